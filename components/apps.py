@@ -13,5 +13,5 @@ class ComponentsConfig(AppConfig):
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.search.subscribe(search.find)
         hooks.component_choices.subscribe(presentation.choices)
-        hooks.profile_findings.subscribe(profile_findings.of)
+        hooks.profile_findings.subscribe(profile_findings.component_findings)
         hooks.stored_secrets.subscribe(repositories.stored_secrets)

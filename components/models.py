@@ -1,4 +1,4 @@
-"""What components are installed from: chart archives by SHA-256, repositories, and what one cluster wants besides."""
+"""Sources of components: chart archives by SHA-256, repositories, and the additional values of one cluster."""
 
 from __future__ import annotations
 

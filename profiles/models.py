@@ -58,7 +58,7 @@ class RevisionQuerySet(models.QuerySet["Revision"]):
         raise TypeError("a revision is immutable")
 
     def named(self, name: str) -> RevisionQuerySet:
-        """By `sha256:…`, the newest of that digest first, or by id; nothing for other text."""
+        """Find revisions by `sha256:…`, the newest of that digest first, or by id; none for other text."""
         if DIGEST.fullmatch(name):
             return self.filter(digest=name).order_by("-pk")
         return self.filter(pk=int(name)) if ID.fullmatch(name) else self.none()

@@ -11,7 +11,7 @@ from audit.models import Record
 from clusters.models import Cluster, ClusterDay, Node, Pool
 from common.clock import now
 from compliance.models import NodeExpectation, Outlier, SettingChange, SettingState
-from components.plans.prepared import Note, ObjectDifference, Prepared
+from components.plans.prepared import ObjectDifference, PlanNote, Prepared
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, PlanComponent, PlanNode, Rollout, Step, StepEvent
 from profiles.models import Revision
@@ -127,7 +127,7 @@ def component_of(plan: Plan, objects: int) -> None:
             ObjectDifference(changes[n % 4], "v1", "ConfigMap", "kueue-system", f"settings-{n:04}", diff, n)
             for n in range(objects)
         ),
-        notes=(Note("warn", "webhooks", "A webhook changes", "Pods are asked for while it rolls."),),
+        notes=(PlanNote("warn", "webhooks", "A webhook changes", "Pods are asked for while it rolls."),),
     )  # fmt: skip
     PlanComponent.objects.create(
         plan=plan, component=prepared.component, namespace=prepared.namespace, release=prepared.release,

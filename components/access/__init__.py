@@ -1,1 +1,1 @@
-"""Which rights carrying a component out takes, which account has them, and how one is given them for a while."""
+"""Rights that a component needs, the accounts that have them, and how to grant them for a limited time."""

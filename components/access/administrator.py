@@ -29,7 +29,7 @@ _RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io/v
 
 
 def text(cluster: Cluster, span: timedelta) -> str:
-    """As YAML, with the commands in front."""
+    """Return the YAML to apply, with the commands in front."""
     until, minutes = now() + span + TO_APPLY, int(span.total_seconds()) // 60
     lines = [
         f"# helm may be a cluster administrator in {cluster} for {minutes} min. DANGEROUS: until then nothing in the",

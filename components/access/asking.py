@@ -1,4 +1,4 @@
-"""Which rights an account has, as the API server itself answers it: one review for each verb on each resource.
+"""Access reviews: the API server answers which rights an account has, one review for each verb on each resource.
 
 Kubernetes judges what may be granted rule by rule as it judges a request, so the same question answers both. As helm's
 own identity the question is about oneself; the identity that plans asks about helm's.
@@ -21,7 +21,7 @@ SHOWN = 4
 _API = "authorization.k8s.io/v1"
 
 
-class Question(NamedTuple):
+class AccessQuestion(NamedTuple):
     verb: str
     group: str = ""
     resource: str = ""
@@ -53,7 +53,7 @@ class Question(NamedTuple):
         return {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
 
 
-EVERYTHING = Question("*", "*", "*")
+EVERYTHING = AccessQuestion("*", "*", "*")
 
 
 def asked(server: ApiServer, rights: Sequence[Right], *, account: str = "") -> tuple[Right, ...]:
@@ -70,7 +70,7 @@ def asked(server: ApiServer, rights: Sequence[Right], *, account: str = "") -> t
     )
 
 
-def may(server: ApiServer, question: Question, account: str = "") -> bool:
+def may(server: ApiServer, question: AccessQuestion, account: str = "") -> bool:
     """Raises FleetError."""
     kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
     spec = {**question.spec, **(_subject(account) if account else {})}
@@ -90,14 +90,14 @@ def said(lacking: Iterable[Right]) -> str:
     return "; ".join([*texts[:SHOWN], *more])
 
 
-def _questions(right: Right) -> Iterator[Question]:
+def _questions(right: Right) -> Iterator[AccessQuestion]:
     for verb in right.verbs:
         for url in right.urls:
-            yield Question(verb, url=url)
+            yield AccessQuestion(verb, url=url)
         for group in right.groups:
             for resource in right.resources:
                 for name in right.names or ("",):
-                    yield Question(verb, group, resource, name, right.namespace)
+                    yield AccessQuestion(verb, group, resource, name, right.namespace)
 
 
 def _subject(account: str) -> Mapping[str, Any]:

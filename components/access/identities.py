@@ -1,4 +1,4 @@
-"""What a plan says of the identities that carry a component out: is helm's apart, and is one too strong?"""
+"""Plan notes on the identities that carry a component out: is helm's a separate one, and is one too strong?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from clusters.fleet import FleetRefused
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import Cluster, HelmCredential
-from components.plans.prepared import BLOCK, WARN, Note
+from components.plans.prepared import BLOCK, WARN, PlanNote
 from contract import names
 
 FENCE = "setpoint-controller-tries"
@@ -16,19 +16,19 @@ _BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _OURS = {names.CONTROLLER_SERVICE_ACCOUNT, names.HELM_SERVICE_ACCOUNT, names.HELM_ISSUER_SERVICE_ACCOUNT}
 
 
-def notes(cluster: Cluster, server: ApiServer) -> Iterator[Note]:
+def notes(cluster: Cluster, server: ApiServer) -> Iterator[PlanNote]:
     """Raises FleetUnavailable."""
     if not HelmCredential.objects.filter(cluster=cluster).exists() and _is_fenced(server):
         title = f"No credential for helm is stored for {cluster}"
         detail = f"In this cluster only {names.HELM_SERVICE_ACCOUNT} installs: `manage.py helm_credential {cluster}`."
-        yield Note(BLOCK, "helm-credential", title, detail)
+        yield PlanNote(BLOCK, "helm-credential", title, detail)
     for account, binding in _administrators(server):
         title = f"{account} is a cluster administrator, by the binding {binding}"
         detail = (
             "With it the admission policies that hold Setpoint can be taken away. Remove the binding after this "
             f"rollout: `kubectl delete clusterrolebinding {binding}`."
         )
-        yield Note(WARN, "cluster-admin", title, detail)
+        yield PlanNote(WARN, "cluster-admin", title, detail)
 
 
 def _is_fenced(server: ApiServer) -> bool:

@@ -1,8 +1,8 @@
-"""Whether helm may do what a component needs: asked when a plan is made, and once more just before helm runs.
+"""Check of helm's rights for a component, when a plan is made and once more just before helm runs.
 
-A right that lacks is found before, by name, with the role that gives it: never as a refusal in the middle of helm's
-work. To be a cluster administrator is a choice of the cluster's own administrator, with an end: where such a credential
-is stored, a component whose rights lack runs with it, its plan says so, and no other plan's step ever does.
+A missing right is found beforehand, by name, with the role that grants it: never as a refusal in the middle of helm's
+work. Making helm a cluster administrator is a choice of the cluster's own administrator, with an end: where such a
+credential is stored, a component that lacks rights runs with it, its plan says so, and no other plan's step ever does.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from clusters.net.credentials import Credentials
 from components.access import asking
 from components.access.rights import Rights
 from components.plans.authority import Authority, Right, undoing
-from components.plans.prepared import BLOCK, WARN, Note, Prepared
+from components.plans.prepared import BLOCK, WARN, PlanNote, Prepared
 from contract import names
 
 ASKS = "setpoint-asks"
 """The role with which the identity that plans asks about helm's (deploy/setpoint-components.yaml)."""
 
 
-def judged(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[Authority | None, list[Note]]:
+def assess(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[Authority | None, list[PlanNote]]:
     """None where nothing is done. As the identity that plans. Raises FleetUnavailable."""
     if needed is None:
         return None, []
@@ -33,7 +33,7 @@ def judged(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[
 
 
 def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
-    """As the identity that plans. Raises FleetUnavailable."""
+    """Return helm's authority, asked as the identity that plans. Raises FleetUnavailable."""
     is_apart = HelmCredential.objects.filter(cluster=cluster).exists()
     account = names.HELM_SERVICE_ACCOUNT if is_apart else ""
     try:
@@ -48,7 +48,7 @@ def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
     return Authority(names.HELM_ADMIN_SERVICE_ACCOUNT, found.rights, until.isoformat(timespec="seconds"))
 
 
-def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
+def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[PlanNote]:
     component = needed.component
     command = f"manage.py component_rights {cluster} {component}"
     who = found.account or "Setpoint"
@@ -58,19 +58,19 @@ def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
             f"It runs as {found.account}, because {names.HELM_SERVICE_ACCOUNT} lacks {asking.said(found.lacking)}. No "
             "role bounds what its chart does then. A revert after that moment needs the rights, or such a credential."
         )
-        yield Note(WARN, "cluster-admin", title, detail)
+        yield PlanNote(WARN, "cluster-admin", title, detail)
         return
     if not found.is_known:
         title = f"Whether {who} has the rights for {component} could not be asked"
         detail = (
             f"Apply deploy/setpoint-components.yaml again: it has the role {ASKS}. helm's own identity asks before it."
         )
-        yield Note(WARN, "rights-unknown", title, detail)
+        yield PlanNote(WARN, "rights-unknown", title, detail)
         return
     if lacking := [one for one in found.lacking if not one.danger]:
         title = f"{who} lacks rights for {component}: {asking.said(lacking)}"
         detail = f"The cluster's administrator applies its role, which the plan shows and `{command}` prints."
-        yield Note(BLOCK, "rights", title, detail)
+        yield PlanNote(BLOCK, "rights", title, detail)
     if lacking := [one for one in found.lacking if one.danger]:
         title = f"{component} needs dangerous rights, which {who} lacks: {asking.said(lacking)}"
         detail = (
@@ -78,14 +78,17 @@ def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[Note]:
             "--dangerous`, or makes helm a cluster administrator for a while with "
             f"`manage.py component_rights {cluster} --cluster-admin --for 2h`."
         )
-        yield Note(BLOCK, "rights-dangerous", title, detail)
+        yield PlanNote(BLOCK, "rights-dangerous", title, detail)
     if held := [one for one in found.dangerous if not one.lacks]:
         title = f"{who} holds dangerous rights for {component}"
-        yield Note(WARN, "rights-dangerous", title, _dangers(held))
+        yield PlanNote(WARN, "rights-dangerous", title, _dangers(held))
 
 
 def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds: float) -> Credentials:
-    """For one run: an administrator's only where the plan names it. Raises CredentialUnreadable, FleetError."""
+    """Return credentials for one run: an administrator's only where the plan names it.
+
+    Raises CredentialUnreadable, FleetError.
+    """
     found = prepared.authority
     if found is None or not found.administrator_until:
         return helm_credentials.for_run(cluster, seconds=seconds)
@@ -95,7 +98,10 @@ def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds
 
 
 def check(server: ApiServer, prepared: Prepared, *, direction: str) -> None:
-    """As helm's own identity, just before it runs. Raises Forbidden that names what lacks, FleetUnavailable."""
+    """Check the rights as helm's own identity, just before it runs.
+
+    Raises Forbidden that names the missing rights, FleetUnavailable.
+    """
     if prepared.authority is None or (direction == "forward" and prepared.action == "none"):
         return
     rights: Sequence[Right] = prepared.authority.rights

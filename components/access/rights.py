@@ -45,12 +45,12 @@ class Rights:
 
     @property
     def cluster(self) -> tuple[Rule, ...]:
-        """What the component's own ClusterRole has: nothing dangerous, and nothing that is granted already."""
+        """Rules of the component's own ClusterRole: nothing dangerous, and nothing that is granted already."""
         return self._rules("")
 
     @property
     def namespaced(self) -> Mapping[str, tuple[Rule, ...]]:
-        """By namespace: what the chart grants there and nowhere else."""
+        """Rules by namespace: those that the chart grants there and nowhere else."""
         spaces = {one.namespace for one in self.needs if one.use == "grant"} - {""}
         return {space: rules for space in sorted(spaces) if (rules := self._rules(space))}
 
@@ -60,7 +60,7 @@ class Rights:
 
     @property
     def withheld(self) -> tuple[str, ...]:
-        """Why the chart cannot be installed with its role alone, one sentence each."""
+        """Reasons why the chart cannot be installed with its role alone, one sentence each."""
         return tuple(dict.fromkeys([*(f"{one.why}: {one.danger}" for one in self.dangerous), *self.unknown]))
 
     def objects(self, *, is_whole: bool = False) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ class Rights:
         return made
 
     def text(self, *, is_whole: bool = False) -> str:
-        """As YAML, with what is dangerous in front: left out, or named."""
+        """Return the YAML, with the dangerous rights in front: left out, or named."""
         lines = [f"# Rights of Setpoint for {self.component}, from its rendered chart. Read them, then kubectl apply."]
         lines += [f"# {'DANGEROUS' if is_whole else 'WITHHELD'}: {why}" for why in self.withheld]
         if not (found := self.objects(is_whole=is_whole)):
@@ -84,7 +84,10 @@ class Rights:
         return "\n".join([*lines, yaml.safe_dump_all(found, sort_keys=False)])
 
     def _making(self, space: str) -> str:
-        """How to make a namespace before its roles. helm takes over one that its chart brings only with its marks."""
+        """Return the commands that make a namespace before its roles.
+
+        helm takes over a namespace that its chart brings only with helm's own marks.
+        """
         made = f"kubectl create namespace {space}"
         if space not in self._brought:
             return made
@@ -153,7 +156,10 @@ def _records(namespace: str) -> Iterator[Right]:
 
 
 def _kinds(found: Sequence[Manifest], namespace: str, served: ServedApis, unknown: list[str]) -> Iterator[Right]:
-    """Of its own objects: kinds that Kubernetes does not bring, and those of the definitions that come with them."""
+    """Yield the rights on the chart's own objects of kinds that Kubernetes does not bring.
+
+    Those of the definitions that come with them included.
+    """
     defined = {
         ((spec := one.raw.get("spec") or {}).get("group"), (spec.get("names") or {}).get("kind")): (
             str((spec.get("names") or {}).get("plural")),
@@ -185,7 +191,10 @@ def _kinds(found: Sequence[Manifest], namespace: str, served: ServedApis, unknow
 
 
 def _binds(found: Sequence[Manifest], namespace: str) -> Iterator[Right]:
-    """To roles that the chart does not bring, or that gather what others grant: the right to bind exactly these."""
+    """Yield the right to bind each role that the chart does not bring, or that aggregates what others grant.
+
+    The right is to bind exactly these roles.
+    """
     gathers = {(one.kind, one.name) for one in found if one.raw.get("aggregationRule")}
     own = {(one.kind, one.name) for one in found} - gathers
     for one in found:
@@ -234,7 +243,7 @@ def _listed(whys: Sequence[str]) -> str:
 
 
 def _objection(rule: Rule) -> str:
-    """Why a rule is never Setpoint's; empty: it may be."""
+    """Explain why a rule is never granted to Setpoint; empty: it may be granted."""
     groups, resources, verbs = (set(rule.get(part) or ()) for part in ("apiGroups", "resources", "verbs"))
     if not verbs - READS:
         return ""
@@ -258,7 +267,7 @@ def _objection(rule: Rule) -> str:
 
 
 def _is_base(rule: Rule) -> bool:
-    """Whether deploy/setpoint-components.yaml grants it already."""
+    """Return whether deploy/setpoint-components.yaml grants it already."""
     if rule.get("nonResourceURLs"):
         return False
     return all(

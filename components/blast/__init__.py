@@ -1,1 +1,1 @@
-"""What a component's change does to running work: counted against the nodes and GPU pods of a cluster."""
+"""Effect of a component's change on running work: counted against the nodes and GPU pods of a cluster."""

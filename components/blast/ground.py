@@ -17,7 +17,7 @@ GPU_LABEL = "nvidia.com/gpu.present"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeGround:
     """One node."""
 
     name: str
@@ -27,8 +27,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What owns pods that hold GPUs."""
+class GpuPodOwner:
+    """The owner of pods that hold GPUs."""
 
     namespace: str
     kind: str
@@ -39,19 +39,19 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class GpuPodHold:
     """One pod that holds GPUs."""
 
     node: str
-    job: Job
+    job: GpuPodOwner
     gpus: int
 
 
 @dataclass(frozen=True)
 class Ground:
-    nodes: tuple[Place, ...] = ()
+    nodes: tuple[NodeGround, ...] = ()
     """By name."""
-    held: tuple[Held, ...] = ()
+    held: tuple[GpuPodHold, ...] = ()
 
     @classmethod
     def of(cls, cluster: Cluster) -> Ground:
@@ -59,15 +59,15 @@ class Ground:
         nodes = rows.values_list("name", "labels", "taints", "gpu_count")
         pods = GpuPod.objects.filter(cluster=cluster).exclude(node_name="").order_by("namespace", "name")
         return cls(
-            tuple(Place(name, labels, tuple(taints), gpus) for name, labels, taints, gpus in nodes.iterator()),
+            tuple(NodeGround(name, labels, tuple(taints), gpus) for name, labels, taints, gpus in nodes.iterator()),
             tuple(
-                Held(p.node_name, Job(p.namespace, p.owner_kind or "Pod", p.owner_name or p.name), p.gpus)
+                GpuPodHold(p.node_name, GpuPodOwner(p.namespace, p.owner_kind or "Pod", p.owner_name or p.name), p.gpus)
                 for p in pods.iterator()
             ),
         )
 
     def named(self, which: str) -> tuple[str, ...]:
-        """By the catalog's word for them: all, gpu, a label selector; empty: none."""
+        """Return the nodes that the catalog's word names: all, gpu, a label selector; empty: none."""
         if which == ALL_NODES:
             return self._those(lambda node: True)
         if which == GPU_NODES:
@@ -76,9 +76,10 @@ class Ground:
         return self._those(lambda node: node.labels.get(key) == value) if key else ()
 
     def running(self, workload: Mapping[str, Any]) -> tuple[str, ...]:
-        """Where a DaemonSet has its pods: as its selector, affinity and tolerations say, and no fewer than it counts.
+        """Return the nodes where a DaemonSet has its pods, and no fewer than it counts.
 
-        All nodes where it counts more than those: something else than these rows know decides.
+        By its selector, affinity and tolerations. All nodes where it counts more than those: something else than these
+        rows know decides.
         """
         pod = ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
         found = self._those(lambda node: _is_chosen(pod, node) and _is_tolerated(pod, node))
@@ -89,10 +90,10 @@ class Ground:
         return sum(self._gpus.get(name, 0) for name in names)
 
     def most_gpus(self, names: Iterable[str], at_once: int) -> int:
-        """Of the so many nodes that have the most."""
+        """Count the GPUs of the `at_once` nodes that have the most."""
         return sum(sorted((self._gpus.get(name, 0) for name in names), reverse=True)[: max(0, at_once)])
 
-    def _those(self, fits: Callable[[Place], bool]) -> tuple[str, ...]:
+    def _those(self, fits: Callable[[NodeGround], bool]) -> tuple[str, ...]:
         return tuple(node.name for node in self.nodes if fits(node))
 
     @cached_property
@@ -100,7 +101,7 @@ class Ground:
         return {node.name: node.gpus for node in self.nodes}
 
 
-def _is_chosen(pod: Mapping[str, Any], node: Place) -> bool:
+def _is_chosen(pod: Mapping[str, Any], node: NodeGround) -> bool:
     if any(node.labels.get(key) != value for key, value in (pod.get("nodeSelector") or {}).items()):
         return False
     affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
@@ -110,13 +111,13 @@ def _is_chosen(pod: Mapping[str, Any], node: Place) -> bool:
     return not terms or any(_fits(term, node) for term in terms)
 
 
-def _fits(term: Mapping[str, Any], node: Place) -> bool:
+def _fits(term: Mapping[str, Any], node: NodeGround) -> bool:
     known = ("In", "NotIn", "Exists", "DoesNotExist")
     asked = [one for one in term.get("matchExpressions") or () if one.get("operator") in known]
     return objects.selects({"matchExpressions": asked}, node.labels) if asked else True
 
 
-def _is_tolerated(pod: Mapping[str, Any], node: Place) -> bool:
+def _is_tolerated(pod: Mapping[str, Any], node: NodeGround) -> bool:
     own = tolerations.of_pod({"spec": pod})
     hard = (t for t in node.taints if t.get("effect") in tolerations.KEEPS_AWAY)
     return all(

@@ -1,4 +1,4 @@
-"""What a change of an object of a kind that Kubernetes knows does to running pods, whatever component it belongs to."""
+"""Effect on running pods of changing an object of a built-in kind, in any component."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ _DELETED = {
 _BY_CHANGE = {"created": _CREATED, "unvalidated": _CREATED, "changed": _CHANGED, "deleted": _DELETED}
 
 
-def of(kind: str, change: str) -> tuple[str, str] | None:
+def known_effect(kind: str, change: str) -> tuple[str, str] | None:
     """(class, why); None where that is not known of the kind."""
     return _BY_CHANGE.get(change, {}).get(kind) or _ALWAYS.get(kind)

@@ -1,4 +1,4 @@
-"""What a component's plan does to running work, from its rendered difference and what the catalog knows of its changes.
+"""Effect of a component's plan on running work, from its rendered difference and the effects that the catalog lists.
 
 Pure: no network, no clock. The same difference over the same rows is the same blast, so that it can be approved.
 """
@@ -11,8 +11,8 @@ from math import ceil
 from typing import Any
 
 from components.blast import harmless
-from components.blast.ground import Ground, Job
-from components.catalog.effects import CLASSES, Controller, Effect, Effects, Whole, rank, strictest
+from components.blast.ground import GpuPodOwner, Ground
+from components.catalog.effects import CLASSES, ChangeEffect, ComponentEffects, Controller, WholeEffect, rank, strictest
 from components.plans.diff import Compared
 from components.plans.hits import Blast, Hit
 from components.values.clauses import look_up
@@ -30,7 +30,7 @@ Read = Callable[[Controller], Mapping[str, Any] | None]
 class Scene:
     """Everything that one difference is judged with."""
 
-    effects: Effects
+    effects: ComponentEffects
     ground: Ground
     release: str = ""
     daemons: Sequence[Mapping[str, Any]] = ()
@@ -47,8 +47,8 @@ class Scene:
             elif one.change != "same":
                 yield from self._whole_object(one)
 
-    def whole(self, whole: Whole, compared: Iterable[Compared], change: str) -> Iterator[Hit]:
-        """An install or a removal: one hit, with the DaemonSets that come or go on every node at the same time."""
+    def whole(self, whole: WholeEffect, compared: Iterable[Compared], change: str) -> Iterator[Hit]:
+        """Yield the one hit of an install or removal, with the DaemonSets that come or leave on every node at once."""
         found = [one for one in compared if one.wanted.kind == "DaemonSet" and one.change != "same"]
         nodes = set(self.ground.named(whole.nodes))
         for one in found:
@@ -103,7 +103,7 @@ class Scene:
         elif not said:
             yield self._unsaid(one, ())
 
-    def _hit(self, one: Compared, effect: Effect, paths: tuple[str, ...]) -> Hit:
+    def _hit(self, one: Compared, effect: ChangeEffect, paths: tuple[str, ...]) -> Hit:
         raw = one.live or one.result or one.wanted.raw
         after = one.result or raw
         daemons = [d for d in self.daemons if _of(d, "name").startswith(effect.restarts)] if effect.restarts else []
@@ -124,15 +124,15 @@ class Scene:
         return self._made(one, worst, why, paths, named, nodes, at_once, label, limit, effect.interrupts)
 
     def _unsaid(self, one: Compared, paths: tuple[str, ...]) -> Hit:
-        """Of what the catalog names nowhere: what its kind does anywhere, else the strictest that is plausible."""
+        """Return the hit of a change that the catalog does not list: its kind's, else the strictest plausible one."""
         kind, raw = one.wanted.kind, one.live or one.result or one.wanted.raw
-        if known := harmless.of(kind, one.change):
+        if known := harmless.known_effect(kind, one.change):
             return self._made(one, known[0], known[1], paths, (), (), 0, "", "", False)
         worst, why = self.effects.unknown, "The catalog does not know what this does, so the strictest is assumed."
         if kind == "DaemonSet":
             nodes, limit = tuple(self.ground.running(raw)), ""
             if one.change == "changed":
-                worst, why, at_once = _rolled(one.result or raw, len(nodes), Effect(kind, worst, why))
+                worst, why, at_once = _rolled(one.result or raw, len(nodes), ChangeEffect(kind, worst, why))
                 limit = _limit(one) if at_once else ""
             else:
                 at_once = len(nodes)
@@ -169,8 +169,11 @@ class Scene:
             interrupts=interrupts or rank(worst) >= rank(GPU_PODS),
         )
 
-    def _is_idle(self, effect: Effect, *sides: Mapping[str, Any]) -> bool:
-        """Whether what it speaks of does not run, before and after: told by the operator's own settings."""
+    def _is_idle(self, effect: ChangeEffect, *sides: Mapping[str, Any]) -> bool:
+        """Return whether the effect's subject does not run, before and after.
+
+        The operator's own settings tell.
+        """
         asked = [self._settings(effect.kind, side) for side in sides]
         return bool(effect.unless) and all(any(clause.holds(side) for clause in effect.unless) for side in asked)
 
@@ -184,7 +187,7 @@ class Scene:
     def _nodes(
         self,
         one: Compared,
-        effect: Effect,
+        effect: ChangeEffect,
         raw: Mapping[str, Any],
         after: Mapping[str, Any],
         daemons: Sequence[Mapping[str, Any]],
@@ -198,7 +201,7 @@ class Scene:
         return ()
 
     # ── who takes nodes out ───────────────────────────────────────────────────────────────────────────────────────
-    def _controlled(self, effect: Effect, count: int) -> tuple[str, str, int, str, str]:
+    def _controlled(self, effect: ChangeEffect, count: int) -> tuple[str, str, int, str, str]:
         """(class, why, at once, where that is set, label) of what an upgrade controller takes node by node."""
         controller = self.effects.controllers[effect.controller]
         raw = self.own.get((controller.kind, controller.object)) or self.read(controller) or {}
@@ -217,8 +220,13 @@ class Scene:
         return worst, why, at_once, controller.limit, controller.label
 
 
-def of(
-    scene: Scene, compared: Sequence[Compared], *, action: str, destroys: Sequence[str] = (), undo: Whole | None = None
+def blast_of(
+    scene: Scene,
+    compared: Sequence[Compared],
+    *,
+    action: str,
+    destroys: Sequence[str] = (),
+    undo: WholeEffect | None = None,
 ) -> Blast:
     """`action`: install, upgrade, adopt, remove or none. `destroys`: kinds that go with all their objects."""
     if action == NONE:
@@ -244,7 +252,7 @@ def gathered(
     ground: Ground,
     *,
     deleted: tuple[str, ...] = (),
-    undo: Whole | None = None,
+    undo: WholeEffect | None = None,
 ) -> Blast:
     """All hits of one component, or one group of policy objects, as one."""
     # What is created or changed live is in the differences, and needs no word here.
@@ -254,7 +262,7 @@ def gathered(
     at_once = max((hit.at_once or 1 for hit in disruptive), default=0)
     ended = {name for hit in disruptive if hit.interrupts for name in hit.nodes}
     held = [one for one in ground.held if one.node in ended]
-    jobs: set[Job] = {one.job for one in held}
+    jobs: set[GpuPodOwner] = {one.job for one in held}
     names = {name for hit in disruptive for name in hit.nodes}
     return Blast(
         worst=first.worst if first else LIVE,
@@ -279,7 +287,7 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def counts(kind: str, path: str) -> bool:
-    """Whether a difference there can reach a pod: of workloads only the pods' template can."""
+    """Return whether a difference there can reach a pod: of workloads only the pods' template can."""
     if kind in _WORKLOADS:
         return path.startswith(_TEMPLATE)
     if kind == "Namespace":
@@ -288,14 +296,17 @@ def counts(kind: str, path: str) -> bool:
 
 
 def amount(raw: Any, of_all: int, *, default: int) -> int:
-    """How many nodes `2` or `25%` are; rounded up, as Kubernetes does for what may be away."""
+    """Return how many nodes `2` or `25%` are.
+
+    Rounded up, as Kubernetes rounds `maxUnavailable`.
+    """
     text = str(raw if raw is not None else "").strip()
     if text.endswith("%") and text[:-1].isdecimal():
         return ceil(of_all * int(text[:-1]) / 100)
     return int(text) if text.isdecimal() else default
 
 
-def _rolled(after: Mapping[str, Any], count: int, effect: Effect) -> tuple[str, str, int]:
+def _rolled(after: Mapping[str, Any], count: int, effect: ChangeEffect) -> tuple[str, str, int]:
     """(class, why, at once) of a DaemonSet whose pods change, by its update strategy."""
     strategy = (after.get("spec") or {}).get("updateStrategy") or {}
     if strategy.get("type") == "OnDelete":
@@ -310,12 +321,15 @@ def _rolled(after: Mapping[str, Any], count: int, effect: Effect) -> tuple[str, 
 
 
 def _limit(one: Compared) -> str:
-    """Where a person says how many nodes a DaemonSet takes at once."""
+    """Name the field in which an operator sets how many nodes a DaemonSet takes at once."""
     return f"DaemonSet {one.wanted.name}, spec.updateStrategy.rollingUpdate.maxUnavailable"
 
 
-def _is_gradual(one: Compared, effect: Effect) -> bool:
-    """Whether it is an upgrade of what runs, which goes node by node; what comes or goes does so everywhere at once."""
+def _is_gradual(one: Compared, effect: ChangeEffect) -> bool:
+    """Return whether it upgrades an object that runs, which proceeds node by node.
+
+    An object that is created or deleted comes or goes everywhere at once.
+    """
     if one.change != "changed":
         return False
     if one.wanted.kind in _WORKLOADS or not effect.paths:

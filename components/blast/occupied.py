@@ -1,4 +1,4 @@
-"""Who of a scheduler's objects runs and who waits: Volcano's PodGroups by phase, Kueue's Workloads by condition."""
+"""Running and waiting objects of a scheduler: Volcano's PodGroups by phase, Kueue's Workloads by condition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def state(raw: Mapping[str, Any]) -> str:
 
 
 def states(server: ApiServer, resource: Resource) -> Counter[str] | None:
-    """How many of all its objects are in which; None: they may not be listed. Raises FleetUnavailable."""
+    """Count all objects of a resource by state; None: they may not be listed. Raises FleetUnavailable."""
     counted: Counter[str] = Counter()
     query = {"limit": str(_PAGE)}
     for _ in range(_PAGES):

@@ -22,7 +22,7 @@ from components.plans.prepared import Destroyed
 _MOST = "500"
 
 
-def of(  # noqa: PLR0917 — one caller, which has just asked for each of them
+def component_blast(  # noqa: PLR0917 — one caller, which has just asked for each of them
     server: ApiServer,
     served: ServedApis,
     cluster: Cluster,
@@ -40,14 +40,14 @@ def of(  # noqa: PLR0917 — one caller, which has just asked for each of them
         Ground.of(cluster),
         release,
         daemons=_daemons(server, namespace) if _asks_daemons(component) else (),
-        read=lambda controller: read(server, served, controller),
+        read=lambda controller: read_controller(server, served, controller),
         own={(one.wanted.kind, one.wanted.name): one.result for one in compared if one.result},
     )
     gone = [f"every {one.kind}" for one in destroys if one.count]
-    return judgement.of(scene, compared, action=action, destroys=gone)
+    return judgement.blast_of(scene, compared, action=action, destroys=gone)
 
 
-def read(server: ApiServer, served: ServedApis, controller: Controller) -> Mapping[str, Any] | None:
+def read_controller(server: ApiServer, served: ServedApis, controller: Controller) -> Mapping[str, Any] | None:
     resource = served.find(controller.api_version, controller.kind)
     if resource is None:
         return None
@@ -62,7 +62,10 @@ def _asks_daemons(component: Component) -> bool:
 
 
 def _daemons(server: ApiServer, namespace: str) -> list[dict[str, Any]]:
-    """As they run. None where they may not be listed: the catalog then says where they are."""
+    """List the DaemonSets as they run.
+
+    Empty where they may not be listed: the catalog then says where they are.
+    """
     path = f"/apis/apps/v1/namespaces/{discovery.segment(namespace)}/daemonsets"
     try:
         page = server.ask(Call("list", "daemonsets"), "GET", path, query={"limit": _MOST}).object()

@@ -1,1 +1,1 @@
-"""What Setpoint knows of each component: entries as YAML data, their order, layers of values, and what is wrong."""
+"""Setpoint's knowledge of each component: entries as YAML data, their order, layers of values, and their problems."""

@@ -144,7 +144,7 @@ def get(name: str) -> Component:
 
 
 def all() -> tuple[Component, ...]:
-    """In the order in which they are installed when all are wanted."""
+    """Return all components in the order in which they are installed when all are wanted."""
     return tuple(installed().components.values())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from components.catalog import catalog, graph, presentation
 from components.catalog.entry import Component, Hazard
-from components.catalog.versions import Source
+from components.catalog.versions import Citation
 
 HEAD = "<!-- Made from components/catalog/entries by `manage.py component_docs --write`; change the YAML instead. -->"
 
@@ -152,14 +152,14 @@ def _hazards(hazards: Iterable[Hazard]) -> str:
     )
 
 
-def _fights(fights: Iterable[presentation.Fight]) -> Iterator[str]:
+def _fights(fights: Iterable[presentation.ConflictView]) -> Iterator[str]:
     for fight in fights:
         how = "blocks" if fight.is_block else "warns"
         settled = f" Settled by {' or '.join(f'`{one}`' for one in fight.settled_by)}." if fight.settled_by else ""
         yield f"- [{fight.other.title}]({fight.other.name}.md) ({how}): {fight.why}{settled}"
 
 
-def _cited(sources: Iterable[Source]) -> str:
+def _cited(sources: Iterable[Citation]) -> str:
     return "; ".join(f"[{source.text}]({source.url})" if source.url else source.text for source in sources)
 
 

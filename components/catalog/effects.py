@@ -1,6 +1,6 @@
-"""What the catalog knows of how a component's changes touch running work: typed data, read from `blast:` of its file.
+"""Effects of a component's changes on running work: typed data, read from `blast:` of its catalog file.
 
-What a plan makes of it is in `components.blast.judgement`.
+`components.blast.judgement` applies them to a plan.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def strictest(classes: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """What follows where an object of this kind changes, at these paths."""
+class ChangeEffect:
+    """Effect of a change of an object of this kind, at these paths."""
 
     kind: str
     worst: str
@@ -54,7 +54,7 @@ class Effect:
         return kind == self.kind and (not self.names or any(fnmatchcase(name, pattern) for pattern in named))
 
     def reach(self, path: str) -> int:
-        """How much of the path the longest of `paths` covers; -1: none of them does."""
+        """Measure how much of the path the longest of `paths` covers; -1: none of them does."""
         if not self.paths:
             return 0
         fitting = (len(one) for one in self.paths if path == one or path.startswith(f"{one}."))
@@ -62,8 +62,8 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """What an install, or a removal, does as a whole."""
+class WholeEffect:
+    """Effect of an install, or of a removal, as a whole."""
 
     worst: str
     why: str
@@ -92,24 +92,26 @@ class Controller:
 
     @property
     def limit(self) -> str:
-        """Where a person sets how many."""
+        """The field in which an operator sets how many."""
         return f"{self.kind} {self.object}, {self.at}.maxParallelUpgrades and maxUnavailable"
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
-    """Of one component. What has no class counts as `unknown`."""
+class ComponentEffects:
+    """All effects of one component. A change that has no class counts as `unknown`."""
 
     unknown: str
-    install: Whole
-    remove: Whole
-    changes: tuple[Effect, ...] = ()
+    install: WholeEffect
+    remove: WholeEffect
+    changes: tuple[ChangeEffect, ...] = ()
     controllers: Mapping[str, Controller] = field(default_factory=dict)
 
-    def of(self, kind: str, name: str, release: str) -> list[Effect]:
+    def of(self, kind: str, name: str, release: str) -> list[ChangeEffect]:
         return [effect for effect in self.changes if effect.is_about(kind, name, release)]
 
 
 _UNSAID = "The catalog does not say what it does to running pods, so the strictest is assumed."
-UNCLASSIFIED = Effects("drain", Whole("drain", _UNSAID, ALL_NODES), Whole("drain", _UNSAID, ALL_NODES))
+UNCLASSIFIED = ComponentEffects(
+    "drain", WholeEffect("drain", _UNSAID, ALL_NODES), WholeEffect("drain", _UNSAID, ALL_NODES)
+)
 """Of a component whose file says nothing."""

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 
-from components.catalog.effects import ALL_NODES, CLASSES, GPU_NODES, Controller, Effect, Effects, Whole
-from components.catalog.yaml_reader import Part
+from components.catalog.effects import (
+    ALL_NODES,
+    CLASSES,
+    GPU_NODES,
+    ChangeEffect,
+    ComponentEffects,
+    Controller,
+    WholeEffect,
+)
+from components.catalog.yaml_reader import YamlMapping
 
 _NODES = re.compile(rf"|{ALL_NODES}|{GPU_NODES}|[A-Za-z0-9./_-]+=[A-Za-z0-9._-]*")
 _AMOUNT = re.compile(r"[0-9]{1,4}|[0-9]{1,3}%")
 
 
-def read(part: Part) -> Effects:
+def read(part: YamlMapping) -> ComponentEffects:
     """Raises BadCatalog."""
     controllers = {name: _controller(name, one) for name, one in part.named_parts("controllers").items()}
-    effects = Effects(
+    effects = ComponentEffects(
         unknown=part.text("unknown", one_of=CLASSES),
         install=_whole(part.part("install")),
         remove=_whole(part.part("remove")),
@@ -25,17 +33,17 @@ def read(part: Part) -> Effects:
     return effects
 
 
-def _whole(part: Part) -> Whole:
-    whole = Whole(part.text("class", one_of=CLASSES), part.text("why"), _nodes(part))
+def _whole(part: YamlMapping) -> WholeEffect:
+    whole = WholeEffect(part.text("class", one_of=CLASSES), part.text("why"), _nodes(part))
     part.done()
     return whole
 
 
-def _effect(part: Part, controllers: tuple[str, ...]) -> Effect:
+def _effect(part: YamlMapping, controllers: tuple[str, ...]) -> ChangeEffect:
     named = part.text("controller", "")
     if named and named not in controllers:
         raise part.bad(f"there is no controller {named!r}", "controller")
-    effect = Effect(
+    effect = ChangeEffect(
         kind=part.text("kind"),
         worst=part.text("class", one_of=CLASSES),
         why=part.text("why"),
@@ -52,7 +60,7 @@ def _effect(part: Part, controllers: tuple[str, ...]) -> Effect:
     return effect
 
 
-def _controller(name: str, part: Part) -> Controller:
+def _controller(name: str, part: YamlMapping) -> Controller:
     unavailable = part.text("unavailable")
     if not _AMOUNT.fullmatch(unavailable):
         raise part.bad("must be a number or a share, such as 2 or 25%", "unavailable")
@@ -74,7 +82,7 @@ def _controller(name: str, part: Part) -> Controller:
     return controller
 
 
-def _nodes(part: Part) -> str:
+def _nodes(part: YamlMapping) -> str:
     text = part.text("nodes", "")
     if not _NODES.fullmatch(text):
         raise part.bad(f"must be {ALL_NODES}, {GPU_NODES} or a label such as a=b", "nodes")

@@ -1,6 +1,6 @@
-"""What the catalog knows of one component: the words that the rest of the room speaks of it in.
+"""Catalog entry of one component: the vocabulary that the rest of the room uses.
 
-Immutable data with a few questions that need nothing else. How a file becomes one of these: `loader`.
+Immutable data with a few questions that need nothing else. `loader` makes one of these from a file.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from components.catalog.effects import UNCLASSIFIED, Effects
-from components.catalog.versions import Source, Tested, Upgrades, same_version
+from components.catalog.effects import UNCLASSIFIED, ComponentEffects
+from components.catalog.versions import Citation, Tested, Upgrades, same_version
 from components.values.clauses import Clause, look_up
 
 NODES = "nodes"
@@ -21,7 +21,7 @@ INTENTS = ("gpu-baseline", "training", "training-rdma", "inference", "model-load
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class ChartReference:
     kind: str
     """http: a repository with an index.yaml. oci: a registry; `url` names the folder, `chart` the artifact in it."""
     url: str
@@ -47,7 +47,7 @@ class Preset:
     """Components that this preset needs there first, besides the component's own."""
     needs: tuple[str, ...] = ()
     """Presets of the same component without whose values this one does not work."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Decision:
     is_required: bool = True
     """Nothing is installed without it. Otherwise the chart's default applies, with a warning."""
     example: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
     def is_open(self, presets: Iterable[str], values: Mapping[str, Any]) -> bool:
         if self.presets and not {*self.presets} & {*presets}:
@@ -74,7 +74,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class ComponentConflict:
     """Two components that fight over something, and what settles it."""
 
     other: str
@@ -84,7 +84,7 @@ class Conflict:
     """Of this component's values: one that holds settles it."""
     unless_other: tuple[Clause, ...] = ()
     """Of the other component's values."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
     def stands(self, values: Mapping[str, Any], of_other: Mapping[str, Any]) -> bool:
         settled = any(c.holds(values) for c in self.unless) or any(c.holds(of_other) for c in self.unless_other)
@@ -95,7 +95,7 @@ TEST_KINDS = ("workloads", "field", "taint_absent", "allocatable", "crds")
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class ReadinessTest:
     """One thing that must be so before the component is called ready. `what` is of the kind's own words:
 
     workloads     {namespace, kind?, names? or selector?}   every one has all its pods ready
@@ -118,15 +118,15 @@ class Test:
     def applies(self, values: Mapping[str, Any]) -> bool:
         return not any(clause.holds(values) for clause in self.unless)
 
-    def of_release(self, release: str) -> Test:
-        """With the release's name for each `{release}`."""
-        return Test(self.kind, _filled(self.what, release), self.why, self.is_optional, self.unless)
+    def of_release(self, release: str) -> ReadinessTest:
+        """Return a copy with the release's name for each `{release}`."""
+        return ReadinessTest(self.kind, _filled(self.what, release), self.why, self.is_optional, self.unless)
 
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
     text: str
-    sources: tuple[Source, ...]
+    sources: tuple[Citation, ...]
     since: str = ""
     """Of which chart versions it speaks, in words; empty: of all."""
 
@@ -135,8 +135,8 @@ USES = ("gpu-pods", "objects", "no-daemonset")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What shows that a component is still needed when it is to be removed."""
+class ComponentUse:
+    """Evidence that a component is still needed when it is to be removed."""
 
     of: str
     """gpu-pods: pods hold GPUs; objects: there are some of one of these definitions; no-daemonset: none of these runs
@@ -145,7 +145,7 @@ class Use:
     names: tuple[str, ...] = ()
     is_block: bool = False
     """Whether its removal is refused meanwhile; else the plan only warns."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Example:
     body: Mapping[str, Any]
     ask: tuple[str, ...] = ()
     """What a person must replace before it means anything."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
 
 DISRUPTIONS = {
@@ -178,7 +178,7 @@ class Component:
     title: str
     summary: str
     documentation: str
-    chart: Chart
+    chart: ChartReference
     versions: tuple[Tested, ...]
     """The newest first."""
     namespace: str
@@ -189,19 +189,19 @@ class Component:
     values_why: str = ""
     requires: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[ComponentConflict, ...] = ()
     presets: Mapping[str, Preset] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
-    readiness: tuple[Test, ...] = ()
+    readiness: tuple[ReadinessTest, ...] = ()
     upgrades: Upgrades = field(default_factory=Upgrades)
     upgrade_hazards: tuple[Hazard, ...] = ()
     removal_hazards: tuple[Hazard, ...] = ()
     running_hazards: tuple[Hazard, ...] = ()
-    uses: tuple[Use, ...] = ()
+    uses: tuple[ComponentUse, ...] = ()
     crds: tuple[str, ...] = ()
     crds_stay: bool = True
     """Whether an uninstall leaves its CRDs, and so the objects of their kinds."""
-    effects: Effects = UNCLASSIFIED
+    effects: ComponentEffects = UNCLASSIFIED
     """How its changes touch running work."""
     examples: tuple[Example, ...] = ()
     usual: Mapping[str, str] = field(default_factory=dict)
@@ -231,8 +231,8 @@ class Component:
         chosen = tuple(presets)
         return [decision for decision in self.decisions if decision.is_open(chosen, values)]
 
-    def tests(self, release: str, values: Mapping[str, Any]) -> list[Test]:
-        """What must hold of this release with these values."""
+    def tests(self, release: str, values: Mapping[str, Any]) -> list[ReadinessTest]:
+        """List the tests that must pass for this release with these values."""
         return [test.of_release(release) for test in self.readiness if test.applies(values)]
 
     @property

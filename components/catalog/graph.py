@@ -55,7 +55,7 @@ class Graph:
 
 
 def before(component: Component) -> set[str]:
-    """Whom it stands behind when both are wanted."""
+    """Return the components that come before this one when both are wanted."""
     return {name for name in {*component.needs(component.presets), *component.after} if name != NODES}
 
 
@@ -106,7 +106,7 @@ def _columns(arrows: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def _direct(arrows: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Without those that follow from others."""
+    """Return the arrows without those that follow from others."""
     reached: dict[str, set[str]] = {}
     for name in arrows:
         reached[name] = set().union(*({other} | reached[other] for other in arrows[name]))
@@ -117,7 +117,7 @@ def _direct(arrows: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _edge(points: Sequence[tuple[int, int]]) -> str:
-    """From the right side of the first box to the left side of the last, straight through the slots between."""
+    """Draw an edge from the right side of the first box to the left of the last, straight through the slots between."""
     middle, half = HEIGHT // 2, ACROSS // 2
     x, y = points[0][0] + WIDTH, points[0][1] + middle
     path = f"M{x} {y}"

@@ -92,7 +92,7 @@ def _says(values: Mapping[str, Any], path: Path, wanted: Any) -> bool:
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """As helm merges the files of several `--values`: mappings merge, and everything else, null too, replaces."""
+    """Merge as helm merges the files of several `--values`: mappings merge, and everything else, null too, replaces."""
     out = dict(below)
     for key, value in above.items():
         under = out.get(key)
@@ -102,8 +102,10 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def coalesced(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What the chart's templates will see: its defaults under what it is given. Null takes a default away; so does
-    helm, and a null for which there is no default stays null there, too."""
+    """Merge the chart's defaults under the given values: the values that its templates will see.
+
+    Null takes a default away; so does helm, and a null for which there is no default stays null there, too.
+    """
     out = {key: _copied(value) for key, value in given.items()}
     for key, default in defaults.items():
         if key not in out:

@@ -18,18 +18,18 @@ from components.catalog.entry import (
     POD_SECURITY,
     TEST_KINDS,
     USES,
-    Chart,
+    ChartReference,
     Component,
-    Conflict,
+    ComponentConflict,
+    ComponentUse,
     Decision,
     Example,
     Hazard,
     Preset,
-    Test,
-    Use,
+    ReadinessTest,
 )
-from components.catalog.versions import UPGRADE_RULES, Source, Tested, Upgrades
-from components.catalog.yaml_reader import BadCatalog, Part
+from components.catalog.versions import UPGRADE_RULES, Citation, Tested, Upgrades
+from components.catalog.yaml_reader import BadCatalog, YamlMapping
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
 """A component's name is its release's too: helm takes at most 53 characters."""
@@ -55,8 +55,8 @@ def read(path: Path) -> Component:
         raise BadCatalog(f"{path.name}, {error}") from error
     if not isinstance(document.data, dict):
         raise BadCatalog(f"{path.name}, line 1: must be a mapping")
-    sources = _sources(Part(path.name, document, (), {}))
-    whole = Part(path.name, document, (), sources)
+    sources = _sources(YamlMapping(path.name, document, (), {}))
+    whole = YamlMapping(path.name, document, (), sources)
     whole.taken.add("sources")
     component = _component(whole)
     whole.done()
@@ -66,15 +66,15 @@ def read(path: Path) -> Component:
     return component
 
 
-def _sources(whole: Part) -> dict[str, Source]:
-    out: dict[str, Source] = {}
+def _sources(whole: YamlMapping) -> dict[str, Citation]:
+    out: dict[str, Citation] = {}
     for key, part in whole.named_parts("sources").items():
-        out[key] = Source(part.text("text"), part.text("url", ""))
+        out[key] = Citation(part.text("text"), part.text("url", ""))
         part.done()
     return out
 
 
-def _component(whole: Part) -> Component:
+def _component(whole: YamlMapping) -> Component:
     name = whole.text("name")
     if not NAME.fullmatch(name) or name == NODES:
         raise whole.bad("must be at most 53 of a-z, 0-9 and -, and begin and end with a letter or digit", "name")
@@ -117,8 +117,8 @@ def _component(whole: Part) -> Component:
     return component
 
 
-def _use(part: Part) -> Use:
-    use = Use(
+def _use(part: YamlMapping) -> ComponentUse:
+    use = ComponentUse(
         of=part.text("of", one_of=USES),
         why=part.text("why"),
         names=part.texts("names"),
@@ -131,17 +131,17 @@ def _use(part: Part) -> Use:
     return use
 
 
-def _url(part: Part, name: str, schemes: tuple[str, ...] = ("https",)) -> str:
+def _url(part: YamlMapping, name: str, schemes: tuple[str, ...] = ("https",)) -> str:
     url = part.text(name)
     if urlsplit(url).scheme not in schemes or not urlsplit(url).hostname or url.endswith("/"):
         raise part.bad(f"must be an address of {' or '.join(schemes)}, without a slash at its end", name)
     return url
 
 
-def _chart(part: Part) -> Chart:
+def _chart(part: YamlMapping) -> ChartReference:
     kind = part.text("kind", one_of=("http", "oci"))
     url = _url(part, "url", ("oci",) if kind == "oci" else ("https",))
-    chart = Chart(kind, url, part.text("chart"), part.texts("hosts"))
+    chart = ChartReference(kind, url, part.text("chart"), part.texts("hosts"))
     for index, host in enumerate(chart.hosts):
         if not _HOST.fullmatch(host):
             raise part.bad(f"{host!r} is not the name of a host", "hosts", index)
@@ -149,7 +149,7 @@ def _chart(part: Part) -> Chart:
     return chart
 
 
-def _tested(part: Part) -> Tested:
+def _tested(part: YamlMapping) -> Tested:
     version = part.text("version")
     if not _VERSION.fullmatch(version):
         raise part.bad(f"{version!r} is not a version such as 1.20.0 or v1.2.3-rc.1", "version")
@@ -162,7 +162,7 @@ def _tested(part: Part) -> Tested:
     return tested
 
 
-def _presets(whole: Part) -> dict[str, Preset]:
+def _presets(whole: YamlMapping) -> dict[str, Preset]:
     """Excluding is mutual, whichever of both says so."""
     found = {name: _preset(name, part) for name, part in whole.named_parts("presets").items()}
     for name, preset in found.items():
@@ -171,7 +171,7 @@ def _presets(whole: Part) -> dict[str, Preset]:
     return found
 
 
-def _preset(name: str, part: Part) -> Preset:
+def _preset(name: str, part: YamlMapping) -> Preset:
     if not NAME.fullmatch(name):
         raise part.bad("a preset's name is of a-z, 0-9 and -")
     preset = Preset(
@@ -191,7 +191,7 @@ def _preset(name: str, part: Part) -> Preset:
     return preset
 
 
-def _decision(part: Part) -> Decision:
+def _decision(part: YamlMapping) -> Decision:
     decision = Decision(
         path=part.text("path"),
         question=part.text("question"),
@@ -205,8 +205,8 @@ def _decision(part: Part) -> Decision:
     return decision
 
 
-def _conflict(part: Part) -> Conflict:
-    conflict = Conflict(
+def _conflict(part: YamlMapping) -> ComponentConflict:
+    conflict = ComponentConflict(
         other=part.text("with"),
         why=part.text("why"),
         is_block=part.flag("block", default=True),
@@ -218,7 +218,7 @@ def _conflict(part: Part) -> Conflict:
     return conflict
 
 
-def _test(part: Part) -> Test:
+def _test(part: YamlMapping) -> ReadinessTest:
     kinds = [kind for kind in TEST_KINDS if kind in part.raw]
     if len(kinds) != 1:
         raise part.bad(f"must have exactly one of {', '.join(TEST_KINDS)}")
@@ -237,12 +237,12 @@ def _test(part: Part) -> Test:
             raise part.bad("must be a whole number of 1 or more", kind, name)
     if "names" in what and not (isinstance(what["names"], list) and what["names"]):
         raise part.bad("must be a list of names", kind, "names")
-    test = Test(kind, what, part.text("why", ""), part.flag("optional", default=False), part.clauses("unless"))
+    test = ReadinessTest(kind, what, part.text("why", ""), part.flag("optional", default=False), part.clauses("unless"))
     part.done()
     return test
 
 
-def _upgrades(part: Part) -> Upgrades:
+def _upgrades(part: YamlMapping) -> Upgrades:
     rule = part.text("rule", one_of=UPGRADE_RULES)
     upgrades = Upgrades(rule, part.texts("lines"), part.text("why"), part.cited(at_least=1))
     if (rule == "lines") != bool(upgrades.lines):
@@ -251,13 +251,13 @@ def _upgrades(part: Part) -> Upgrades:
     return upgrades
 
 
-def _hazard(part: Part) -> Hazard:
+def _hazard(part: YamlMapping) -> Hazard:
     hazard = Hazard(part.text("text"), part.cited(at_least=1), part.text("since", ""))
     part.done()
     return hazard
 
 
-def _example(part: Part) -> Example:
+def _example(part: YamlMapping) -> Example:
     body = part.mapping("body")
     if not all(isinstance(body.get(name), str) for name in ("apiVersion", "kind")):
         raise part.bad("must be a Kubernetes object with apiVersion and kind", "body")
@@ -266,8 +266,11 @@ def _example(part: Part) -> Example:
     return example
 
 
-def _agrees_with_itself(whole: Part, component: Component) -> None:
-    """Presets that others name exist; no version stands twice; nobody needs or fights himself."""
+def _agrees_with_itself(whole: YamlMapping, component: Component) -> None:
+    """Check that presets that others name exist, that no version is listed twice, and that no component names itself.
+
+    A component may neither need nor conflict with itself.
+    """
     versions = [known.version for known in component.versions]
     if len({*versions}) != len(versions):
         raise whole.bad("names a version twice", "versions")

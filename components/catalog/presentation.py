@@ -1,4 +1,4 @@
-"""What pages and generated documents say of a component: sentences and YAML, made from the catalog."""
+"""Presentation of a component on pages and in generated documents: sentences and YAML, made from the catalog."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from django.urls import reverse
 
 from common.hooks import ComponentChoice
 from components.catalog import catalog
-from components.catalog.entry import Component, Hazard, Preset, Test
+from components.catalog.entry import Component, Hazard, Preset, ReadinessTest
 from components.catalog.layering import leaves
 from components.values.paths import at, dotted
 from profiles.document.document import TextDumper
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ValueLine:
     path: str
     value: str
     """As JSON, but text without quotes; a long text is cut to its first line."""
@@ -27,21 +27,21 @@ class Line:
 
 
 def as_yaml(value: Any) -> str:
-    """In the layout of profiles, texts of several lines as blocks."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    """Return YAML in the layout of profiles, with texts of several lines as blocks."""
+    return yaml.dump(value, Dumper=_CatalogDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-class _Dumper(TextDumper):
+class _CatalogDumper(TextDumper):
     """Keeps a scheduler's configuration readable."""
 
 
-def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+def _text(dumper: _CatalogDumper, value: str) -> yaml.ScalarNode:
     if "\n" in value:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|")
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if value[:1].isalpha() else "'")
 
 
-_Dumper.add_representer(str, _text)
+_CatalogDumper.add_representer(str, _text)
 
 
 LONGEST = 120
@@ -53,17 +53,17 @@ def one_line(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def lines(values: Mapping[str, Any]) -> list[Line]:
+def lines(values: Mapping[str, Any]) -> list[ValueLine]:
     out = []
     for path in leaves(values):
         text = one_line(at(values, path))
         first = text.partition("\n")[0]
-        out.append(Line(dotted(path), first, is_long=first != text))
+        out.append(ValueLine(dotted(path), first, is_long=first != text))
     return out
 
 
 def wish(component: Component, preset: Preset | None = None) -> str:
-    """What a profile that wants it says: the start of a new one."""
+    """Return the start of a new profile that wants this component."""
     said: dict[str, Any] = {"presets": [preset.name]} if preset else {}
     chosen = {preset.name} if preset else set()
     asked = [d for d in component.decisions if d.is_required and (not d.presets or chosen & {*d.presets})]
@@ -74,8 +74,8 @@ def wish(component: Component, preset: Preset | None = None) -> str:
     return about + text
 
 
-def test_sentence(test: Test) -> str:
-    """What must hold, as one sentence without its full stop."""
+def test_sentence(test: ReadinessTest) -> str:
+    """Describe the condition of a test as one sentence without its full stop."""
     what = test.what
     if test.kind == "workloads":
         kind = what.get("kind", "workload")
@@ -96,7 +96,7 @@ def test_sentence(test: Test) -> str:
     return f"established: {_joined([str(name) for name in what['names']])}"
 
 
-def unless(test: Test) -> str:
+def unless(test: ReadinessTest) -> str:
     return ", or ".join(str(clause) for clause in test.unless)
 
 
@@ -105,22 +105,22 @@ def _joined(names: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadinessView:
     sentence: str
     why: str
     unless: str
 
 
-def readiness(component: Component) -> list[Ready]:
-    """For a release that has the component's own name."""
+def readiness(component: Component) -> list[ReadinessView]:
+    """List the readiness tests for a release that has the component's own name."""
     tests = [test.of_release(component.name) for test in component.readiness]
-    return [Ready(test_sentence(test), test.why, unless(test)) for test in tests]
+    return [ReadinessView(test_sentence(test), test.why, unless(test)) for test in tests]
 
 
 @dataclass(frozen=True, slots=True)
 class PresetView:
     preset: Preset
-    lines: list[Line]
+    lines: list[ValueLine]
     yaml: str
     wish: str
     asks: list[str]
@@ -141,24 +141,24 @@ def presets(component: Component) -> list[PresetView]:
 
 
 @dataclass(frozen=True, slots=True)
-class Fight:
+class ConflictView:
     other: Component
     why: str
     is_block: bool
     settled_by: list[str]
 
 
-def fights(component: Component) -> list[Fight]:
-    """With whom, whichever of both files says so."""
+def fights(component: Component) -> list[ConflictView]:
+    """List its conflicts, whichever of both files declares them."""
     out = []
     for conflict in component.conflicts:
         settled = [str(c) for c in conflict.unless] + [f"{c} in {conflict.other}" for c in conflict.unless_other]
-        out.append(Fight(catalog.get(conflict.other), conflict.why, conflict.is_block, settled))
+        out.append(ConflictView(catalog.get(conflict.other), conflict.why, conflict.is_block, settled))
     for other in catalog.all():
         for conflict in other.conflicts:
             if conflict.other == component.name:
                 settled = [f"{c} in {other.name}" for c in conflict.unless] + [str(c) for c in conflict.unless_other]
-                out.append(Fight(other, conflict.why, conflict.is_block, settled))
+                out.append(ConflictView(other, conflict.why, conflict.is_block, settled))
     return out
 
 
@@ -173,7 +173,7 @@ def hazards(component: Component) -> list[tuple[str, str, str, tuple[Hazard, ...
 
 
 def choices() -> Iterator[ComponentChoice]:
-    """For the form of profiles: an answer to `common.hooks.component_choices`."""
+    """Yield the choices for the form of profiles: an answer to `common.hooks.component_choices`."""
     for one in catalog.all():
         presets = [(preset.name, preset.title) for preset in one.presets.values()]
         versions = [tested.version for tested in one.versions]

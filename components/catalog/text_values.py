@@ -47,7 +47,7 @@ def canonical(component: Component, values: Mapping[str, Any]) -> Mapping[str, A
 
 
 def only(component: Component, values: Mapping[str, Any]) -> bool:
-    """Whether these say nothing but of such texts."""
+    """Return whether these values consist of such texts alone."""
     for path in component.texts:
         way = path.split(".")
         if _at(values, way) is not None:
@@ -98,7 +98,7 @@ def _are_mappings(raw: Any) -> bool:
 
 
 def _clean(raw: Any) -> Any:
-    """Without what only takes something away."""
+    """Return a copy without the nulls and list items that only remove something."""
     if isinstance(raw, Mapping):
         return {key: _clean(value) for key, value in raw.items() if value is not None}
     if isinstance(raw, list | tuple):

@@ -41,8 +41,8 @@ __all__ = [
     "PROFILE",
     "REFERENCE",
     "Layered",
-    "Note",
     "Secret",
+    "ValuesNote",
     "coalesced",
     "excluded",
     "judge",
@@ -73,7 +73,7 @@ _FREE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ValuesNote:
     path: str
     severity: str
     """block or warn"""
@@ -88,11 +88,11 @@ def judge(
     *,
     text: str = "",
     subcharts: Collection[str] = (),
-) -> list[Note]:
-    """What is wrong with these values for this chart. None of `defaults` or `schema` is known: that is not judged.
+) -> list[ValuesNote]:
+    """List the problems of these values for this chart. `defaults` or `schema` None: unknown, and not judged.
 
-    `text` is the chart's values.yaml as it is written: keys that stand there in a comment are told apart from those
-    that nobody ever heard of. `subcharts` are the names of its dependencies, whose own keys the chart does not list.
+    `text` is the chart's values.yaml as it is written: keys that appear there in a comment are told apart from unknown
+    ones. `subcharts` are the names of its dependencies, whose own keys the chart does not list.
     """
     notes = list(limits(layered.values))
     if notes:
@@ -101,7 +101,7 @@ def judge(
     try:
         secrets(values)
     except Invalid as error:
-        return [Note(path, BLOCK, "bad-secret", message) for path, (message, *_) in error.fields.items()]
+        return [ValuesNote(path, BLOCK, "bad-secret", message) for path, (message, *_) in error.fields.items()]
     notes += _decisions(layered)
     notes += _presets_lack(layered)
     notes += _broken_texts(layered)
@@ -111,38 +111,42 @@ def judge(
         notes += unknown_keys(component, values, defaults, text=text, subcharts=subcharts)
     if schema is not None:
         seen = coalesced(values, defaults or {})
-        notes += [Note(path, BLOCK, "schema", message) for path, message in violations(seen, schema)]
+        notes += [ValuesNote(path, BLOCK, "schema", message) for path, message in violations(seen, schema)]
     return notes
 
 
-def _decisions(layered: Layered) -> Iterator[Note]:
+def _decisions(layered: Layered) -> Iterator[ValuesNote]:
     for decision in layered.component.open_decisions(layered.presets, layered.values):
         example = f" For example {decision.example}." if decision.example else ""
-        yield Note(decision.path, BLOCK if decision.is_required else WARN, "decision", f"{decision.question}{example}")
+        yield ValuesNote(
+            decision.path, BLOCK if decision.is_required else WARN, "decision", f"{decision.question}{example}"
+        )
 
 
-def _presets_lack(layered: Layered) -> Iterator[Note]:
+def _presets_lack(layered: Layered) -> Iterator[ValuesNote]:
     for name, other in lacking(layered.component, layered.presets, layered.values):
         title = layered.component.presets[other].title
         message = f"the preset {name} works with the preset {other} only ({title}); take it too, or give its values"
-        yield Note("", BLOCK, "preset-needs", message)
+        yield ValuesNote("", BLOCK, "preset-needs", message)
 
 
-def _broken_texts(layered: Layered) -> Iterator[Note]:
+def _broken_texts(layered: Layered) -> Iterator[ValuesNote]:
     for path in layered.component.texts:
         found = look_up(layered.values, path)
         if isinstance(found, str) and found.strip() and text_values.parsed(found) is None:
-            yield Note(path, BLOCK, "bad-text", "must be the YAML text of a mapping, or a mapping to merge into it")
+            yield ValuesNote(
+                path, BLOCK, "bad-text", "must be the YAML text of a mapping, or a mapping to merge into it"
+            )
 
 
-def _plain_secrets(values: Any, path: Path = ()) -> Iterator[Note]:
+def _plain_secrets(values: Any, path: Path = ()) -> Iterator[ValuesNote]:
     for where in leaves(values, path):
         value: Any = values
         for step in where[len(path) :]:
             value = value[step]
         if looks_secret(where[-1], value):
             place = dotted(where)
-            yield Note(
+            yield ValuesNote(
                 place,
                 WARN,
                 "plain-secret",
@@ -151,42 +155,42 @@ def _plain_secrets(values: Any, path: Path = ()) -> Iterator[Note]:
             )
 
 
-def _without_effect(component: Component, values: Mapping[str, Any]) -> Iterator[Note]:
+def _without_effect(component: Component, values: Mapping[str, Any]) -> Iterator[ValuesNote]:
     for path, why in component.no_effect.items():
         found: Any = values
         for step in path.split("."):
             found = found.get(step) if isinstance(found, Mapping) else None
         if found is not None:
-            yield Note(path, WARN, "no-effect", why)
+            yield ValuesNote(path, WARN, "no-effect", why)
 
 
 # ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def limits(values: Any) -> Iterator[Note]:
-    """Size, depth, count and kinds; walks without recursion, whatever the depth."""
+def limits(values: Any) -> Iterator[ValuesNote]:
+    """Check size, depth, count and kinds; walks any depth without recursion."""
     count = 0
     waiting: list[tuple[Any, str, int]] = [(values, "", 0)]
     while waiting:
         value, path, depth = waiting.pop()
         count += 1
         if depth > MAX_DEPTH:
-            yield Note(path, BLOCK, "too-deep", f"is nested deeper than {MAX_DEPTH} levels")
+            yield ValuesNote(path, BLOCK, "too-deep", f"is nested deeper than {MAX_DEPTH} levels")
             return
         if count > MAX_VALUES:
-            yield Note("", BLOCK, "too-large", f"has more than {MAX_VALUES:,} values")
+            yield ValuesNote("", BLOCK, "too-large", f"has more than {MAX_VALUES:,} values")
             return
         if isinstance(value, Mapping):
             for key, inner in value.items():
                 if not isinstance(key, str):
-                    yield Note(path, BLOCK, "bad-key", f"the key {key!r} must be text")
+                    yield ValuesNote(path, BLOCK, "bad-key", f"the key {key!r} must be text")
                     return
                 waiting.append((inner, f"{path}.{key}" if path else key, depth + 1))
         elif isinstance(value, list | tuple):
             waiting += [(inner, f"{path}[{index}]", depth + 1) for index, inner in enumerate(value)]
         elif reason := _bad_scalar(value):
-            yield Note(path, BLOCK, "bad-value", reason)
+            yield ValuesNote(path, BLOCK, "bad-value", reason)
             return
     if len(json.dumps(values, ensure_ascii=False).encode("utf-8", "replace")) > MAX_BYTES:
-        yield Note("", BLOCK, "too-large", f"is longer than {MAX_BYTES:,} bytes")
+        yield ValuesNote("", BLOCK, "too-large", f"is longer than {MAX_BYTES:,} bytes")
 
 
 def _bad_scalar(value: Any) -> str:
@@ -209,7 +213,7 @@ def unknown_keys(
     *,
     text: str = "",
     subcharts: Collection[str] = (),
-) -> list[Note]:
+) -> list[ValuesNote]:
     """Keys that Helm would ignore silently. Below an empty default, Kubernetes' own types, subcharts and what the
     catalog says, every key is possible, and none is judged."""
     known = {*component.also_known, *component.no_effect}
@@ -223,7 +227,7 @@ class _Unknown:
     known: Collection[str]
     text: str
 
-    def walk(self, given: Mapping[str, Any], defaults: Mapping[str, Any], path: Path) -> Iterator[Note]:
+    def walk(self, given: Mapping[str, Any], defaults: Mapping[str, Any], path: Path) -> Iterator[ValuesNote]:
         for key, value in given.items():
             here = (*path, key)
             place = dotted(here)
@@ -240,11 +244,13 @@ class _Unknown:
                     yield from self.walk(value, default, here)
             elif default is not None and value is not None and is_table != isinstance(default, Mapping):
                 kind = "a mapping" if isinstance(default, Mapping) else "no mapping"
-                yield Note(place, WARN, "wrong-shape", f"the chart has {kind} there, and helm would ignore one of both")
+                yield ValuesNote(
+                    place, WARN, "wrong-shape", f"the chart has {kind} there, and helm would ignore one of both"
+                )
 
-    def _unknown(self, key: str, place: str, defaults: Mapping[str, Any]) -> Note:
+    def _unknown(self, key: str, place: str, defaults: Mapping[str, Any]) -> ValuesNote:
         if re.search(rf"^\s*#[#\s]*(-\s+)?{re.escape(key)}\s*:", self.text, re.MULTILINE):
             message = "stands only in a comment of the chart's values; whether a template reads it is not certain"
-            return Note(place, WARN, "commented-key", message)
+            return ValuesNote(place, WARN, "commented-key", message)
         near = did_you_mean(key, defaults)
-        return Note(place, WARN, "unknown-key", f"the chart's values have no such key, and helm ignores it{near}")
+        return ValuesNote(place, WARN, "unknown-key", f"the chart's values have no such key, and helm ignores it{near}")

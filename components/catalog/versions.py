@@ -11,8 +11,8 @@ _SEMANTIC = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?(?:-([0-9A-Za-
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a sentence comes from, so that a reader can judge it."""
+class Citation:
+    """Source of a sentence, so that a reader can judge it."""
 
     text: str
     url: str = ""
@@ -27,7 +27,7 @@ class Tested:
     kubernetes_to: str = ""
     """Minor versions (`1.33`), both included; empty: the component's makers name no bound."""
     note: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
     @property
     def kubernetes(self) -> str:
@@ -38,7 +38,7 @@ class Tested:
         return f"{low} or newer" if low else f"{high} or older" if high else ""
 
     def permits(self, kubernetes: str) -> bool:
-        """Whether it runs on this server version (`v1.35.4-eks-1`); one that cannot be read is permitted."""
+        """Return whether it runs on this server version (`v1.35.4-eks-1`); an unreadable version is permitted."""
         have = numbers(kubernetes)[:2]
         if len(have) < 2:
             return True
@@ -51,16 +51,19 @@ UPGRADE_RULES = ("any", "one-minor", "one-major", "lines")
 
 @dataclass(frozen=True, slots=True)
 class Upgrades:
-    """Which steps between versions its makers support, up and down."""
+    """Steps between versions that its makers support, up and down."""
 
     rule: str = "any"
     lines: tuple[str, ...] = ()
     """For `lines`: the release lines (`26.3`) in their order; a step reaches the next one."""
     why: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
     def refuses(self, before: str, after: str) -> str:
-        """Why a step from one version to the other is not supported, one sentence; empty when it is."""
+        """Explain why a step from one version to the other is not supported, in one sentence.
+
+        Empty when it is supported.
+        """
         steps = self._distance(numbers(before), numbers(after))
         if steps is None or abs(steps) <= 1:
             return ""
@@ -87,13 +90,16 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def is_older(one: str, other: str) -> bool:
-    """Whether a version comes before the other, pre-releases before their release; False where one is no version."""
+    """Return whether a version comes before the other, pre-releases before their release.
+
+    False where one is no version.
+    """
     left, right = _ordered(one), _ordered(other)
     return bool(left and right and left < right)
 
 
 def _ordered(version: str) -> tuple[Any, ...]:
-    """As semantic versions are ordered: what is behind a + does not count."""
+    """Return the sort key of a semantic version: build metadata behind a + does not count."""
     found = _SEMANTIC.fullmatch(version.removeprefix("v").partition("+")[0])
     if not found:
         return ()

@@ -1,4 +1,4 @@
-"""One mapping of a YAML file, taken apart field by field: whatever nobody takes is a mistake."""
+"""One mapping of a YAML file, taken apart field by field: a field that no reader takes is a mistake."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common import yaml
-from components.catalog.versions import Source
+from components.catalog.versions import Citation
 from components.values.clauses import Clause
 
 
@@ -14,10 +14,10 @@ class BadCatalog(ValueError):
     """A catalog file is invalid; raised when it is read."""
 
 
-class Part:
-    """One mapping of the file. What is taken is checked; `done` refuses what nobody took."""
+class YamlMapping:
+    """One mapping of the file. Fields that are taken are checked; `done` refuses those that were not taken."""
 
-    def __init__(self, file: str, document: yaml.YamlDocument, path: yaml.Path, sources: Mapping[str, Source]) -> None:
+    def __init__(self, file: str, document: yaml.YamlDocument, path: yaml.Path, sources: Mapping[str, Citation]) -> None:
         self.file, self.document, self.path, self.sources = file, document, path, sources
         raw = document.data
         for step in path:
@@ -75,26 +75,26 @@ class Part:
                 raise self.bad("must be text", name, key)
         return raw
 
-    def parts(self, name: str, *, at_least: int = 0) -> list[Part]:
+    def parts(self, name: str, *, at_least: int = 0) -> list[YamlMapping]:
         values = self._take(name, list, () if not at_least else None, "a list")
         if len(values) < at_least:
             raise self.bad("must not be empty", name)
         return [self._part(name, index) for index in range(len(values))]
 
-    def named_parts(self, name: str) -> dict[str, Part]:
+    def named_parts(self, name: str) -> dict[str, YamlMapping]:
         return {key: self._part(name, key) for key in self.mapping(name)}
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> YamlMapping:
         self.mapping(name)
         if name not in self.raw:
             raise self.bad(f"{name} is missing")
         return self._part(name)
 
-    def _part(self, *deeper: str | int) -> Part:
-        return Part(self.file, self.document, (*self.path, *deeper), self.sources)
+    def _part(self, *deeper: str | int) -> YamlMapping:
+        return YamlMapping(self.file, self.document, (*self.path, *deeper), self.sources)
 
-    def cited(self, *, at_least: int = 0) -> tuple[Source, ...]:
-        """What `sources: [CV, CT]` names among the file's own sources."""
+    def cited(self, *, at_least: int = 0) -> tuple[Citation, ...]:
+        """Return the sources that `sources: [CV, CT]` names among the file's own sources."""
         named = self.texts("sources")
         for index, key in enumerate(named):
             if key not in self.sources:

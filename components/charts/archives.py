@@ -40,7 +40,7 @@ _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
 class BadArchive(Invalid):
-    """Not a chart that may be installed; `fields` says which part of it: `archive`, or a file's path."""
+    """An archive that may not be installed as a chart; `fields` names the part: `archive`, or a file's path."""
 
     def __init__(self, reason: str, *, field: str = "archive") -> None:
         super().__init__(f"{field}: {reason}", fields={field: [reason]})
@@ -48,8 +48,8 @@ class BadArchive(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """What is read from an archive."""
+class ChartContent:
+    """Contents of a chart archive, as far as Setpoint reads them."""
 
     name: str
     version: str
@@ -69,8 +69,11 @@ class Chart:
     """Names, or aliases, of its dependencies: their values stand below these keys, and it need not list them."""
 
 
-def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = "") -> Chart:
-    """Read and judged. What is named must match. Raises BadArchive; never anything else, whatever the bytes."""
+def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = "") -> ChartContent:
+    """Read and judge an archive; a given name, version or SHA-256 must match.
+
+    Raises BadArchive; never anything else, whatever the bytes.
+    """
     if len(content) > MAX_PACKED:
         raise BadArchive(f"is {len(content):,} bytes long; at most {MAX_PACKED:,} are accepted")
     found = hashlib.sha256(content).hexdigest()
@@ -143,7 +146,7 @@ def content(sha256: str) -> bytes:
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class _Budget:
-    """What may still be unpacked, subcharts included."""
+    """Remaining allowance for unpacking, subcharts included."""
 
     left: int = MAX_UNPACKED
     files: int = MAX_FILES
@@ -216,7 +219,7 @@ def _read(content: bytes, budget: _Budget, depth: int = 0) -> dict[str, bytes]:
 
 
 def _path(member: tarfile.TarInfo, budget: _Budget) -> str:
-    """The member's path. Raises BadArchive for whatever could be more than a file within the archive."""
+    """Return the member's path. Raises BadArchive for anything that could be more than a file within the archive."""
     shown = "".join(c if c.isprintable() else "?" for c in member.name[:200])
     budget.files -= 1
     if budget.files < 0:
@@ -253,7 +256,7 @@ def _below(files: Mapping[str, bytes], budget: _Budget, depth: int) -> dict[str,
 
 
 # ── What the files say ────────────────────────────────────────────────────────────────────────────────────────────────
-def _chart(files: Mapping[str, bytes], sha256: str) -> Chart:
+def _chart(files: Mapping[str, bytes], sha256: str) -> ChartContent:
     about = _mapping(files, "Chart.yaml", is_required=True)
     name, version = about.get("name"), about.get("version")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -265,7 +268,7 @@ def _chart(files: Mapping[str, bytes], sha256: str) -> Chart:
     if about.get("apiVersion") not in ("v1", "v2"):
         raise BadArchive("is not v1 or v2, the formats that helm 3 and 4 read", field="Chart.yaml: apiVersion")
     _check_dependencies(files, about)
-    return Chart(
+    return ChartContent(
         name=name,
         version=version,
         app_version=_text(about.get("appVersion"))[:250],
@@ -293,7 +296,10 @@ def _dependencies(files: Mapping[str, bytes], about: Mapping[str, Any]) -> Itera
 
 
 def _check_dependencies(files: Mapping[str, bytes], about: Mapping[str, Any]) -> None:
-    """As helm does before it renders: each must be in `charts/`, also one that a condition switches off."""
+    """Check dependencies as helm does before it renders.
+
+    Each must be in `charts/`, also one that a condition switches off.
+    """
     there = {str(_mapping(files, path).get("name")) for path in files if _SUBCHART_FILE.fullmatch(path)}
     for path, data in files.items():
         if _SUBCHART.fullmatch(path):

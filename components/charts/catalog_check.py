@@ -13,7 +13,7 @@ from components.charts import archives, store
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CatalogFinding:
     component: str
     version: str
     is_wrong: bool
@@ -23,26 +23,26 @@ class Finding:
         return f"{self.component} {self.version}: {self.text}"
 
 
-def check(component: Component) -> Iterator[Finding]:
+def check(component: Component) -> Iterator[CatalogFinding]:
     """Fetches what is not stored yet; waits on the network, and raises nothing."""
     for tested in component.versions:
         try:
             archive = store.fetch(component.chart, tested.version)
             chart = archives.judge(archives.content(archive.sha256))
         except Refusal as error:
-            yield Finding(component.name, tested.version, is_wrong=True, text=str(error))
+            yield CatalogFinding(component.name, tested.version, is_wrong=True, text=str(error))
             continue
         found = list(_keys(component, chart))
         for text in found:
-            yield Finding(component.name, tested.version, is_wrong=True, text=text)
+            yield CatalogFinding(component.name, tested.version, is_wrong=True, text=text)
         if not found:
             many = len(component.presets)
             text = f"{many} preset{' keeps' if many == 1 else 's keep'} to the chart (SHA-256 {chart.sha256[:12]}…)"
-            yield Finding(component.name, tested.version, is_wrong=False, text=text)
+            yield CatalogFinding(component.name, tested.version, is_wrong=False, text=text)
     yield from _newer(component)
 
 
-def _keys(component: Component, chart: archives.Chart) -> Iterator[str]:
+def _keys(component: Component, chart: archives.ChartContent) -> Iterator[str]:
     for presets in ((), *((name,) for name in component.presets)):
         layered = values_check.layered(component, presets=presets)
         notes = values_check.judge(
@@ -53,16 +53,21 @@ def _keys(component: Component, chart: archives.Chart) -> Iterator[str]:
                 yield f"{f'preset {presets[0]}' if presets else 'base values'}: {note.path or 'values'}: {note.message}"
 
 
-def _newer(component: Component) -> Iterator[Finding]:
-    """What the repository offers beyond the newest that is known. Pre-releases are left out."""
+def _newer(component: Component) -> Iterator[CatalogFinding]:
+    """Yield the versions that the repository offers beyond the newest that is known.
+
+    Pre-releases are left out.
+    """
     try:
         offered = store.versions(component.chart)
     except Refusal as error:
-        yield Finding(component.name, "", is_wrong=True, text=f"what the repository offers is not known: {error}")
+        yield CatalogFinding(
+            component.name, "", is_wrong=True, text=f"what the repository offers is not known: {error}"
+        )
         return
     known = numbers(component.newest)
     stable = [version for version in offered if "-" not in version and len(numbers(version)) == len(known)]
     newest = max(stable, key=numbers, default="")
     if newest and numbers(newest) > known and not same_version(newest, component.newest):
         text = f"the repository offers {newest}; the catalog knows {component.newest}"
-        yield Finding(component.name, newest, is_wrong=False, text=text)
+        yield CatalogFinding(component.name, newest, is_wrong=False, text=text)

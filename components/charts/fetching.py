@@ -1,4 +1,4 @@
-"""How chart repositories are spoken to: index.yaml and archive over HTTP; token, manifest and blob of a registry."""
+"""Protocols of chart repositories: index.yaml and archive over HTTP; token, manifest and blob of a registry."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Unfetchable(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a chart is asked for, after what the administrator set up."""
+class ChartSource:
+    """Location of a chart, with the settings of the administrator."""
 
     url: str
     chart: str
@@ -89,7 +89,7 @@ class Download:
     """The address that answered in the end, without what may be secret in it."""
 
 
-def download(door: HttpClient, source: Source, version: str, deadline: float) -> Download:
+def download(door: HttpClient, source: ChartSource, version: str, deadline: float) -> Download:
     """The archive of exactly this version. Raises Unfetchable, FleetError."""
     talk = _Talk(door, source, deadline)
     content = _Registry(talk).chart(version) if source.is_oci else _from_index(talk, source, version)
@@ -97,7 +97,7 @@ def download(door: HttpClient, source: Source, version: str, deadline: float) ->
     return Download(content, f"{at.scheme}://{at.netloc.rpartition('@')[2]}{at.path}"[:600])
 
 
-def _from_index(talk: _Talk, source: Source, version: str) -> bytes:
+def _from_index(talk: _Talk, source: ChartSource, version: str) -> bytes:
     entry = _entry(_entries(talk), source, version)
     urls = entry.get("urls")
     if not isinstance(urls, list) or not urls or not isinstance(urls[0], str):
@@ -109,7 +109,7 @@ def _from_index(talk: _Talk, source: Source, version: str) -> bytes:
     return content
 
 
-def offered(door: HttpClient, source: Source, deadline: float) -> Sequence[str]:
+def offered(door: HttpClient, source: ChartSource, deadline: float) -> Sequence[str]:
     """Versions as the repository lists them. Raises Unfetchable, FleetError."""
     talk = _Talk(door, source, deadline)
     if source.is_oci:
@@ -118,7 +118,7 @@ def offered(door: HttpClient, source: Source, deadline: float) -> Sequence[str]:
     return [entry["version"] for entry in entries if isinstance(entry.get("version"), str)]
 
 
-def listed(door: HttpClient, source: Source, deadline: float) -> Sequence[str]:
+def listed(door: HttpClient, source: ChartSource, deadline: float) -> Sequence[str]:
     """Names of the charts that it has, where it tells them; a registry only answers. Raises Unfetchable, FleetError."""
     talk = _Talk(door, source, deadline)
     if source.is_oci:
@@ -150,7 +150,7 @@ def _entries(talk: _Talk) -> list[Mapping[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def _entry(entries: Sequence[Mapping[str, Any]], source: Source, version: str) -> Mapping[str, Any]:
+def _entry(entries: Sequence[Mapping[str, Any]], source: ChartSource, version: str) -> Mapping[str, Any]:
     for entry in entries:
         if same_version(str(entry.get("version")), version):
             return entry
@@ -184,7 +184,7 @@ class _Registry:
         return content
 
     def ping(self) -> None:
-        """Whether it is a registry, and takes who we are."""
+        """Check that it is a registry, and that it takes our credentials."""
         self._ask("/v2/", {}, MAX_TOKEN)
 
     def tags(self) -> list[str]:
@@ -244,10 +244,10 @@ class _Registry:
 # ── Both ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class _Talk:
-    """With one repository, until a deadline."""
+    """A conversation with one repository, until a deadline."""
 
     door: HttpClient
-    source: Source
+    source: ChartSource
     deadline: float
     sent_by: list[str] = field(default_factory=list)
     """The address behind each answer, after redirects."""
@@ -303,7 +303,7 @@ def _same(content: bytes, told: str, what: str) -> None:
         raise Unfetchable(f"{what}: the archive's SHA-256 is {have}, not {found[1]}, as the repository says itself")
 
 
-def _joined(base: str, url: str, source: Source) -> str:
+def _joined(base: str, url: str, source: ChartSource) -> str:
     try:
         return urljoin(base, url)
     except ValueError:

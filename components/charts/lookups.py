@@ -1,8 +1,8 @@
-"""Whether rendering a chart needs the cluster: only its own templates, or a value that it renders, can call `lookup`.
+"""Detection of charts that need the cluster to render: their own templates, or a value that they render, call `lookup`.
 
-One that does not is rendered without the cluster, by any helm, and cannot be told anything by it but its version and
-what it serves. helm v4 otherwise builds every object while it renders, so that a chart with objects of its own kinds
-cannot be planned before these exist.
+A chart that does not is rendered without the cluster, by any helm, and depends on nothing of the cluster but its
+version and what it serves. helm v4 otherwise builds every object while it renders, so that a chart with objects of its
+own kinds cannot be planned before these exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEFINITION = re.compile(r"(?:charts/[^/]+/)*(crds/.+\.(?:ya?ml|json))")
 
 
 def asks_cluster(chart: bytes, values: Mapping[str, Any]) -> bool:
-    """Whether it may ask: the word beside any action counts, since `tpl` renders whatever it is given.
+    """Return whether the chart may ask the cluster: the word beside any action counts, since `tpl` renders any text.
 
     Raises BadArchive.
     """
@@ -44,7 +44,7 @@ def _asks(text: bytes) -> bool:
 
 
 def has_definitions(chart: bytes) -> bool:
-    """Whether it, or a subchart of it, brings a folder `crds/`. Raises BadArchive."""
+    """Return whether the chart, or a subchart of it, brings a folder `crds/`. Raises BadArchive."""
     return bool(definitions(chart))
 
 

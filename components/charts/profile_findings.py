@@ -1,7 +1,7 @@
-"""What the catalog knows to be wrong with the components that a profile wants; answers `hooks.profile_findings`.
+"""Known problems of the components that a profile wants, from the catalog; answers `hooks.profile_findings`.
 
-A profile is written for many clusters, so a decision that each cluster must take is only told here. A plan, which is
-for one cluster, is refused while it is open (`components.catalog.values_check.judge`).
+A profile is written for many clusters, so a decision that each cluster must take is only reported here. A plan, which
+is for one cluster, is refused while it is open (`components.catalog.values_check.judge`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from components.catalog.entry import Component
 from components.catalog.values_check import Layered
 from components.charts import archives, store
 from profiles.content.content import Content, WantedComponent
-from profiles.document.document import BLOCK, WARN, Note
+from profiles.document.document import BLOCK, WARN, ProfileNote
 
 
-def of(content: Content) -> list[Note]:
+def component_findings(content: Content) -> list[ProfileNote]:
     """A fixed number of queries for each component that is wanted: one, and one more where its chart is stored."""
-    found: list[Note] = []
+    found: list[ProfileNote] = []
     layers: dict[str, Layered] = {}
     for wanted in content.components:
         notes = list(_of_names(wanted))
@@ -36,14 +36,14 @@ def of(content: Content) -> list[Note]:
     return [*found, *_conflicts(layers), *_missing(layers, gone)]
 
 
-def _note(wanted: str, deeper: str, severity: str, code: str, message: str) -> Note:
+def _note(wanted: str, deeper: str, severity: str, code: str, message: str) -> ProfileNote:
     path = f"components.{wanted}"
     if deeper:
         path += deeper if deeper.startswith("[") else f".{deeper}"
-    return Note(path, 0, code, message, severity)
+    return ProfileNote(path, 0, code, message, severity)
 
 
-def _of_names(wanted: WantedComponent) -> Iterator[Note]:
+def _of_names(wanted: WantedComponent) -> Iterator[ProfileNote]:
     try:
         component = catalog.get(wanted.name)
     except catalog.Unknown as error:
@@ -63,7 +63,7 @@ def _of_names(wanted: WantedComponent) -> Iterator[Note]:
         yield _note(wanted.name, "presets", BLOCK, "presets-exclude", message)
 
 
-def _of_values(wanted: WantedComponent, layered: Layered) -> Iterator[Note]:
+def _of_values(wanted: WantedComponent, layered: Layered) -> Iterator[ProfileNote]:
     chart = stored_chart(layered.component, layered.version)
     if chart is None:
         notes = values_check.judge(layered)
@@ -85,7 +85,7 @@ def _below_values(path: str) -> str:
     return f"values{path if path.startswith('[') else '.' + path}" if path else "values"
 
 
-def stored_chart(component: Component, version: str) -> archives.Chart | None:
+def stored_chart(component: Component, version: str) -> archives.ChartContent | None:
     """The chart where it was fetched or uploaded before: a profile is judged without the network."""
     archive = store.stored(component.chart, version)
     try:
@@ -95,12 +95,12 @@ def stored_chart(component: Component, version: str) -> archives.Chart | None:
 
 
 @lru_cache(maxsize=16)
-def _chart(sha256: str) -> archives.Chart:
+def _chart(sha256: str) -> archives.ChartContent:
     return archives.judge(archives.content(sha256))
 
 
 # ── Between components ────────────────────────────────────────────────────────────────────────────────────────────────
-def _conflicts(layers: Mapping[str, Layered]) -> Iterator[Note]:
+def _conflicts(layers: Mapping[str, Layered]) -> Iterator[ProfileNote]:
     for name, layered in layers.items():
         for conflict in layered.component.conflicts:
             other = layers.get(conflict.other)
@@ -110,7 +110,7 @@ def _conflicts(layers: Mapping[str, Layered]) -> Iterator[Note]:
                 yield _note(name, "", severity, "conflict", message)
 
 
-def _missing(layers: Mapping[str, Layered], gone: frozenset[str]) -> Iterator[Note]:
+def _missing(layers: Mapping[str, Layered], gone: frozenset[str]) -> Iterator[ProfileNote]:
     """A cluster may have it already, from elsewhere; so only what the profile itself removes is refused."""
     for name, layered in layers.items():
         for needed in layered.component.needs(layered.presets):

@@ -21,7 +21,7 @@ from components.catalog import catalog
 from components.catalog.entry import Component
 from components.catalog.versions import same_version
 from components.charts import fetching, store, uploads
-from components.charts.fetching import Source, Unfetchable
+from components.charts.fetching import ChartSource, Unfetchable
 from components.models import Repository
 
 FIELDS = ("name", "url", "stands_for", "username", "ca", "hosts", "is_enabled")
@@ -44,7 +44,7 @@ def create(*, by: User, password: str = "", **fields: Any) -> Repository:
     try:
         with transaction.atomic():
             row.save(force_insert=True)
-            _record("create", row, by, before=None, after=shown(row))
+            _record("create", row, by, before=None, after=for_records(row))
     except IntegrityError as error:
         raise _taken(row) from error
     return row
@@ -53,13 +53,13 @@ def create(*, by: User, password: str = "", **fields: Any) -> Repository:
 def update(row: Repository, *, by: User, version: int, password: str | None = None, **changes: Any) -> Repository:
     """`password` None: the stored one stays; empty: it is forgotten. Raises NotAllowed, Invalid, Stale."""
     may_change(by)
-    before = shown(row)
+    before = for_records(row)
     changed = filled(Repository.objects.get(pk=row.pk), password=password, **changes)
     authors = sorted({*changed.authors, by.pk})
     try:
         with transaction.atomic():
             remotes.write(changed, FIELDS, by=by, version=version, title=f"the repository {row.name}", authors=authors)
-            after = shown(changed) | remotes.new_secret(changed, password)
+            after = for_records(changed) | remotes.new_secret(changed, password)
             _record("update", changed, by, before=before, after=after)
     except IntegrityError as error:
         raise _taken(changed) from error
@@ -74,7 +74,7 @@ def delete(row: Repository, *, by: User, version: int) -> None:
         raise WrongState(f"{row} cannot be deleted: {named}. Switch it off, and it is never asked.")
     with transaction.atomic():
         remotes.delete(row, version=version, title=f"the repository {row.name}")
-        _record("delete", row, by, before=shown(row), after=None)
+        _record("delete", row, by, before=for_records(row), after=None)
 
 
 def _needed_by(row: Repository) -> str:
@@ -105,8 +105,8 @@ def _taken(row: Repository) -> Invalid:
     return Invalid("There is such a repository already.", fields=fields)
 
 
-def shown(row: Repository) -> dict[str, Any]:
-    """For records: everything but what is secret."""
+def for_records(row: Repository) -> dict[str, Any]:
+    """Return the row for records: everything but what is secret."""
     return remotes.recorded_fields(row, FIELDS)
 
 
@@ -184,7 +184,7 @@ def _bad_url(text: str) -> str:
 
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedChart:
     component: str
     chart: str
     is_there: bool
@@ -192,14 +192,14 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RepositoryCheck:
     is_reached: bool
     text: str
-    served: Sequence[Served] = ()
+    served: Sequence[ServedChart] = ()
     """The catalog's components that come from here."""
 
 
-def probe(row: Repository, *, by: User) -> Verdict:
+def probe(row: Repository, *, by: User) -> RepositoryCheck:
     """Ask it now, saved or not, enabled or not. Waits on the network: hold no transaction. Raises NotAllowed."""
     may_change(by)
     meant = _served_by(row)
@@ -213,25 +213,25 @@ def probe(row: Repository, *, by: User) -> Verdict:
                 source = _source(row, one.chart.chart, one.chart.hosts, password)
                 served.append(_served(one.name, one.newest, source, lambda s: fetching.offered(door, s, deadline)))
     except (encryption.CannotOpen, encryption.KeyUnusable) as error:
-        return Verdict(False, f"Its stored password cannot be read: {error}. Give it again.")
+        return RepositoryCheck(False, f"Its stored password cannot be read: {error}. Give it again.")
     except Unfetchable as error:
-        return Verdict(False, f"{error}.")
+        return RepositoryCheck(False, f"{error}.")
     if asked.is_oci:
-        return Verdict(True, "The registry answers; which charts it has, it does not tell.", tuple(served))
+        return RepositoryCheck(True, "The registry answers; which charts it has, it does not tell.", tuple(served))
     many = len(names)
-    return Verdict(True, f"Its index.yaml lists {many:,} chart{'' if many == 1 else 's'}.", tuple(served))
+    return RepositoryCheck(True, f"Its index.yaml lists {many:,} chart{'' if many == 1 else 's'}.", tuple(served))
 
 
-def _source(row: Repository, chart: str, hosts: Sequence[str], password: str) -> Source:
+def _source(row: Repository, chart: str, hosts: Sequence[str], password: str) -> ChartSource:
     named = tuple(row.hosts) if row.stands_for else (*hosts, *row.hosts)
-    return Source(row.url.rstrip("/"), chart, named, row.username, password, row.ca, row.name or row.url)
+    return ChartSource(row.url.rstrip("/"), chart, named, row.username, password, row.ca, row.name or row.url)
 
 
-def _served(component: str, version: str, source: Source, offered: Any) -> Served:
+def _served(component: str, version: str, source: ChartSource, offered: Any) -> ServedChart:
     try:
         found = offered(source)
     except Unfetchable as error:
-        return Served(component, source.chart, False, f"{error}.")
+        return ServedChart(component, source.chart, False, f"{error}.")
     if any(same_version(one, version) for one in found):
-        return Served(component, source.chart, True, f"has {version}, and {len(found):,} versions in all")
-    return Served(component, source.chart, False, f"lacks {version}; it begins with {', '.join(found[:3])}")
+        return ServedChart(component, source.chart, True, f"has {version}, and {len(found):,} versions in all")
+    return ServedChart(component, source.chart, False, f"lacks {version}; it begins with {', '.join(found[:3])}")

@@ -18,26 +18,26 @@ from clusters.connection import encryption
 from clusters.fleet import FleetError, FleetUnavailable, WrongCertificate
 from clusters.kube.http import HttpClient
 from clusters.net.egress import Policy
-from components.catalog.entry import Chart
+from components.catalog.entry import ChartReference
 from components.catalog.versions import same_version
 from components.charts import archives, fetching
-from components.charts.fetching import Source, Unfetchable
+from components.charts.fetching import ChartSource, Unfetchable
 from components.models import Archive, Repository
 
-__all__ = ["Source", "Unfetchable", "asking", "fetch", "source", "stored", "versions"]
+__all__ = ["ChartSource", "Unfetchable", "asking", "fetch", "source", "stored", "versions"]
 
 SECONDS = 60.0
 """For everything that one chart takes: index or token, manifest, archive."""
 UPLOADED = "uploaded"
 
 
-def source(chart: Chart) -> Source:
+def source(chart: ChartReference) -> ChartSource:
     """The administrator's repository or mirror of it, else the catalog's own. Raises Unfetchable."""
     url = chart.url.rstrip("/")
     rows = Repository.objects.filter(Q(stands_for__in=[url, f"{url}/"]) | Q(url__in=[url, f"{url}/"]))
     row = max(rows, key=lambda found: bool(found.stands_for), default=None)  # a mirror goes before the original
     if row is None:
-        return Source(url, chart.chart, chart.hosts)
+        return ChartSource(url, chart.chart, chart.hosts)
     if not row.is_enabled:
         raise Unfetchable(f"repository {row.name}, which serves {url}, is not enabled")
     try:
@@ -45,17 +45,19 @@ def source(chart: Chart) -> Source:
     except (encryption.CannotOpen, encryption.KeyUnusable) as error:
         raise Unfetchable(f"the password of repository {row.name} cannot be read: {error}") from error
     hosts = tuple(row.hosts) if row.stands_for else (*chart.hosts, *row.hosts)
-    return Source(row.url.rstrip("/"), chart.chart, hosts, row.username, password, row.ca, row.name, tuple(row.authors))
+    return ChartSource(
+        row.url.rstrip("/"), chart.chart, hosts, row.username, password, row.ca, row.name, tuple(row.authors)
+    )
 
 
-def stored(chart: Chart, version: str) -> Archive | None:
+def stored(chart: ChartReference, version: str) -> Archive | None:
     """The archive of this chart and version that is here already; an uploaded one goes before one that was fetched."""
     known = Archive.objects.filter(name=chart.chart, origin__in=[UPLOADED, chart.reference]).defer("content")
     same = [archive for archive in known.order_by("-stored_at") if same_version(archive.version, version)]
     return min(same, key=lambda archive: archive.origin != UPLOADED, default=None)
 
 
-def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
+def fetch(chart: ChartReference, version: str, *, sha256: str = "") -> Archive:
     """The archive, fetched unless it is stored. Waits on the network: hold no transaction.
 
     `sha256`: the only archive that will do. Raises Unfetchable, archives.BadArchive.
@@ -79,15 +81,18 @@ def fetch(chart: Chart, version: str, *, sha256: str = "") -> Archive:
     )
 
 
-def versions(chart: Chart) -> Sequence[str]:
-    """What the repository offers of this chart, as it lists them. Waits on the network. Raises Unfetchable."""
+def versions(chart: ChartReference) -> Sequence[str]:
+    """List the versions that the repository offers of this chart, in its order.
+
+    Waits on the network. Raises Unfetchable.
+    """
     asked = source(chart)
     with asking(asked) as (door, deadline):
         return fetching.offered(door, asked, deadline)
 
 
 @contextmanager
-def asking(asked: Source) -> Iterator[tuple[HttpClient, float]]:
+def asking(asked: ChartSource) -> Iterator[tuple[HttpClient, float]]:
     """A door to it, and when to end. Raises Unfetchable in place of every error of the network."""
     try:
         door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=asked.ca)
@@ -100,5 +105,8 @@ def asking(asked: Source) -> Iterator[tuple[HttpClient, float]]:
 
 
 def _is_final(error: FleetError) -> bool:
-    """Whether asking again is of no use. A mirror's certificate is no credential of a cluster's that is replaced."""
+    """Return whether asking again is of no use.
+
+    A mirror's certificate is no credential of a cluster's that is replaced.
+    """
     return isinstance(error, WrongCertificate) or not isinstance(error, FleetUnavailable)

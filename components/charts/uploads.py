@@ -27,7 +27,7 @@ def may_upload(user: User) -> None:
 
 
 def known() -> QuerySet[Archive]:
-    """Without their bytes."""
+    """Return the uploaded archives without their bytes."""
     return Archive.objects.defer("content").order_by("name", "-stored_at", "pk")
 
 
@@ -63,9 +63,9 @@ def delete(archive: Archive, *, by: User) -> None:
 
 
 def keep(wanted: Mapping[str, str]) -> None:
-    """In the transaction that stores a plan: its archives (SHA-256 → component) cannot be deleted before it ends.
+    """Keep a plan's archives (SHA-256 → component) from being deleted before the plan ends.
 
-    Raises WrongState where one was deleted since the plan took it.
+    Call in the transaction that stores the plan. Raises WrongState where one was deleted since the plan took it.
     """
     there = set(held(Archive.objects.filter(pk__in=list(wanted))))
     for key, component in sorted(wanted.items(), key=lambda item: item[1]):

@@ -21,8 +21,8 @@ MAX_PATH = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What was typed, as values."""
+class ParsedInput:
+    """The form's input, parsed into values."""
 
     values: Any
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -31,7 +31,10 @@ class Read:
     """Of the YAML, for the line of each path."""
 
     def line(self, path: str) -> int:
-        """Of what a finding speaks of, or of the nearest thing above it; 0: it is not in the text."""
+        """Return the line of a finding's path, or of the nearest one above it.
+
+        0: it is not in the text.
+        """
         return next((line for where, line in _lines(self.document) if _is_at(where, path)), 0) if path else 0
 
 
@@ -102,18 +105,18 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def of_text(text: str) -> Read:
+def of_text(text: str) -> ParsedInput:
     """YAML of all values."""
     try:
         document = yaml.load(text)
     except BadYaml as error:
-        return Read(None, {"": str(error)})
+        return ParsedInput(None, {"": str(error)})
     if document.data is not None and not isinstance(document.data, dict):
-        return Read(None, {"": "line 1: must be a mapping of the chart's keys to values"})
-    return Read(document.data or {}, {}, document)
+        return ParsedInput(None, {"": "line 1: must be a mapping of the chart's keys to values"})
+    return ParsedInput(document.data or {}, {}, document)
 
 
-def of_rows(rows: Iterable[tuple[str, str]], text: str) -> Read:
+def of_rows(rows: Iterable[tuple[str, str]], text: str) -> ParsedInput:
     """Rows as (path, text) with the YAML of the others. A key that is given in both is a mistake."""
     read = of_text(text)
     problems = dict(read.problems)
@@ -130,11 +133,11 @@ def of_rows(rows: Iterable[tuple[str, str]], text: str) -> Read:
                 found = merged(found, _nested(path.split("."), yaml.load(typed).data))
             except BadYaml as error:
                 problems[path] = f"cannot be read: {error.reason}"
-    return Read(None if problems else found, problems, read.document)
+    return ParsedInput(None if problems else found, problems, read.document)
 
 
 def _stands(values: Any, path: str) -> bool:
-    """Whether these values say something at this path, or something above it that is no mapping."""
+    """Return whether these values set something at this path, or something above it that is no mapping."""
     for step in path.split("."):
         if not isinstance(values, Mapping):
             return True

@@ -24,7 +24,7 @@ from components.catalog.entry import Component
 from components.catalog.layering import Layered
 from components.catalog.values_check import BLOCK
 from components.charts import profile_findings, store
-from components.charts.archives import Chart
+from components.charts.archives import ChartContent
 from components.models import Archive, ClusterValues
 from components.values.paths import at, dotted
 from components.values.secrets import MASK, REFERENCE
@@ -36,7 +36,7 @@ OFFERED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RevisionLayer:
     """A revision that wants the component: the layer below the cluster's own."""
 
     revision: Revision
@@ -46,7 +46,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ValuesFinding:
     path: str
     severity: str
     code: str
@@ -56,16 +56,16 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ComponentInCluster:
     """A component in one cluster, before its own values."""
 
     cluster: Cluster
     component: Component
     row: ClusterValues | None
-    wish: Wish | None
-    wishes: Sequence[Wish]
+    wish: RevisionLayer | None
+    wishes: Sequence[RevisionLayer]
     version: str
-    chart: Chart | None
+    chart: ChartContent | None
     """Of this version, where it is stored: without it neither keys nor schema are judged."""
 
     @property
@@ -87,8 +87,11 @@ class Standing:
         return values_check.layered(self.component, self.version, presets, below, own)
 
 
-def standing(cluster: Cluster, component: Component, revision: int | None = None) -> Standing:
-    """With this revision as the layer below, where it wants the component; else the cluster's target that does."""
+def component_in_cluster(cluster: Cluster, component: Component, revision: int | None = None) -> ComponentInCluster:
+    """Return the component's layers in this cluster, with this revision below where it wants the component.
+
+    Without such a revision, the cluster's target that wants it is below.
+    """
     found = wishes(cluster, component)
     chosen = next((wish for wish in found if wish.revision.pk == revision), None)
     if chosen is None and revision is None and found and found[0].is_target:
@@ -96,10 +99,10 @@ def standing(cluster: Cluster, component: Component, revision: int | None = None
     version = (chosen.wanted.version if chosen else "") or component.newest
     row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
     chart = profile_findings.stored_chart(component, version)
-    return Standing(cluster, component, row, chosen, found, version, chart)
+    return ComponentInCluster(cluster, component, row, chosen, found, version, chart)
 
 
-def wishes(cluster: Cluster, component: Component) -> list[Wish]:
+def wishes(cluster: Cluster, component: Component) -> list[RevisionLayer]:
     """Revisions that want it: this cluster's targets, then open plans', then the newest of every profile."""
     near = near_revisions(cluster)
     newest = Revision.objects.order_by("profile__name").values_list("profile__name").annotate(newest=Max("id"))
@@ -111,12 +114,12 @@ def wishes(cluster: Cluster, component: Component) -> list[Wish]:
     for key in dict.fromkeys(ids):
         wanted = rows[key].flat.component(component.name) if key in rows else None
         if wanted is not None and not wanted.is_gone and _is_sound(component, wanted):
-            found.append(Wish(rows[key], wanted, is_target=key in near))
+            found.append(RevisionLayer(rows[key], wanted, is_target=key in near))
     return found
 
 
 def near_revisions(cluster: Cluster) -> list[int]:
-    """What the cluster's pools have as targets, then what open plans and live rollouts bring."""
+    """List the targets of the cluster's pools, then the revisions that open plans and live rollouts bring."""
     pools = list(Pool.objects.filter(cluster=cluster).values_list("pk", flat=True))
     near = [revision for _, revision in hooks.targets_of_pools(pools)]
     near += [work.revision_id for work in hooks.work_of_pools(pools)]
@@ -128,16 +131,16 @@ def _is_sound(component: Component, wanted: WantedComponent) -> bool:
 
 
 # ── Judging ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def judge(here: Standing, own: Any) -> list[Finding]:
-    """What is wrong with the cluster's values, and with all layers as one. Never raises, whatever they are."""
+def judge(here: ComponentInCluster, own: Any) -> list[ValuesFinding]:
+    """List the problems of the cluster's values, and of all layers as one. Never raises, for any values."""
     if not isinstance(own, Mapping):
-        return [Finding("", BLOCK, "bad-values", "must be a mapping of the chart's keys to values", is_own=True)]
+        return [ValuesFinding("", BLOCK, "bad-values", "must be a mapping of the chart's keys to values", is_own=True)]
     if limits := list(values_check.limits(own)):
-        return [Finding(note.path, BLOCK, note.code, note.message, is_own=True) for note in limits]
+        return [ValuesFinding(note.path, BLOCK, note.code, note.message, is_own=True) for note in limits]
     notes = _notes(here, own)
     before = {(note.path, note.code, note.message) for note in _notes(here, {})}
     found = [
-        Finding(
+        ValuesFinding(
             note.path,
             note.severity,
             note.code,
@@ -151,7 +154,7 @@ def judge(here: Standing, own: Any) -> list[Finding]:
     return sorted(found, key=lambda one: (not one.is_own, one.severity != BLOCK))
 
 
-def _notes(here: Standing, own: Mapping[str, Any]) -> list[values_check.Note]:
+def _notes(here: ComponentInCluster, own: Mapping[str, Any]) -> list[values_check.ValuesNote]:
     chart = here.chart
     if chart is None:
         return values_check.judge(here.layered(own))
@@ -160,18 +163,21 @@ def _notes(here: Standing, own: Mapping[str, Any]) -> list[values_check.Note]:
     )
 
 
-def _plain_secrets(value: Any, path: str) -> Iterator[Finding]:
-    """In mappings and lists. A row that many may read is no place for a password."""
+def _plain_secrets(value: Any, path: str) -> Iterator[ValuesFinding]:
+    """Yield a finding for each plain-text secret in mappings and lists.
+
+    A row that many may read is no place for a password.
+    """
     if isinstance(value, Mapping) and REFERENCE not in value:
         for key, inner in value.items():
             below = path + ("." if path and not dotted((key,)).startswith("[") else "") + dotted((key,))
             if inner == MASK:
-                yield Finding(below, BLOCK, "mask", "is the mask of a secret, not a value", is_own=True)
+                yield ValuesFinding(below, BLOCK, "mask", "is the mask of a secret, not a value", is_own=True)
             elif values_check.looks_secret(key, inner):
                 message = (
                     f"looks like a secret in plain text: write {{{REFERENCE}: {{name: the-secret, key: its-key}}}}"
                 )
-                yield Finding(below, BLOCK, "plain-secret", message, is_own=True)
+                yield ValuesFinding(below, BLOCK, "plain-secret", message, is_own=True)
             else:
                 yield from _plain_secrets(inner, below)
     elif isinstance(value, list | tuple):
@@ -184,7 +190,7 @@ def may_change(user: User, cluster: Cluster, component: Component) -> None:
     require(user, Role.OPERATOR, cluster.scopes, f"set values of {component.name} for {cluster}")
 
 
-def fetch_chart(here: Standing, *, by: User) -> Archive:
+def fetch_chart(here: ComponentInCluster, *, by: User) -> Archive:
     """The chart that the values are checked against, stored from now on. Waits on the network: hold no transaction.
 
     Raises NotAllowed, Unfetchable, BadArchive.
@@ -202,7 +208,7 @@ def fetch_chart(here: Standing, *, by: User) -> Archive:
     return archive
 
 
-def save(here: Standing, own: Any, *, by: User, version: int) -> ClusterValues:
+def save(here: ComponentInCluster, own: Any, *, by: User, version: int) -> ClusterValues:
     """`version`: the one the caller saw; 0: there were none. Raises NotAllowed, Invalid naming each path, Stale."""
     may_change(by, here.cluster, here.component)
     if wrong := [one for one in judge(here, own) if one.is_own and one.severity == BLOCK]:
@@ -230,7 +236,7 @@ def save(here: Standing, own: Any, *, by: User, version: int) -> ClusterValues:
     return saved
 
 
-def _stored(here: Standing, own: dict[str, Any], by: User, version: int) -> ClusterValues:
+def _stored(here: ComponentInCluster, own: dict[str, Any], by: User, version: int) -> ClusterValues:
     before = here.row.authors if here.row and own else []  # who empties them is the author of that, alone
     authors = sorted({*before, by.pk})
     changed = {"values": own, "authors": authors, "changed_by": str(by)[:150], "changed_at": now()}
@@ -252,13 +258,13 @@ def _stale(row: ClusterValues | None) -> Stale:
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What changed, by path, with secrets as words: for the audit record."""
+    """Return the changed values by path, before and after, with secrets as words: for the audit record."""
     a, b = _leaves(before), _leaves(after)
-    changed = [path for path in dict.fromkeys((*a, *b)) if _said(a, path) != _said(b, path)]
+    changed = [path for path in dict.fromkeys((*a, *b)) if _canonical_leaf(a, path) != _canonical_leaf(b, path)]
     return {path: a.get(path) for path in changed}, {path: b.get(path) for path in changed}
 
 
-def _said(leaves: Mapping[str, Any], path: str) -> str | None:
+def _canonical_leaf(leaves: Mapping[str, Any], path: str) -> str | None:
     """1 and true are equal to Python, and not to helm."""
     return canonical(leaves[path]) if path in leaves else None
 
@@ -270,7 +276,7 @@ def _leaves(given: Mapping[str, Any]) -> dict[str, Any]:
 
 # ── Shown ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Line:
+class LayeredValue:
     path: str
     value: Any
     origin: str
@@ -278,7 +284,7 @@ class Line:
     """The origin of what stood there below; empty: nothing did."""
 
 
-def lines(here: Standing, own: Mapping[str, Any]) -> list[Line]:
+def lines(here: ComponentInCluster, own: Mapping[str, Any]) -> list[LayeredValue]:
     """Every key that helm is given, with where it comes from; secrets as words."""
     layered, below = here.layered(own), here.layered({})
     hidden: Mapping[str, Any] = values_check.masked(layered.values)
@@ -287,12 +293,15 @@ def lines(here: Standing, own: Mapping[str, Any]) -> list[Line]:
         name = dotted(path)
         origin = layered.origins[name]
         replaces = below.origins.get(name, "") if origin == values_check.CLUSTER else ""
-        out.append(Line(name, at(hidden, path), origin, replaces))
+        out.append(LayeredValue(name, at(hidden, path), origin, replaces))
     return out
 
 
 def hidden(own: Any) -> Any:
-    """To be read and sent back: references as they are, and a plain text that looks like a secret as its mask."""
+    """Return the values to be read and sent back.
+
+    References are as they are, and a plain text that looks like a secret is its mask.
+    """
     if isinstance(own, Mapping):
         if REFERENCE in own:
             return dict(own)

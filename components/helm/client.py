@@ -2,7 +2,7 @@
 
 Every run gets a private HOME and nothing of our environment; the kubeconfig is a file of mode 0600 in it, pinned to the
 address that the egress policy permits, and goes with it. Never `--wait`: readiness is a state of the step, read by us.
-Secrets stand in `Job.secrets` and are masked in whatever helm says.
+Secrets stand in `HelmJob.secrets` and are masked in whatever helm says.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from components.helm.errors import (
 __all__ = [
     "Helm",
     "HelmError",
+    "HelmJob",
     "HelmMissing",
     "HelmRefused",
     "HelmTimeout",
     "HelmUnauthorized",
     "HelmUnavailable",
-    "Job",
     "NoRelease",
     "ReleaseBusy",
     "Stopped",
@@ -73,8 +73,8 @@ _CHUNK = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What all verbs need: which release, with whose credentials, until when, and who may stop it."""
+class HelmJob:
+    """Input of all verbs: the release, the credentials, the deadline, and a way to stop it."""
 
     release: str
     namespace: str
@@ -105,7 +105,7 @@ class Helm:
 
     def template(
         self,
-        job: Job,
+        job: HelmJob,
         chart: bytes,
         values: Mapping[str, Any],
         *,
@@ -130,23 +130,24 @@ class Helm:
 
     def install(
         self,
-        job: Job,
+        job: HelmJob,
         chart: bytes,
         values: Mapping[str, Any],
         *,
         labels: Mapping[str, str] | None = None,
         is_again: bool = False,
     ) -> None:
-        """A first revision; `is_again`: after one that failed or was removed. `labels` stand on helm's record of it.
+        """Make a first revision, with `labels` on helm's record of it.
 
-        What is in `crds/` is there already (components.release.definitions): helm v4 would change it. Raises HelmError.
+        `is_again`: after one that failed or was removed. The definitions of `crds/` exist already
+        (components.release.definitions): helm v4 would change them. Raises HelmError.
         """
         arguments = ["install", job.release, "chart.tgz", "--skip-crds", *(["--replace"] if is_again else [])]
         self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)
 
     def upgrade(
         self,
-        job: Job,
+        job: HelmJob,
         chart: bytes,
         values: Mapping[str, Any],
         *,
@@ -162,7 +163,7 @@ class Helm:
         arguments += self._taking_over(is_server_side)
         self._run(job, [*arguments, *_recorded(labels)], chart=chart, values=values)
 
-    def rollback(self, job: Job, revision: int, *, is_server_side: bool = False) -> None:
+    def rollback(self, job: HelmJob, revision: int, *, is_server_side: bool = False) -> None:
         """A next revision with chart and values of an earlier one. Raises HelmError."""
         arguments = ["rollback", job.release, str(revision), f"--history-max={HISTORY}"]
         arguments += self._taking_over(is_server_side)
@@ -171,7 +172,7 @@ class Helm:
     def _taking_over(self, is_server_side: bool) -> list[str]:
         return ["--force-conflicts"] if self.is_v4 and is_server_side else []
 
-    def uninstall(self, job: Job, *, keeps_history: bool = False) -> None:
+    def uninstall(self, job: HelmJob, *, keeps_history: bool = False) -> None:
         """Its objects and, unless `keeps_history`, helm's records of it, without which nothing brings it back.
 
         What is of `crds/` and what a chart keeps stays. Raises HelmError.
@@ -182,7 +183,7 @@ class Helm:
 
     def _run(
         self,
-        job: Job,
+        job: HelmJob,
         arguments: Sequence[str],
         *,
         chart: bytes | None = None,
@@ -214,7 +215,7 @@ class Helm:
 
 def program() -> Helm:
     """The program that SETPOINT_HELM names, else the one found, asked once for its version. Raises HelmMissing."""
-    where = process.found(settings.SETPOINT_HELM, os.environ)
+    where = process.find_program(settings.SETPOINT_HELM, os.environ)
     stamp = Path(where).stat().st_mtime_ns
     with _lock:
         if known := _known.get((where, stamp)):

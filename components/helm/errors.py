@@ -1,7 +1,7 @@
-"""How helm fails, as a few errors of ours. `str()` is a sentence for people that begins with what is useful.
+"""Failures of helm, as a few errors of ours. `str()` is a sentence for people that begins with what is useful.
 
 helm's own words are wrapped again and again (`Error: UPGRADE FAILED: template: a/templates/b.yaml:3:5: executing … at
-<…>: error calling include: …`); what the chart's author or the API server said comes last, and is what helps.
+<…>: error calling include: …`); the message of the chart's author or the API server comes last, and is what helps.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class UnknownKind(HelmRefused):
 
 
 class UnreadableObject(HelmRefused):
-    """An object of the chart may not be read by who asks: helm v4 reads each when it tries a release out."""
+    """An object of the chart that the asking identity may not read: helm v4 reads each when it tries a release out."""
 
 
 class HelmTimeout(HelmError):
-    """Not done at the deadline; its process group was ended."""
+    """A run that was not done at the deadline; its process group was ended."""
 
     is_final = False
 
 
 class Stopped(HelmError):
-    """Ended because somebody asked to stop."""
+    """A run that ended because an operator asked to stop it."""
 
     is_final = False
 
@@ -129,8 +129,8 @@ _NOISE = ("WARNING: Kubernetes configuration file", "level=DEBUG", "helm.go:", "
 
 
 def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmError:
-    """The error that this end of helm means. Masks the secrets, whatever helm says."""
-    said = _said(masked(stderr, secrets))
+    """Return the error that fits helm's output and exit status. Masks the secrets in any output."""
+    said = _message(masked(stderr, secrets))
     lower = said.lower()
     if any(words in lower for words in _BUSY):
         return ReleaseBusy(f"another helm works on the release, or was killed at it: {_short(said)}")
@@ -156,7 +156,7 @@ def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmErr
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Without the secrets, however they are written."""
+    """Return the text without the secrets, however they are written."""
     return masked_text(text, (secret for secret in secrets if len(secret) >= _WORTH_HIDING), MASK)
 
 
@@ -165,8 +165,8 @@ def spoken(line: str, secrets: Sequence[str]) -> str:
     return _short(_DEBUG.sub("", masked(line, secrets)).strip())
 
 
-def _said(stderr: str) -> str:
-    """What stands behind helm's last `Error:`, else all of it, without debugging lines."""
+def _message(stderr: str) -> str:
+    """Return the text behind helm's last `Error:`, else all of it, without debugging lines."""
     at = max(stderr.rfind("\nError: "), 0 if stderr.startswith("Error: ") else -1)
     lines = stderr[max(at, 0) :].strip().splitlines()
     if at >= 0:  # behind it `--debug` says the same once more, and where in helm's own code

@@ -1,4 +1,4 @@
-"""On which connected clusters a chart does not run: helm itself judges its `kubeVersion` before it renders."""
+"""Connected clusters on which a chart does not run: helm itself judges its `kubeVersion` before it renders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from clusters.models import Cluster
 from components.helm import client
-from components.helm.client import HelmError, Job
+from components.helm.client import HelmError, HelmJob
 
 SECONDS = 20.0
 MOST = 8
@@ -24,7 +24,7 @@ def unfit(content: bytes) -> list[str]:
     until = time.monotonic() + SECONDS
     for version, names in list(there.items())[:MOST]:
         try:
-            client.program().template(Job("one", "one", deadline=until), content, {}, kube_version=version)
+            client.program().template(HelmJob("one", "one", deadline=until), content, {}, kube_version=version)
         except HelmError as error:
             if _REFUSED in str(error):
                 more = f" and {len(names) - 3} more" if len(names) > 3 else ""

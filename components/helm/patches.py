@@ -1,8 +1,8 @@
-"""What helm asks of the API server when it brings one object from a release's old manifest to its new one.
+"""Requests that helm sends to the API server to bring one object from a release's old manifest to its new one.
 
 A dry run tells the truth about an upgrade only if it asks what the upgrade will ask. A server-side apply of our own as
-field manager `helm` does not: helm v3 never applied, so fields that the new manifest leaves out stay where they are.
-So the dry run follows helm's own ways:
+field manager `helm` does not: helm v3 never applied, so fields that the new manifest leaves out stay where they are. So
+the dry run follows helm's own ways:
 
 * built-in kinds, client side (helm v3, and v4 for releases that v3 made): a strategic merge patch of the new manifest,
   with null for what the old one had and the new one lacks
@@ -40,7 +40,7 @@ _MERGE_KEYS = {
 
 
 def marked(raw: Mapping[str, Any], release: str, namespace: str) -> dict[str, Any]:
-    """With the label and annotations that helm adds to every object."""
+    """Return a copy with the label and annotations that helm adds to every object."""
     meta = dict(raw.get("metadata") or {})
     meta["labels"] = {**(meta.get("labels") or {}), MANAGED_BY: "Helm"}
     own = {RELEASE_NAME: release, RELEASE_NAMESPACE: namespace}
@@ -49,7 +49,7 @@ def marked(raw: Mapping[str, Any], release: str, namespace: str) -> dict[str, An
 
 
 def is_owned(live: Mapping[str, Any], release: str, namespace: str) -> bool:
-    """Whether helm takes this object for one of the release; it refuses to touch any other."""
+    """Return whether helm takes this object for one of the release; it refuses to touch any other."""
     meta = live.get("metadata") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     told = annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE)

@@ -61,7 +61,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run ends although it is not done."""
+    """Conditions that end a run before it is done."""
 
     deadline: float
     """time.monotonic()"""
@@ -132,7 +132,7 @@ def run(program: str, arguments: Sequence[str], folder: Path, limits: Limits) ->
     except OSError as error:
         raise HelmMissing(f"helm cannot be started: {error.strerror}") from error
     try:
-        output = _Reader(process, limits).read()
+        output = _PipeReader(process, limits).read()
     finally:
         _end(process)
     if output.words.startswith(CANNOT_RUN):
@@ -140,7 +140,7 @@ def run(program: str, arguments: Sequence[str], folder: Path, limits: Limits) ->
     return output
 
 
-class _Reader:
+class _PipeReader:
     """Both pipes at once, so that neither fills up and stops helm."""
 
     def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
@@ -201,7 +201,7 @@ class _Reader:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing of the group is left when this returns; helm is asked first, where it still runs."""
+    """End the process group; nothing of it is left on return. helm is asked first, where it still runs."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -216,7 +216,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _sweep() -> None:
-    """A folder whose lock nobody holds belongs to a process that was killed."""
+    """Delete the folders of processes that were killed: those whose lock is free."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if folder.stat().st_uid != os.getuid():
@@ -230,7 +230,7 @@ def usable(program: str) -> bool:
     return Path(program).is_file() and os.access(program, os.X_OK)
 
 
-def found(setting: str, search: Mapping[str, str]) -> str:
+def find_program(setting: str, search: Mapping[str, str]) -> str:
     """The program: what is set, else `helm` on PATH, else beside this Python, where the package puts it. Raises
     HelmMissing."""
     if setting:

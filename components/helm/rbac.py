@@ -1,8 +1,8 @@
-"""Whether an API server that forbade something to helm forbids it still.
+"""Recheck of a refusal: does an API server that forbade something to helm still forbid it?
 
-Started a moment ago it has not read its roles yet and refuses everybody; helm ends of that. helm's output names the
-right that was missing, so the server can be asked for exactly that: allowed now, trying again helps; otherwise the
-refusal stands at once, and nobody waits for a deadline.
+An API server that started a moment ago has not read its roles yet and refuses every caller; this makes helm fail.
+helm's output names the missing right, so the server can be asked for exactly that: allowed now, trying again helps;
+otherwise the refusal is final at once, without waiting for a deadline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RIGHT = re.compile(
 """How Kubernetes' RBAC says no (k8s.io/apiserver, endpoints/handlers/responsewriters)."""
 
 
-def judged(server: ApiServer, refused: HelmRefused) -> HelmRefused | HelmUnavailable:
+def recheck(server: ApiServer, refused: HelmRefused) -> HelmRefused | HelmUnavailable:
     """The same error, or that it would be permitted now."""
     found = _RIGHT.search(str(refused))
     if found is None:

@@ -1,8 +1,8 @@
-"""What helm recorded of a revision, held against what was approved.
+"""Comparison of the revision that helm recorded with the one that was approved.
 
 helm renders once more when it installs, with the cluster before it. A chart can render otherwise then, and no look
-before can exclude it: a template that is put together while it renders (`tpl`) hides what it asks, and what is chosen
-by chance or by the clock falls out otherwise the next time. So helm's own record is compared afterwards.
+before can exclude it: a template that is put together while it renders (`tpl`) hides what it asks, and values chosen by
+chance or by the clock differ the next time. So helm's own record is compared afterwards.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _named(one: Manifest) -> str:
     return f"{one.kind} {one.namespace}/{one.name}" if one.namespace else f"{one.kind} {one.name}"
 
 
-def shown(names: Iterable[str], most: int = 5) -> str:
+def listed(names: Iterable[str], most: int = 5) -> str:
     """A few of them, and how many more there are."""
     told = list(names)
     return ", ".join(told[:most]) + (f" and {len(told) - most} more" if len(told) > most else "")

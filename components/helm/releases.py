@@ -1,4 +1,4 @@
-"""What helm has in a cluster: its own records, read from their Secrets and never trusted further than that.
+"""helm's own records in a cluster, read from their Secrets and never trusted further than that.
 
 helm keeps one Secret a revision (`sh.helm.release.v1.<release>.v<n>`): JSON, gzipped, in base64, in base64. Reading
 them costs one call and no process. Three things are written: `mend` records a revision that a killed helm left pending
@@ -67,7 +67,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
+class ReleaseRevision:
     """One record, not opened yet."""
 
     raw: Mapping[str, Any] = field(repr=False)
@@ -89,7 +89,7 @@ class Revision:
 
     @property
     def status(self) -> str:
-        """As recorded; of an abandoned one, what it was before it was marked."""
+        """Recorded status; of an abandoned revision, the status it had before it was marked."""
         if self.is_abandoned:
             return UNINSTALLED if _mapping(_opened(self.raw), "info").get("deleted") else FAILED
         return str(self.labels.get("status") or "unknown")
@@ -129,16 +129,16 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    revisions: Sequence[Revision]
+class ReleaseHistory:
+    revisions: Sequence[ReleaseRevision]
     """Oldest first."""
 
     @property
-    def last(self) -> Revision | None:
+    def last(self) -> ReleaseRevision | None:
         return self.revisions[-1] if self.revisions else None
 
     @property
-    def deployed(self) -> Revision | None:
+    def deployed(self) -> ReleaseRevision | None:
         """The newest that is in force; none once the newest of all is removed.
 
         A removal marks that one alone: what stood before a failed upgrade is still recorded as deployed.
@@ -147,26 +147,26 @@ class History:
             return None
         return next((one for one in reversed(self.revisions) if one.status == DEPLOYED), None)
 
-    def numbered(self, number: int) -> Revision | None:
+    def numbered(self, number: int) -> ReleaseRevision | None:
         return next((one for one in self.revisions if one.number == number), None)
 
 
-def history(server: ApiServer, namespace: str, release: str) -> History:
+def history(server: ApiServer, namespace: str, release: str) -> ReleaseHistory:
     """Empty when there is no such release. Raises FleetError."""
     path = f"/api/v1/namespaces/{segment(namespace)}/secrets"
-    revisions = [Revision(raw) for raw in _records(server, path, f"owner=helm,name={segment(release)}")]
+    revisions = [ReleaseRevision(raw) for raw in _records(server, path, f"owner=helm,name={segment(release)}")]
     numbered = sorted((one for one in revisions if one.number), key=lambda one: one.number)
     if numbered:
         numbered[-1] = _judged(numbered[-1])
-    return History(numbered)
+    return ReleaseHistory(numbered)
 
 
 def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
     """Namespace and name of every release in the cluster whose newest revision is of this chart. Raises FleetError."""
-    found: dict[tuple[str, str], Revision] = {}
+    found: dict[tuple[str, str], ReleaseRevision] = {}
 
     def take(raw: dict[str, Any]) -> None:  # page by page: all records of a cluster may be hundreds of megabytes
-        one = Revision(raw)
+        one = ReleaseRevision(raw)
         key = _key(one)
         if one.number > (found[key].number if key in found else 0):
             found[key] = one
@@ -176,11 +176,11 @@ def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
     return sorted(key for key, one in newest_ones.items() if one.status != UNINSTALLED and one.read().chart == chart)
 
 
-def newest(server: ApiServer) -> list[Revision]:
-    """Of every release in the cluster the revision that is in force, else the newest. Raises FleetError."""
-    found: dict[tuple[str, str], Revision] = {}
+def newest(server: ApiServer) -> list[ReleaseRevision]:
+    """Return for every release in the cluster the revision in force, else the newest. Raises FleetError."""
+    found: dict[tuple[str, str], ReleaseRevision] = {}
     removed: dict[tuple[str, str], int] = {}
-    there = [Revision(raw) for raw in _records(server, "/api/v1/secrets", "owner=helm,status!=superseded")]
+    there = [ReleaseRevision(raw) for raw in _records(server, "/api/v1/secrets", "owner=helm,status!=superseded")]
     for one in there:
         if one.status == UNINSTALLED:
             removed[_key(one)] = max(one.number, removed.get(_key(one), 0))
@@ -191,16 +191,19 @@ def newest(server: ApiServer) -> list[Revision]:
     return [found[key] for key in sorted(found)]
 
 
-def _judged(newest: Revision) -> Revision:
+def _judged(newest: ReleaseRevision) -> ReleaseRevision:
     return replace(newest, is_abandoned=True) if newest.status == SUPERSEDED else newest
 
 
-def _key(one: Revision) -> tuple[str, str]:
+def _key(one: ReleaseRevision) -> tuple[str, str]:
     return str(objects.meta(one.raw).get("namespace")), str(one.labels.get("name"))
 
 
-def _rank(one: Revision) -> tuple[bool, int]:
-    """A release that is being worked on is pending, whatever is in force."""
+def _rank(one: ReleaseRevision) -> tuple[bool, int]:
+    """Return the sort key of a revision: pending or in force first, then the newer.
+
+    A release that is being worked on is pending, whatever is in force.
+    """
     return one.is_pending or one.status == DEPLOYED, one.number
 
 
@@ -211,7 +214,7 @@ def _records(
     return paging.listed(server, Call("list", "secrets"), path, query=query, limit=PAGE, keep=keep).items
 
 
-def mend(server: ApiServer, revision: Revision, why: str, status: str = FAILED) -> None:
+def mend(server: ApiServer, revision: ReleaseRevision, why: str, status: str = FAILED) -> None:
     """Record a pending revision as failed, or an abandoned one as it was, at the version that was read.
 
     Nothing of the release's objects is touched, so nothing is lost: the next upgrade or rollback compares with what
@@ -222,20 +225,20 @@ def mend(server: ApiServer, revision: Revision, why: str, status: str = FAILED) 
     _write(server, revision, payload, {"status": status, "modifiedAt": str(int(now().timestamp()))})
 
 
-def record_also(server: ApiServer, revision: Revision, more: Sequence[Mapping[str, Any]]) -> None:
+def record_also(server: ApiServer, revision: ReleaseRevision, more: Sequence[Mapping[str, Any]]) -> None:
     """Add objects to a revision's manifest. Raises Conflict when another helm wrote meanwhile, FleetError."""
     payload = _opened(revision.raw)
     parts = [str(payload.get("manifest") or "").rstrip(), *(f"---\n{json.dumps(raw)}" for raw in more), ""]
     _write(server, revision, {**payload, "manifest": "\n".join(parts)})
 
 
-def label(server: ApiServer, revision: Revision, labels: Mapping[str, str]) -> None:
+def label(server: ApiServer, revision: ReleaseRevision, labels: Mapping[str, str]) -> None:
     """Add labels to a revision's record; helm keeps them. Raises FleetError."""
     server.ask(*_patch(revision), body={"metadata": {"labels": dict(labels)}}, content_type=MERGE)
 
 
 def _write(
-    server: ApiServer, revision: Revision, payload: Mapping[str, Any], labels: Mapping[str, str] | None = None
+    server: ApiServer, revision: ReleaseRevision, payload: Mapping[str, Any], labels: Mapping[str, str] | None = None
 ) -> None:
     meta = objects.meta(revision.raw)
     change = {
@@ -245,7 +248,7 @@ def _write(
     server.ask(*_patch(revision), body=change, content_type=MERGE)
 
 
-def _patch(revision: Revision) -> tuple[Call, str, str]:
+def _patch(revision: ReleaseRevision) -> tuple[Call, str, str]:
     meta = objects.meta(revision.raw)
     name, namespace = segment(str(meta.get("name"))), segment(str(meta.get("namespace")))
     return Call("patch", "secrets", f"{namespace}/{name}"), "PATCH", f"/api/v1/namespaces/{namespace}/secrets/{name}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from components.charts import lookups
-from components.helm.client import Helm, HelmRefused, Job, UnknownKind, UnreadableObject
+from components.helm.client import Helm, HelmJob, HelmRefused, UnknownKind, UnreadableObject
 from components.values import chart_yaml
 
 GENERATED = "(generated)"
@@ -52,7 +52,7 @@ class Manifest:
 
     @property
     def namespace(self) -> str:
-        """As written; empty: the release's own, or none."""
+        """Namespace as written; empty: the release's own, or none."""
         return str((self.raw.get("metadata") or {}).get("namespace") or "")
 
     @property
@@ -93,7 +93,7 @@ class Rendered:
 
 def render(
     helm: Helm,
-    job: Job,
+    job: HelmJob,
     chart: bytes,
     values: Mapping[str, Any],
     *,
@@ -122,7 +122,7 @@ def render(
 
 def again(
     helm: Helm,
-    job: Job,
+    job: HelmJob,
     chart: bytes,
     values: Mapping[str, Any],
     *,
@@ -147,10 +147,10 @@ def again(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """How one chart is rendered, the same each time it is."""
+    """Settings that render one chart the same way each time."""
 
     helm: Helm
-    job: Job
+    job: HelmJob
     chart: bytes
     values: Mapping[str, Any]
     kube_version: str
@@ -172,7 +172,10 @@ class _Run:
         return replace(self, job=replace(self.job, credentials=None), is_blind=True)
 
     def settled(self) -> _Run:
-        """Without the cluster where the chart does not ask it, and knowing the kinds that are made before helm runs."""
+        """Return a run without the cluster where the chart does not ask it.
+
+        It knows the kinds that are created before helm runs.
+        """
         run = self
         if not lookups.asks_cluster(self.chart, self.values):
             run = replace(run, job=replace(run.job, credentials=None))
@@ -193,9 +196,9 @@ class _Run:
 
 
 def _kinds_of(definitions: Iterable[Mapping[str, Any]], known: Set[str]) -> list[str]:
-    """As templates ask for them: those that are not there are created before helm renders.
+    """List, as templates ask for them, the kinds that are missing: they are created before helm renders.
 
-    One that is there serves what the cluster says, which may be other versions than the chart's.
+    A kind that exists is served in the versions that the cluster says, which may be other than the chart's.
     """
     groups = {(one.partition("/")[0], one.rpartition("/")[2]) for one in known if one.count("/") == 2}
     out: list[str] = []
@@ -279,7 +282,7 @@ def with_masks(raw: Mapping[str, Any], pointers: Sequence[str], mask: str = GENE
 
 
 def step(place: Any, part: str) -> Any:
-    """What is below one part of a JSON pointer; None: nothing is."""
+    """Return the value below one part of a JSON pointer; None: there is none."""
     if isinstance(place, dict):
         return place.get(part)
     if isinstance(place, list) and part.isdigit() and int(part) < len(place):

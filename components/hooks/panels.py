@@ -1,4 +1,4 @@
-"""What this room adds to a cluster's page, through `common.hooks`."""
+"""Panels of this room on a cluster's page, through `common.hooks`."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from common.hooks import Panel
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
-    """Where its components' own values are; no query."""
+    """Yield the panel that leads to its components' own values; no query."""
     yield Panel("components/_cluster.html", {"cluster": cluster}, order=85)

@@ -18,7 +18,7 @@ def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
     if not may(user, Role.VIEWER, ANYWHERE):
         return
     text = needle.text.lower()
-    every = [one for one in catalog.all() if all(word in _said(one) for word in text.split())]
+    every = [one for one in catalog.all() if all(word in _searched_text(one) for word in text.split())]
     known = sorted(every, key=lambda one: not one.name.startswith(text))
     found = [
         SearchResult(one.name, one.title, reverse("components:component", args=[one.name]), one.summary)
@@ -27,6 +27,9 @@ def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
     yield SearchGroup("component", "Components", "package", 55, found)
 
 
-def _said(component: Component) -> str:
-    """Not its presets: an intent such as training would stand before the plans that somebody looks for."""
+def _searched_text(component: Component) -> str:
+    """Return the text that is searched, without presets.
+
+    An intent such as training would rank before the plans that the user looks for.
+    """
     return f"{component.name} {component.title} {component.summary}".lower()

@@ -1,7 +1,7 @@
-"""What a cluster runs already, as the draft of a profile: read from helm's own records, matched to the catalog.
+"""Draft of a profile from what a cluster runs already: read from helm's own records, matched to the catalog.
 
-Nothing is stored and nothing in the cluster changes. What cannot be taken is told with the reason, and a password in
-plain text never travels: the draft has a reference in its place, to a Secret that a person has to make.
+Nothing is stored and nothing in the cluster changes. What cannot be taken is reported with the reason, and a password
+in plain text never travels: the draft has a reference in its place, to a Secret that an operator has to create.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from components.catalog.entry import Component
 from components.catalog.layering import layered, leaves
 from components.helm import releases, rendering
 from components.helm.errors import HelmError
-from components.helm.releases import Release, Revision
+from components.helm.releases import Release, ReleaseRevision
 from components.importer import preset_match
 from components.plans import gitops
 from components.values import secrets
@@ -41,7 +41,7 @@ _WORKLOADS = ("Deployment", "DaemonSet", "StatefulSet")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ImportedRelease:
     """One release, and what becomes of it."""
 
     namespace: str
@@ -70,14 +70,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    found: Sequence[Found]
+class ProfileDraft:
+    found: Sequence[ImportedRelease]
     """Those that are taken first."""
     source: str
     """The profile as YAML; empty when nothing is taken."""
 
 
-def read(cluster: Cluster, *, by: User) -> Draft:
+def draft_profile(cluster: Cluster, *, by: User) -> ProfileDraft:
     """Asks the cluster: hold no transaction. Raises NotAllowed, WrongState (it does not answer, or refuses)."""
     require(by, Role.OPERATOR, cluster.scopes, f"read what helm installed in {cluster}")
     try:
@@ -89,22 +89,22 @@ def read(cluster: Cluster, *, by: User) -> Draft:
     found = list(_once_each(found))
     taken = [one for one in found if one.is_taken]
     source = _source(cluster, taken, [one for one in found if not one.is_taken]) if taken else ""
-    return Draft(sorted(found, key=lambda one: (not one.is_taken, one.component or "~", one.release)), source)
+    return ProfileDraft(sorted(found, key=lambda one: (not one.is_taken, one.component or "~", one.release)), source)
 
 
-def _of_revision(server: ApiServer, served: ServedApis, revision: Revision) -> Found:
+def _of_revision(server: ApiServer, served: ServedApis, revision: ReleaseRevision) -> ImportedRelease:
     meta = objects.meta(revision.raw)
     place = _one_line(str(meta.get("namespace"))), _one_line(str(revision.labels.get("name")))
     try:
         release = revision.read()
     except Untrusted as error:
-        return Found(*place, "?", "", why_not=f"{_one_line(str(error))}.")
+        return ImportedRelease(*place, "?", "", why_not=f"{_one_line(str(error))}.")
     chart, version = _one_line(release.chart), _one_line(release.chart_version)
-    start = Found(*place, chart, version)
+    start = ImportedRelease(*place, chart, version)
     component = next((one for one in catalog.all() if one.chart.chart == release.chart), None)
     if component is None:
         return _left(start, f"The catalog has no component of the chart {chart or '?'}.")
-    start = Found(*place, chart, version, component.name)
+    start = ImportedRelease(*place, chart, version, component.name)
     if revision.is_pending:
         return _left(
             start, f"Revision {revision.number} is {revision.status}: another helm works on it, or was killed."
@@ -126,8 +126,8 @@ def _is_unicode(given: Mapping[str, Any]) -> bool:
     return True
 
 
-def _left(start: Found, why: str) -> Found:
-    return Found(start.namespace, start.release, start.chart, start.version, start.component, why_not=why)
+def _left(start: ImportedRelease, why: str) -> ImportedRelease:
+    return ImportedRelease(start.namespace, start.release, start.chart, start.version, start.component, why_not=why)
 
 
 def _live(server: ApiServer, served: ServedApis, release: Release) -> Iterator[Mapping[str, Any]]:
@@ -154,7 +154,7 @@ def _live(server: ApiServer, served: ServedApis, release: Release) -> Iterator[M
 
 
 # ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _taken(start: Found, component: Component, release: Release) -> Found:
+def _taken(start: ImportedRelease, component: Component, release: Release) -> ImportedRelease:
     keys: dict[str, str] = {}
     presets, rest = preset_match.presets_in(component, release.values, release.defaults)
     own = _without_secrets(rest, f"{release.name}-values", "", keys)
@@ -201,14 +201,14 @@ def _without_secrets(value: Any, secret: str, path: str, keys: dict[str, str]) -
 
 
 def _key(name: str, path: str, taken: Collection[str]) -> str:
-    """Of the Secret: as the value is called; where another is called the same, by its whole path."""
+    """Name a Secret's key after its value; where another has the same name, after its whole path."""
     name, path = (re.sub(r"[^-._a-zA-Z0-9]+", "-", text).strip("-")[:240] for text in (name, path))
     numbered = (f"{path}-{number}" for number in itertools.count(2))
     return next(key for key in itertools.chain((name, path), numbered) if key and key not in taken)
 
 
 # ── The draft ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _once_each(found: Sequence[Found]) -> Iterator[Found]:
+def _once_each(found: Sequence[ImportedRelease]) -> Iterator[ImportedRelease]:
     """A cluster has one release of a component; where it has more, a person must say which."""
     for one in found:
         same = [
@@ -220,7 +220,7 @@ def _once_each(found: Sequence[Found]) -> Iterator[Found]:
             yield one
 
 
-def _source(cluster: Cluster, taken: Sequence[Found], left: Sequence[Found]) -> str:
+def _source(cluster: Cluster, taken: Sequence[ImportedRelease], left: Sequence[ImportedRelease]) -> str:
     said = [f"What helm had installed in {cluster} on {now():%Y-%m-%d}, taken over as it was."]
     said += [f"Left out: {one.namespace}/{one.release}. {one.why_not}" for one in left]
     for one in taken:
@@ -238,5 +238,5 @@ def _source(cluster: Cluster, taken: Sequence[Found], left: Sequence[Found]) -> 
 
 
 def _one_line(text: str) -> str:
-    """A comment must end where its line does, whatever a record in a cluster says."""
+    """Return the text as one line: a comment must end where its line does, for any record of a cluster."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:300]

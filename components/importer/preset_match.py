@@ -45,7 +45,7 @@ def _texts(own: Mapping[str, Any], component: Component) -> list[Path]:
 
 
 def differing(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what was given, what the chart does not say itself."""
+    """Return those of the given values that differ from the chart's defaults."""
     out: dict[str, Any] = {}
     for key, value in given.items():
         if key not in defaults:
@@ -74,11 +74,11 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str, Any]) -> Iterator[str]:
-    """In the catalog's order."""
+    """Yield the chosen presets in the catalog's order."""
     left = {path for path in leaves(own) if not says(component.values, path, at(own, path))}
     taken: list[str] = []
     merges = {*_texts(own, component)}
-    said = {name: _said(component, preset, effective) for name, preset in component.presets.items()}
+    said = {name: _preset_values(component, preset, effective) for name, preset in component.presets.items()}
     whole = [
         name for name, layer in said.items() if all(says(effective, path, at(layer, path)) for path in leaves(layer))
     ]
@@ -90,13 +90,13 @@ def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str
     return (name for name in component.presets if name in taken)
 
 
-def _said(component: Component, preset: Preset, effective: Mapping[str, Any]) -> Mapping[str, Any]:
+def _preset_values(component: Component, preset: Preset, effective: Mapping[str, Any]) -> Mapping[str, Any]:
     """Its values; of a text, what that would be with it: the same, where it lives there."""
     return text_values.canonical(component, text_values.as_texts(component, effective, preset.values))
 
 
 def _beside(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """What is in `own` and not in `base`; a null stays, for it takes a default of the chart away."""
+    """Return what is in `own` and not in `base`; a null stays, for it takes a default of the chart away."""
     out: dict[str, Any] = {}
     for key, value in own.items():
         below = base.get(key)

@@ -1,1 +1,1 @@
-"""What a plan keeps of a component, as plain data: objects that differ, findings, and who holds what."""
+"""A plan's data on a component, as plain data: objects that differ, findings, and field managers."""

@@ -1,8 +1,8 @@
-"""A release that somebody installed by hand: what it was given stays, where nothing else is said, and stays visible.
+"""Adoption of a release that was installed by hand: its values stay where no layer sets others, and stay visible.
 
-What no layer mentions is taken over into the cluster's own values when the release is upgraded, so that the next plan
-still has it and a person can see and change it. Passwords in plain text are not taken over: a plan is a row that many
-may read.
+Values that no layer mentions are taken over into the cluster's own values when the release is upgraded, so that the
+next plan still has them and an operator can see and change them. Passwords in plain text are not taken over: a plan is
+a row that many may read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from common.clock import now
 from components.catalog import values_check
 from components.helm.releases import Release
 from components.models import ClusterValues
-from components.plans.prepared import BLOCK, INFO, Note, Prepared
+from components.plans.prepared import BLOCK, INFO, PlanNote, Prepared
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
     kept: Mapping[str, Any]
     """What the release was given and no layer mentions."""
-    notes: tuple[Note, ...]
+    notes: tuple[PlanNote, ...]
 
 
 def adopted(release: Release, layered: Mapping[str, Any]) -> Adopted:
@@ -36,15 +36,20 @@ def adopted(release: Release, layered: Mapping[str, Any]) -> Adopted:
         f"Another party installed {release.chart} {release.chart_version}. Its values are kept where nothing overrides "
         f"them, and become this cluster's own values: {', '.join(sorted(_paths(kept))[:20]) or 'nothing'}."
     )
-    notes = [Note(INFO, "adopted", title, detail)]
+    notes = [PlanNote(INFO, "adopted", title, detail)]
     for path in secret:
         said = f"{path} of the release is a password in plain text, and is not taken over"
-        notes.append(Note(BLOCK, "plain-secret", said, f"Put it into a Secret, and give {path} as a reference to it."))
+        notes.append(
+            PlanNote(BLOCK, "plain-secret", said, f"Put it into a Secret, and give {path} as a reference to it.")
+        )
     return Adopted(kept, tuple(notes))
 
 
 def keep(cluster: Cluster, prepared: Prepared) -> None:
-    """After the upgrade: what was taken over stands in the cluster's own values, under what stands there already."""
+    """Store the values that were taken over in the cluster's own values, under those set there already.
+
+    Called after the upgrade.
+    """
     if not prepared.kept:
         return
     with transaction.atomic():
@@ -58,7 +63,7 @@ def keep(cluster: Cluster, prepared: Prepared) -> None:
 
 
 def _without(given: Mapping[str, Any], layered: Mapping[str, Any], path: str, secret: list[str]) -> dict[str, Any]:
-    """What is in the first and nowhere in the second; paths of passwords go to `secret` instead."""
+    """Return what is in the first and nowhere in the second; paths of passwords go to `secret` instead."""
     kept: dict[str, Any] = {}
     for key, value in given.items():
         below = f"{path}.{key}" if path else str(key)

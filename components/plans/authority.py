@@ -1,7 +1,7 @@
-"""What carries a component out may do: each right that it needs, whether it has it, and which account that is.
+"""Authority of the account that carries a component out: each right that it needs, whether it has it, and its name.
 
-Plain data of a plan. What is needed is read from the rendered chart (components.access.rights); who has it, the
-API server is asked (components.access.asking), when the plan is made and again just before helm runs.
+Plain data of a plan. The needed rights are read from the rendered chart (components.access.rights); the API server is
+asked for the granted ones (components.access.asking), when the plan is made and again just before helm runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Right:
 
     @property
     def rule(self) -> dict[str, Any]:
-        """As a role has it."""
+        """Return the right as a rule of a role."""
         parts = (
             ("apiGroups", self.groups),
             ("resources", self.resources),
@@ -108,7 +108,7 @@ _DEFINITIONS = ("customresourcedefinitions",)
 
 
 def undoing(rights: Sequence[Right]) -> list[Right]:
-    """Of these, what a removal needs: it makes no role, so what the chart grants need not be held."""
+    """Return those of the rights that a removal needs: it makes no role, so what the chart grants need not be held."""
     out = []
     for one in rights:
         if one.use == "own":

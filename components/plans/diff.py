@@ -1,4 +1,4 @@
-"""What would differ in the cluster: each object of a rendered chart held against what lives there, by dry run.
+"""Differences in the cluster: each object of a rendered chart compared with the live one, by dry run.
 
 Nothing is written. The API server itself answers what an object would be afterwards, defaults and admission included;
 how it is asked is `components.helm.patches`. Secrets and generated fields are covered before texts are compared.
@@ -23,7 +23,7 @@ from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
 from clusters.kube.discovery import Resource, ServedApis
 from components.helm import patches
 from components.helm.rendering import Manifest, with_masks
-from components.plans.prepared import BLOCK, WARN, Note, ObjectDifference
+from components.plans.prepared import BLOCK, WARN, ObjectDifference, PlanNote
 from components.values.secrets import spellings, without
 
 PARALLEL = 8
@@ -72,12 +72,12 @@ class Compared:
     namespace: str
     live: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
-    note: Note | None = None
+    note: PlanNote | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of one release. `old` is what its newest revision in force recorded; nothing for a first one."""
+    """Comparison of one release. `old` is what its newest revision in force recorded; nothing for a first one."""
 
     server: ApiServer
     served: ServedApis
@@ -95,7 +95,7 @@ class Comparison:
     """What this identity may not even try is told as such: helm is another, which is asked for its own rights."""
 
     def compare(self, wanted: Sequence[Manifest], old: Sequence[Manifest] = ()) -> list[Compared]:
-        """In the order of the manifest; deletions behind. Raises FleetUnavailable, Forbidden, Untrusted."""
+        """Compare in the order of the manifest; deletions come last. Raises FleetUnavailable, Forbidden, Untrusted."""
         before = {self.identity(one): one for one in old}
         kept = {self.identity(one) for one in wanted}
         _ = self._namespaces  # read once, before there are threads
@@ -107,9 +107,9 @@ class Comparison:
         return changed + [one for one in deleted if one.live is not None]
 
     def absent(self, definitions: Sequence[Manifest]) -> list[Compared]:
-        """Of the chart's `crds/`, those that are not there, or not for long: Setpoint creates them as they are written.
+        """List the chart's `crds/` that are missing, or being deleted: Setpoint creates them as they are written.
 
-        Those that are there it leaves as they are.
+        Those that exist it leaves as they are.
         """
         out = []
         for one in definitions:
@@ -138,7 +138,7 @@ class Comparison:
             if not (self.is_tried_as_far_as_allowed and is_for_want_of_a_right(str(error))):
                 raise
             title = f"What becomes of {one.kind} {one.name} could not be tried: the identity that plans may not"
-            note = Note(WARN, "not-tried", title, str(error)[:500])
+            note = PlanNote(WARN, "not-tried", title, str(error)[:500])
             return Compared(one, "unvalidated", self.place(one), None, one.raw, note)
 
     def _wanted(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
@@ -147,8 +147,8 @@ class Comparison:
             return Compared(one, "unvalidated", place, result=one.raw)
         live = self._live(resource, one)
         new = self._complete(one, place)
-        note: Note | None
-        lost: list[Note] = []
+        note: PlanNote | None
+        lost: list[PlanNote] = []
         try:
             if live is None:
                 result: Mapping[str, Any] = self._created(resource, new, place)
@@ -161,7 +161,7 @@ class Comparison:
                 # Its role comes with it, and the API server looks for that before it judges the binding.
                 return Compared(one, "unvalidated", place, result=one.raw)
             title = f"{one.kind} {one.name} would be refused"
-            note = Note(BLOCK, "refused", title, str(error)[:500])
+            note = PlanNote(BLOCK, "refused", title, str(error)[:500])
             return Compared(one, "changed" if live else "created", place, live, new, note)
         if live is None:
             return Compared(one, "created", place, None, result)
@@ -194,9 +194,12 @@ class Comparison:
         old: Manifest | None,
         new: Mapping[str, Any],
         live: Mapping[str, Any],
-        lost: list[Note],
+        lost: list[PlanNote],
     ) -> Mapping[str, Any]:
-        """As it would be; into `lost`, whose fields are taken over. Raises FleetError."""
+        """Return the object as it would be; add to `lost` the fields that are taken over.
+
+        Raises FleetError.
+        """
         name, place = str(new["metadata"]["name"]), str(new["metadata"].get("namespace") or "")
         call, path = Call("patch", resource.plural, name), resource.path(place, name)
         if self.is_server_side:
@@ -205,7 +208,7 @@ class Comparison:
                 return self.server.ask(call, "PATCH", path, query=_DRY, **how).object()
             except Conflict as error:
                 title = f"Another party set fields of {new['kind']} {name}, and they are taken over"
-                lost.append(Note(WARN, "conflict", title, str(error)[:500]))
+                lost.append(PlanNote(WARN, "conflict", title, str(error)[:500]))
             return self.server.ask(call, "PATCH", path, query=_DRY | {"force": "true"}, **how).object()
         group = resource.api_version.rpartition("/")[0]
         before = self._complete(old, place) if old else None
@@ -233,7 +236,7 @@ class Comparison:
             out.append(f"{one.wanted.kind} {one.wanted.name}")
         return out
 
-    def _foreign(self, one: Manifest, live: Mapping[str, Any]) -> Note | None:
+    def _foreign(self, one: Manifest, live: Mapping[str, Any]) -> PlanNote | None:
         if patches.is_owned(live, self.release, self.namespace):
             return None
         told = (live.get("metadata") or {}).get("annotations") or {}
@@ -247,7 +250,7 @@ class Comparison:
                 f"{patches.RELEASE_NAMESPACE}={self.namespace}."
             )
         )
-        return Note(BLOCK, "not-ours", f"{one.kind} {one.name} is there already, and helm would not touch it", said)
+        return PlanNote(BLOCK, "not-ours", f"{one.kind} {one.name} is there already, and helm would not touch it", said)
 
     @cached_property
     def _namespaces(self) -> frozenset[str]:
@@ -256,7 +259,7 @@ class Comparison:
 
     # ── For people ────────────────────────────────────────────────────────────────────────────────────────────────
     def shown(self, compared: Iterable[Compared]) -> list[ObjectDifference]:
-        """What changes, each with a readable difference, in the order in which a person should read it."""
+        """List the changes, each with a readable difference, in the order in which a person should read them."""
         out = [self._shown(one) for one in compared if one.change != "same"]
         return sorted(out, key=lambda one: (one.weight, one.kind, one.namespace, one.name))
 
@@ -272,7 +275,7 @@ class Comparison:
 
 
 def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterable[str] = ()) -> str:
-    """Of two objects as YAML, three lines of context; cut where it grows beyond what a page can show."""
+    """Return a unified diff of two objects as YAML, three lines of context; cut beyond what a page can show."""
     written = spellings(hidden)
     # Before YAML quotes and wraps them, which would write them in yet another way.
     left, right = (_text(without(side, written, HIDDEN)).splitlines() if side else [] for side in (before, after))
@@ -281,11 +284,14 @@ def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterabl
 
 
 def is_for_want_of_a_right(said: str) -> bool:
-    """In the words of the authorizer, or of what guards roles; admission forbids in others."""
+    """Return whether a refusal has the words of the authorizer, or of the check that guards roles.
+
+    Admission uses others.
+    """
     return any(words in said for words in _WANT)
 
 
-class _Dumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads
+class _DiffDumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads
     """Long texts as blocks, so that one changed line of a ConfigMap is one changed line of the difference."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -296,15 +302,17 @@ def _written(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _written)
+_DiffDumper.add_representer(str, _written)
 
 
 def _text(raw: Mapping[str, Any]) -> str:
-    return str(yaml.dump(raw, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=160, default_flow_style=False))
+    return str(
+        yaml.dump(raw, Dumper=_DiffDumper, sort_keys=True, allow_unicode=True, width=160, default_flow_style=False)
+    )
 
 
 def cleaned(raw: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Without what the API server keeps for itself."""
+    """Return a copy without the fields that the API server keeps for itself."""
     copy: dict[str, Any] = json.loads(json.dumps(raw or {}))
     copy.pop("status", None)
     meta = copy.get("metadata")

@@ -1,4 +1,4 @@
-"""Where two objects differ, field by field, and who wrote a field last, by the API server's own record.
+"""Differences of two objects, field by field, and the last writer of a field, by the API server's own record.
 
 Pure functions over JSON. A path is a tuple of names, and of `Item`s for what lies in a list.
 """
@@ -50,7 +50,7 @@ def differing(wanted: Any, live: Any, path: Path = ()) -> Iterator[Difference]:
 
 
 def within(wanted: Any, live: Any, path: Path = ()) -> Iterator[Difference]:
-    """As `differing`, but only what is wanted: fields that nobody asked for may be anything."""
+    """Yield differences as `differing` does, but only in wanted fields: others may have any value."""
     for where, want, have in differing(wanted, live, path):
         if want is not ABSENT:
             yield where, want, have
@@ -104,7 +104,7 @@ def of_record(path: Iterable[str]) -> Path:
 
 
 def _item_label(step: str) -> str:
-    """Of `k:{"name":"main"}` or `v:"main"`."""
+    """Return the label of a list item for `k:{"name":"main"}` or `v:"main"`."""
     try:
         said = json.loads(step[2:])
     except ValueError:
@@ -119,7 +119,7 @@ def names(path: Path) -> list[str]:
 
 # ── who ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Writer:
+class FieldWriter:
     manager: str
     at: str = ""
     """As the API server wrote it: 2026-11-22T02:10:00Z."""
@@ -129,13 +129,13 @@ class Writer:
         return f"{self.manager} (through {self.subresource})" if self.subresource else self.manager
 
 
-def writer(live: Mapping[str, Any], path: Path, *, but: str = "") -> Writer | None:
-    """Who holds this field, the latest first; `but` only where nobody else does. None: not recorded."""
+def writer(live: Mapping[str, Any], path: Path, *, but: str = "") -> FieldWriter | None:
+    """Return the manager that holds this field, the latest first; `but` only where no other does. None: unrecorded."""
     found = []
     for entry in objects.meta(live).get("managedFields") or ():
         if isinstance(entry, Mapping) and _holds(entry.get("fieldsV1") or {}, path):
-            made = Writer(str(entry.get("manager") or ""), str(entry.get("time") or ""))
-            found.append(Writer(made.manager, made.at, str(entry.get("subresource") or "")))
+            made = FieldWriter(str(entry.get("manager") or ""), str(entry.get("time") or ""))
+            found.append(FieldWriter(made.manager, made.at, str(entry.get("subresource") or "")))
     return max(found, key=lambda one: (one.manager != but, one.at), default=None)
 
 

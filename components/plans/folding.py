@@ -1,4 +1,4 @@
-"""What an upgrade changes of every object and says nothing by: labels of the chart and its version.
+"""Noise of an upgrade: labels of the chart and its version, which change on every object and mean nothing.
 
 Only an object's own labels are folded. Those of a pod template stay in sight: they restart pods.
 """
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.plans.diff import Compared, cleaned
-from components.plans.prepared import INFO, Note
+from components.plans.prepared import INFO, PlanNote
 
 LABELS = ("helm.sh/chart", "chart", "app.kubernetes.io/version")
 
 
-def folded(compared: Sequence[Compared]) -> tuple[list[Compared], list[Note]]:
+def folded(compared: Sequence[Compared]) -> tuple[list[Compared], list[PlanNote]]:
     """The comparison with these labels as they are, and what was left out of it."""
     out, touched, others = [], 0, 0
     for one in compared:
@@ -32,7 +32,7 @@ def folded(compared: Sequence[Compared]) -> tuple[list[Compared], list[Note]]:
         return out, []
     title = f"The labels of chart and version change on {touched} object{'' if touched == 1 else 's'}"
     detail = f"Left out of the differences below; {others} of them change in nothing else."
-    return out, [Note(INFO, "version-labels", title, detail)]
+    return out, [PlanNote(INFO, "version-labels", title, detail)]
 
 
 def _with_old_labels(one: Compared) -> Mapping[str, Any] | None:

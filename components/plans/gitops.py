@@ -1,4 +1,4 @@
-"""Who else keeps a release as somebody committed it: Argo CD and Flux put back whatever is changed beside them."""
+"""Detection of Argo CD or Flux ownership of a release: they revert changes made beside the committed state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from clusters import objects
-from components.catalog.entry import Chart
+from components.catalog.entry import ChartReference
 
 _TRACKING = "argocd.argoproj.io/tracking-id"
 _INSTANCE = "argocd.argoproj.io/instance"
@@ -40,10 +40,10 @@ class Manager:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the plan would have done."""
+class ProposedChange:
+    """Content of the change that the plan would have made."""
 
-    chart: Chart
+    chart: ChartReference
     version: str
     release: str
     namespace: str
@@ -52,7 +52,7 @@ class Wish:
 
 
 def manager(live: Iterable[Mapping[str, Any]]) -> Manager | None:
-    """Who says of one of these objects that it is theirs; None: nobody."""
+    """Return the GitOps manager that claims one of these objects; None: none does."""
     for raw in live:
         labels = objects.meta(raw).get("labels") or {}
         annotations = objects.meta(raw).get("annotations") or {}
@@ -65,20 +65,20 @@ def manager(live: Iterable[Mapping[str, Any]]) -> Manager | None:
 
 
 def of_object(raw: Mapping[str, Any]) -> Manager | None:
-    """Who says of a single object, in no chart, that it is theirs: a Kustomization of Flux, too."""
+    """Return the GitOps manager that claims a single object, in no chart: a Kustomization of Flux, too."""
     labels = objects.meta(raw).get("labels") or {}
     if name := labels.get(f"{_KUSTOMIZE}/name"):
         return Manager("Flux", str(name), str(labels.get(f"{_KUSTOMIZE}/namespace") or ""), "Kustomization")
     return manager([raw])
 
 
-def to_commit(who: Manager, wish: Wish) -> str:
+def to_commit(who: Manager, wish: ProposedChange) -> str:
     """The Application or HelmRelease that says the same, as YAML."""
     made = _application(who, wish) if who.kind == "Argo CD" else _helm_release(who, wish)
     return yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _application(who: Manager, wish: Wish) -> dict[str, Any]:
+def _application(who: Manager, wish: ProposedChange) -> dict[str, Any]:
     return {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Application",
@@ -88,14 +88,14 @@ def _application(who: Manager, wish: Wish) -> dict[str, Any]:
                 "repoURL": wish.chart.url.removeprefix("oci://"),
                 "chart": wish.chart.chart,
                 "targetRevision": wish.version,
-                "helm": {"releaseName": wish.release, "valuesObject": _plain(wish.values)},
+                "helm": {"releaseName": wish.release, "valuesObject": _mutable_copy(wish.values)},
             },
             "destination": {"namespace": wish.namespace},
         },
     }
 
 
-def _helm_release(who: Manager, wish: Wish) -> dict[str, Any]:
+def _helm_release(who: Manager, wish: ProposedChange) -> dict[str, Any]:
     return {
         "apiVersion": "helm.toolkit.fluxcd.io/v2",
         "kind": "HelmRelease",
@@ -104,13 +104,13 @@ def _helm_release(who: Manager, wish: Wish) -> dict[str, Any]:
             "releaseName": wish.release,
             "targetNamespace": wish.namespace,
             "chart": {"spec": {"chart": wish.chart.chart, "version": wish.version}},
-            "values": _plain(wish.values),
+            "values": _mutable_copy(wish.values),
         },
     }
 
 
-def _plain(values: Any) -> Any:
-    """Without the immutable mappings that a profile's values are made of."""
+def _mutable_copy(values: Any) -> Any:
+    """Copy values without the immutable mappings that a profile's values are made of."""
     if isinstance(values, Mapping):
-        return {str(key): _plain(value) for key, value in values.items()}
-    return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
+        return {str(key): _mutable_copy(value) for key, value in values.items()}
+    return [_mutable_copy(value) for value in values] if isinstance(values, list | tuple) else values

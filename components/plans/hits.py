@@ -1,4 +1,4 @@
-"""What a change does to running work, as a plan keeps it: plain data, as JSON in rows."""
+"""Hits of a change on running work, as a plan keeps them: plain data, as JSON in rows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Blast:
 
     @property
     def rolling(self) -> tuple[Hit, ...]:
-        """What restarts on so many nodes at once as it says itself, and takes none out of service."""
+        """Hits that restart on a limited number of nodes at once, by their own limit, and take none out of service."""
         return tuple(hit for hit in self.hits if hit.limit and hit.nodes and not hit.reserves)
 
     @property

@@ -1,4 +1,4 @@
-"""What a plan's reader must know of a component's objects, in words: what is lost, what restarts, what may block."""
+"""Notes for a plan's reader on a component's objects, in words: data lost, restarts, possible blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clusters.kube.apiserver import ApiServer, Call
 from clusters.kube.discovery import ServedApis
 from components.helm.rendering import HOOK, Manifest
 from components.plans.diff import Compared
-from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, Note
+from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, PlanNote
 
 _WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
 DEFINITION = "CustomResourceDefinition"
@@ -25,7 +25,7 @@ def notes(
     gone: Sequence[Destroyed] = (),
     *,
     is_install: bool = False,
-) -> list[Note]:
+) -> list[PlanNote]:
     """The worst first; `gone` is what `destroyed` found. Raises FleetUnavailable."""
     found = [one.note for one in compared if one.note]
     found += _destroyed(gone)
@@ -38,8 +38,8 @@ def notes(
     return sorted(found, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
 
 
-def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
-    """What helm runs besides, and waits for, before and after."""
+def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[PlanNote]:
+    """Note the hooks that helm runs besides, and waits for, before and after."""
     moments = ("pre-upgrade", "post-upgrade") if is_upgrade else ("pre-install", "post-install")
     shown = []
     for one in found:
@@ -49,22 +49,24 @@ def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[Note]:
     if not shown:
         return []
     title = f"helm runs hooks of the chart: {', '.join(shown[:_SHOWN])}{' and more' if len(shown) > _SHOWN else ''}"
-    return [Note(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")]
+    return [
+        PlanNote(INFO, "hooks", title, "They are no part of the release: what they make stays where they leave it.")
+    ]
 
 
-def created(absent: Sequence[Compared]) -> list[Note]:
-    """What `crds/` brings: before helm runs, and for good."""
+def created(absent: Sequence[Compared]) -> list[PlanNote]:
+    """Note the definitions of `crds/`, which are created before helm runs, and for good."""
     if not absent:
         return []
     names = _listed([one.wanted.name for one in absent])
     many = "1 definition" if len(absent) == 1 else f"{len(absent)} definitions"
     title = f"{many} of the chart's crds/ {'is' if len(absent) == 1 else 'are'} created before helm runs"
-    return [Note(INFO, "crds-created", title, f"Setpoint creates what is not there; a revert leaves it: {names}.")]
+    return [PlanNote(INFO, "crds-created", title, f"Setpoint creates what is not there; a revert leaves it: {names}.")]
 
 
 def unserved(
     served: ServedApis, compared: Sequence[Compared], crds: Sequence[Manifest], absent: Sequence[Compared]
-) -> list[Note]:
+) -> list[PlanNote]:
     """Objects of an API version that the definition in the cluster does not serve, and that is not added to it."""
     made = {one.wanted.name for one in absent}
     there = {defined(one.raw): one.name for one in crds if one.kind == DEFINITION and one.name not in made}
@@ -84,7 +86,7 @@ def unserved(
     )
     names = _listed(list(dict.fromkeys(name for _, name in lacking)))
     detail = f"What is in crds/ is created where it is not there, and never changed. Apply the chart's first: {names}."
-    return [Note(BLOCK, "crd-unserved", title, detail)]
+    return [PlanNote(BLOCK, "crd-unserved", title, detail)]
 
 
 def destroyed(server: ApiServer, served: ServedApis, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
@@ -98,7 +100,7 @@ def destroyed(server: ApiServer, served: ServedApis, compared: Sequence[Compared
 
 
 def count(server: ApiServer, served: ServedApis, definition: str, kind: str) -> int:
-    """How many objects there are of a definition's kind; -1: it may not be read. Raises FleetUnavailable."""
+    """Count the objects of a definition's kind; -1: they may not be read. Raises FleetUnavailable."""
     group = definition.partition(".")[2]
     for resource in served.resources.values():
         if resource.kind == kind and resource.api_version.rpartition("/")[0] == group:
@@ -117,13 +119,13 @@ def defined(raw: Mapping[str, Any]) -> tuple[str, str]:
     return str(spec.get("group")), str((spec.get("names") or {}).get("kind"))
 
 
-def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
+def _destroyed(found: Sequence[Destroyed]) -> Iterator[PlanNote]:
     for one in found:
         if not one.count:
-            yield Note(WARN, "crd-removal", f"The kind {one.kind} is removed; it has no objects")
+            yield PlanNote(WARN, "crd-removal", f"The kind {one.kind} is removed; it has no objects")
             continue
         objects = "1 object" if one.count == 1 else f"{one.count:,} objects" if one.count > 0 else "all its objects"
-        yield Note(
+        yield PlanNote(
             WARN,
             "crd-destroys",
             f"The kind {one.kind} is removed, and with it {objects}",
@@ -132,8 +134,8 @@ def _destroyed(found: Sequence[Destroyed]) -> Iterator[Note]:
         )
 
 
-def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[Note]:
-    """What putting it back would take along: definitions among the chart's templates go with all objects of theirs."""
+def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[PlanNote]:
+    """Yield what a revert would delete as well: definitions among the chart's templates, with all objects of theirs."""
     made = [
         one.wanted.name
         for one in compared
@@ -142,10 +144,10 @@ def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_instal
     if made:
         what = "the kind it brings" if len(made) == 1 else f"the {len(made)} kinds it brings"
         detail = f"Also objects created meanwhile:  {_listed(made)}."
-        yield Note(WARN, "revert-destroys", f"A revert removes {what}, with all their objects", detail)
+        yield PlanNote(WARN, "revert-destroys", f"A revert removes {what}, with all their objects", detail)
     if is_install and crds:
         title = f"A revert leaves {len(crds)} definitions of the chart's crds/, and their objects"
-        yield Note(
+        yield PlanNote(
             INFO, "revert-leaves", title, f"Neither Setpoint nor helm deletes those: {_listed([c.name for c in crds])}."
         )
 
@@ -154,7 +156,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _removed(compared: Sequence[Compared]) -> Iterator[Note]:
+def _removed(compared: Sequence[Compared]) -> Iterator[PlanNote]:
     for kind, code, words in (
         ("Namespace", "namespace-removal", "is deleted with everything in it"),
         (
@@ -167,10 +169,10 @@ def _removed(compared: Sequence[Compared]) -> Iterator[Note]:
         for one in compared:
             if one.change == "deleted" and one.wanted.kind == kind:
                 nodes = f" on {_nodes(one.live)}" if kind == "DaemonSet" else ""
-                yield Note(WARN, code, f"{kind} {_name(one)} {words}{nodes}")
+                yield PlanNote(WARN, code, f"{kind} {_name(one)} {words}{nodes}")
 
 
-def _restarts(compared: Sequence[Compared]) -> Iterator[Note]:
+def _restarts(compared: Sequence[Compared]) -> Iterator[PlanNote]:
     for one in compared:
         if one.change != "changed" or one.wanted.kind not in ("DaemonSet", "Deployment", "StatefulSet"):
             continue
@@ -181,15 +183,15 @@ def _restarts(compared: Sequence[Compared]) -> Iterator[Note]:
         if one.wanted.kind != "DaemonSet":
             pods = int(spec.get("replicas", 1))
             said = f"{one.wanted.kind} {_name(one)} restarts: {pods} pod{'' if pods == 1 else 's'}"
-            yield Note(INFO, "restart", said)
+            yield PlanNote(INFO, "restart", said)
         elif (spec.get("updateStrategy") or {}).get("type") == "OnDelete":
             title = f"DaemonSet {_name(one)} changes on {_nodes(one.live)}, and its pods do not restart by themselves"
-            yield Note(WARN, "restart", title, "Its update strategy is OnDelete.")
+            yield PlanNote(WARN, "restart", title, "Its update strategy is OnDelete.")
         else:
-            yield Note(WARN, "restart", f"DaemonSet {_name(one)} restarts on {_nodes(one.live)}")
+            yield PlanNote(WARN, "restart", f"DaemonSet {_name(one)} restarts on {_nodes(one.live)}")
 
 
-def _webhooks(compared: Sequence[Compared]) -> Iterator[Note]:
+def _webhooks(compared: Sequence[Compared]) -> Iterator[PlanNote]:
     """One note for what has one name: a chart's validating and mutating webhooks usually do."""
     strict: dict[tuple[str, str], list[str]] = {}
     for one in compared:
@@ -199,23 +201,23 @@ def _webhooks(compared: Sequence[Compared]) -> Iterator[Note]:
             names += [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
     for (name, change), found in strict.items():
         if change == "deleted":
-            yield Note(WARN, "webhook", f"Webhooks of {name} are removed: their checks no longer apply")
+            yield PlanNote(WARN, "webhook", f"Webhooks of {name} are removed: their checks no longer apply")
         elif found:
             title = f"Webhooks of {name} are {change}, and refuse what they cannot check"
-            yield Note(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(found)}.")
+            yield PlanNote(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(found)}.")
 
 
 def _changed_crds(
     server: ApiServer, served: ServedApis, compared: Sequence[Compared], crds: Sequence[Manifest]
-) -> Iterator[Note]:
+) -> Iterator[PlanNote]:
     for one in compared:
         if one.wanted.kind == DEFINITION and one.change == "changed":
-            yield Note(WARN, "crd-change", f"The definition of {one.wanted.name} changes")
+            yield PlanNote(WARN, "crd-change", f"The definition of {one.wanted.name} changes")
     stale = [crd.name for crd in crds if _differs(server, served, crd)]
     if stale:
         shown = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
         title = f"{len(stale)} definitions in crds/ differ from the cluster's, which stay as they are"
-        yield Note(WARN, "crd-stale", title, f"Neither Setpoint nor helm changes what is there: {shown}.")
+        yield PlanNote(WARN, "crd-stale", title, f"Neither Setpoint nor helm changes what is there: {shown}.")
 
 
 def _differs(server: ApiServer, served: ServedApis, crd: Manifest) -> bool:
@@ -236,11 +238,11 @@ def _versions(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {str(one.get("name")): one.get("schema") for one in versions if isinstance(one, Mapping)}
 
 
-def _generated(compared: Sequence[Compared]) -> Iterator[Note]:
+def _generated(compared: Sequence[Compared]) -> Iterator[PlanNote]:
     changed = [_name(one) for one in compared if one.wanted.generated and one.change == "changed"]
     if changed:
         title = f"Credentials will be regenerated in {', '.join(changed[:_SHOWN])}"
-        yield Note(WARN, "generated", title, "The chart makes them while it renders, each time.")
+        yield PlanNote(WARN, "generated", title, "The chart makes them while it renders, each time.")
 
 
 def _template(raw: Mapping[str, Any] | None) -> Any:

@@ -1,4 +1,4 @@
-"""What a plan keeps of a component, and what a look at it answers: plain data, as JSON in rows."""
+"""A plan's data on a component, and the answer of a look at it: plain data, as JSON in rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ObjectDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class PlanNote:
     severity: str
     """block, warn or info"""
     code: str
@@ -69,7 +69,7 @@ class Prepared:
     after: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     objects: tuple[ObjectDifference, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[PlanNote, ...] = ()
     masked: tuple[str, ...] = ()
     """Generated places of the manifest (components.helm.rendering)."""
     kept: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Prepared:
 
     @property
     def is_blind(self) -> bool:
-        """What its chart looks up in the cluster counted as absent, and the plan said so."""
+        """Return whether objects that its chart looks up counted as absent; the plan said so."""
         return any(note.code == NOT_LOOKED_UP for note in self.notes)
 
     @property
@@ -93,7 +93,7 @@ class Prepared:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def to_json(self) -> dict[str, Any]:
-        """Without what was not reckoned, so that digests stand of plans made before."""
+        """Return JSON without what was not reckoned, so that digests of earlier plans stay valid."""
         out = dataclasses.asdict(self)
         for name in ("blast", "authority"):
             if out[name] is None:
@@ -106,7 +106,7 @@ class Prepared:
         known["blast"] = Blast.from_json(raw["blast"]) if raw.get("blast") else None
         known["authority"] = Authority.from_json(raw["authority"]) if raw.get("authority") else None
         known["objects"] = tuple(ObjectDifference(**one) for one in raw.get("objects", ()))
-        known["notes"] = tuple(Note(**one) for one in raw.get("notes", ()))
+        known["notes"] = tuple(PlanNote(**one) for one in raw.get("notes", ()))
         known["destroys"] = tuple(Destroyed(**one) for one in raw.get("destroys", ()))
         for name in ("after", "requires", "masked"):
             known[name] = tuple(raw.get(name, ()))
@@ -114,7 +114,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadinessResult:
     is_ready: bool
     missing: str = ""
     """What is missing on which object or node, one sentence."""

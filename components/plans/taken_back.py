@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 
 from components.plans import field_managers
 from components.plans.diff import Compared, cleaned
-from components.plans.prepared import WARN, Note
+from components.plans.prepared import WARN, PlanNote
 from components.values.secrets import looks_secret, masked_text
 
 HELM = "helm"
@@ -18,22 +18,22 @@ MOST = 20
 """Notes of one component; more are counted."""
 
 
-def notes(compared: Sequence[Compared], hidden: Sequence[str]) -> list[Note]:
+def notes(compared: Sequence[Compared], hidden: Sequence[str]) -> list[PlanNote]:
     """The warning that fields are taken, once for each object."""
     found = [note for one in compared if one.change == "changed" and (note := _note(one, hidden))]
     if len(found) <= MOST:
         return found
     title = f"{len(found) - MOST} more objects have fields that another party set, and they are taken over"
-    return [*found[:MOST], Note(WARN, "takes", title, "Compliance lists each of them.")]
+    return [*found[:MOST], PlanNote(WARN, "takes", title, "Compliance lists each of them.")]
 
 
-def _note(one: Compared, hidden: Sequence[str]) -> Note | None:
+def _note(one: Compared, hidden: Sequence[str]) -> PlanNote | None:
     taken = list(_taken(one, hidden))
     if not taken:
         return None
     place = f"{one.namespace}/" if one.namespace else ""
     title = f"Fields of {one.wanted.kind} {place}{one.wanted.name} that another party set are taken over"
-    return Note(WARN, "takes", title, " ".join(taken)[:2000])
+    return PlanNote(WARN, "takes", title, " ".join(taken)[:2000])
 
 
 def _taken(one: Compared, hidden: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a group of policy objects does to running work: by their kinds, and for a component's kinds by its catalog."""
+"""Effect of a group of policy objects on running work: by kind, and for a component's kinds by its catalog entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from components.blast import judgement
 from components.blast.ground import Ground
 from components.blast.judgement import GPU_PODS, NEW_PODS, Scene
 from components.catalog import catalog
-from components.catalog.effects import ALL_NODES, Effect, Effects, Whole
+from components.catalog.effects import ALL_NODES, ChangeEffect, ComponentEffects, WholeEffect
 from components.helm.rendering import Manifest
 from components.plans.diff import Compared
 from components.plans.hits import Blast, Hit
@@ -21,18 +21,18 @@ from profiles.policies.kinds import KINDS
 _UNSAID = "The catalog does not know what this kind does, so the strictest is assumed."
 _REFUSES = "Running pods stay; new ones beyond it are refused."
 _BUILT_IN = (
-    Effect("ResourceQuota", NEW_PODS, _REFUSES),
-    Effect("LimitRange", NEW_PODS, "Running pods keep what they have; new ones are given these limits."),
-    Effect("Namespace", NEW_PODS, "What its labels ask of pods is asked of new ones."),
-    Effect("PriorityClass", NEW_PODS, "Pods that are created with it may preempt others of a lower priority."),
-    Effect("RuntimeClass", NEW_PODS, "Pods read it when they start; running ones keep what they have."),
+    ChangeEffect("ResourceQuota", NEW_PODS, _REFUSES),
+    ChangeEffect("LimitRange", NEW_PODS, "Running pods keep what they have; new ones are given these limits."),
+    ChangeEffect("Namespace", NEW_PODS, "What its labels ask of pods is asked of new ones."),
+    ChangeEffect("PriorityClass", NEW_PODS, "Pods that are created with it may preempt others of a lower priority."),
+    ChangeEffect("RuntimeClass", NEW_PODS, "Pods read it when they start; running ones keep what they have."),
 )
 
 _IDLE_AT_FIRST = ("Namespace", "PriorityClass", "RuntimeClass")
 """Before they exist nothing is in them and nothing names them."""
 
 
-def of(prepared: Sequence[PreparedObject], ground: Ground) -> Blast:
+def policies_blast(prepared: Sequence[PreparedObject], ground: Ground) -> Blast:
     return judgement.gathered(_hits([one for one in prepared if one.change != "same"], ground), ground)
 
 
@@ -50,12 +50,12 @@ def _hits(changed: Iterable[PreparedObject], ground: Ground) -> Iterator[Hit]:
         yield from Scene(_effects(one.ref.kind), ground, own={}).hits([compared])
 
 
-def _effects(kind: str) -> Effects:
+def _effects(kind: str) -> ComponentEffects:
     known = KINDS.get(kind)
     if known and known.component:
         return catalog.get(known.component).effects
-    whole = Whole(GPU_PODS, _UNSAID, ALL_NODES)
-    return Effects(GPU_PODS, whole, whole, _BUILT_IN)
+    whole = WholeEffect(GPU_PODS, _UNSAID, ALL_NODES)
+    return ComponentEffects(GPU_PODS, whole, whole, _BUILT_IN)
 
 
 def _quota(one: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:

@@ -1,4 +1,4 @@
-"""Whether the policy objects of a revision still are what was approved: only fields that it sets are compared."""
+"""Check that the policy objects of a revision still are as approved: only fields that it sets are compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from components.release.conformance import (
     UNFINISHED,
     UNKNOWN,
     Conformity,
-    Difference,
+    FieldDifference,
     first_of,
 )
 from profiles.content.cluster import WantedObject
@@ -36,7 +36,7 @@ def conform(fleet: Fleet, wanted: Collection[WantedObject], *, awaited: Collecti
     Where some are not there and nothing else is wrong, it is unfinished: a rollout under way may be about to make them.
     `awaited`: titles of those that one is known to be about to make.
     """
-    found: list[Difference] = []
+    found: list[FieldDifference] = []
     absent = 0
     try:
         for one in wanted:
@@ -57,7 +57,7 @@ def conform(fleet: Fleet, wanted: Collection[WantedObject], *, awaited: Collecti
     return Conformity(state, first_of(found), installed=f"{len(wanted) - absent} of {total}", **kept)
 
 
-def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator[Difference]:
+def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator[FieldDifference]:
     manifest = wanted.manifest
     about: dict[str, Any] = {
         "kind": wanted.kind,
@@ -68,22 +68,29 @@ def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator
     try:
         asked = takeover.ask(fleet, manifest, mark=policy_objects.MARK)
     except FleetRefused as refused:
-        yield Difference(**about, path="(refused)", note=f"What was approved would be refused now: {refused}"[:300])
+        yield FieldDifference(
+            **about, path="(refused)", note=f"What was approved would be refused now: {refused}"[:300]
+        )
         return
     live = asked.live
     if live is None:
-        yield Difference(**about, note=TO_COME if is_awaited else DELETED, is_awaited=is_awaited)
+        yield FieldDifference(**about, note=TO_COME if is_awaited else DELETED, is_awaited=is_awaited)
         return
     note = f"{HELD} {asked.refusal}"[:400] if asked.refusal else TAKEN if asked.takes else ""
     for path, want, have in field_managers.within(_named(manifest, asked.would_be), live):
         left, right = field_managers.as_texts(want, have)
         who = field_managers.writer(live, path, but="setpoint") if have is not field_managers.ABSENT else None
         said, at = (str(who), who.at) if who else ("", "")
-        yield Difference(**about, path=field_managers.text(path), approved=left, live=right, who=said, at=at, note=note)
+        yield FieldDifference(
+            **about, path=field_managers.text(path), approved=left, live=right, who=said, at=at, note=note
+        )
 
 
 def _named(manifest: Any, would_be: Any) -> Any:
-    """Of what it would be, only what the manifest names: in the API server's own words, such as `2` for `2000m`."""
+    """Return only the fields of the result that the manifest names.
+
+    They are in the API server's own words, such as `2` for `2000m`.
+    """
     if isinstance(manifest, Mapping) and isinstance(would_be, Mapping):
         return {key: _named(value, would_be.get(key)) for key, value in manifest.items()}
     return would_be

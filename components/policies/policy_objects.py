@@ -21,7 +21,7 @@ from typing import Any
 from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound, ObjectRef
 from clusters.kube import managed_fields
 from components.plans.hits import Blast
-from components.plans.prepared import BLOCK, INFO, WARN, Look, Note
+from components.plans.prepared import BLOCK, INFO, WARN, PlanNote, ReadinessResult
 from components.policies import takeover
 from components.policies.takeover import Take
 from contract import names
@@ -73,7 +73,7 @@ class PreparedObject:
         return cls(**{**raw, "takes": tuple(Take.from_json(one) for one in raw.get("takes", ()))})
 
     def to_json(self) -> dict[str, Any]:
-        """Without what it does not take, so that digests stand of plans made before anything could be taken."""
+        """Return JSON without empty takes, so that digests of plans made before takeovers existed stay valid."""
         out = dataclasses.asdict(self)
         return out if self.takes else {key: value for key, value in out.items() if key not in ("takes", "with_theirs")}
 
@@ -90,7 +90,7 @@ class PreparedObject:
 class PreparedPolicies:
     objects: tuple[PreparedObject, ...] = ()
     """In the order in which they are applied."""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[PlanNote, ...] = ()
     blast: Blast | None = None
     """What they do to running work; None: made before that was reckoned."""
 
@@ -117,24 +117,25 @@ class PreparedPolicies:
     def from_json(cls, raw: Mapping[str, Any]) -> PreparedPolicies:
         objects = tuple(PreparedObject.from_json(one) for one in raw.get("objects", ()))
         blast = Blast.from_json(raw["blast"]) if raw.get("blast") else None
-        return cls(objects, tuple(Note(**one) for one in raw.get("notes", ())), blast)
+        return cls(objects, tuple(PlanNote(**one) for one in raw.get("notes", ())), blast)
 
 
 # ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def prepare(
     fleet: Fleet, wanted: Sequence[WantedObject], *, brings: Collection[str] = (), owner: str = "applied"
 ) -> PreparedPolicies:
-    """Nothing is written. `brings`: components that the same plan installs; `owner`: the value of our label. Raises
-    FleetUnavailable.
+    """Prepare policy objects for a plan; nothing is written.
+
+    `brings`: components that the same plan installs; `owner`: the value of our label. Raises FleetUnavailable.
     """
     spaces = {one.name for one in wanted if one.kind == "Namespace"}
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
         found = list(pool.map(lambda one: _judged(fleet, one, brings, spaces, owner), _ordered(wanted)))
     made = [one for one in found if isinstance(one, PreparedObject)]
-    notes = [one for one in found if isinstance(one, Note)]
+    notes = [one for one in found if isinstance(one, PlanNote)]
     notes += [_taken(one) for one in made if one.takes]
     notes += [
-        Note(INFO, "namespace-stays", f"{one.title} stays when the plan is reverted", "What is in it is not ours.")
+        PlanNote(INFO, "namespace-stays", f"{one.title} stays when the plan is reverted", "What is in it is not ours.")
         for one in made
         if one.ref.kind == "Namespace" and one.change == "created"
     ]
@@ -143,8 +144,8 @@ def prepare(
 
 def _judged(
     fleet: Fleet, one: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
-) -> PreparedObject | Note:
-    """What would become of it, or why nothing can. Raises FleetUnavailable."""
+) -> PreparedObject | PlanNote:
+    """Return what would become of the object, or why nothing can. Raises FleetUnavailable."""
     try:
         return _prepared(fleet, one, owner)
     except NotFound as missing:
@@ -152,22 +153,22 @@ def _judged(
         if (component and component in brings) or one.namespace in spaces:
             manifest = _marked(one.manifest, owner)
             return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
-        return Note(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
+        return PlanNote(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
     except Conflict as conflict:
-        return Note(BLOCK, "policy-conflict", f"{one.title} has fields that another party owns", str(conflict))
+        return PlanNote(BLOCK, "policy-conflict", f"{one.title} has fields that another party owns", str(conflict))
     except Forbidden as refused:
         detail = f"{refused}. If Setpoint may not: apply deploy/setpoint-policies.yaml."
-        return Note(BLOCK, "policy-refused", f"{one.title} would be refused", detail)
+        return PlanNote(BLOCK, "policy-refused", f"{one.title} would be refused", detail)
     except FleetRefused as refused:
-        return Note(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused))
+        return PlanNote(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused))
 
 
-def _taken(one: PreparedObject) -> Note:
+def _taken(one: PreparedObject) -> PlanNote:
     count, who = len({take.path for take in one.takes}), sorted({take.manager for take in one.takes})
     named = f"{count} field{'' if count == 1 else 's'} of {one.title}"
     back = "Putting the plan back restores each value; Setpoint, which writes it then, continues to hold it."
     detail = " ".join(take.sentence for take in one.takes)
-    return Note(
+    return PlanNote(
         WARN,
         "policy-takes",
         f"{named} {'is' if count == 1 else 'are'} taken from {' and '.join(who)}",
@@ -176,18 +177,21 @@ def _taken(one: PreparedObject) -> Note:
 
 
 def mark_of(pool_id: int) -> str:
-    """What MARK says on objects that this pool brought."""
+    """Return the value of MARK on objects that this pool brought."""
     return f"pool-{pool_id}"
 
 
 def owner(fleet: Fleet, wanted: WantedObject) -> str:
-    """Whose it is among Setpoint's own: the value of our label; empty where it is not there, or not ours."""
+    """Return the owner among Setpoint's own: the value of our label.
+
+    Empty where the object is not there, or not ours.
+    """
     live = _live(fleet, ObjectRef.of(wanted.manifest))
     return str(_labels(live).get(MARK, "")) if live else ""
 
 
 def _labels(live: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of an object, those that Setpoint applied."""
+    """Return the labels of an object that Setpoint applied."""
     found: Mapping[str, Any] = (managed_fields.fields(live).get("metadata") or {}).get("labels") or {}
     return found
 
@@ -228,7 +232,10 @@ def _marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
 
 
 def _is_ours(one: PreparedObject, live: Mapping[str, Any]) -> bool:
-    """Whether it still is the object that was applied: Setpoint's, of the same owner, and not another by its name."""
+    """Return whether it still is the object that was applied.
+
+    It must be Setpoint's, of the same owner, and not another by its name.
+    """
     is_same = not one.uid or _uid(live) == one.uid
     return bool(is_same and _labels(live).get(MARK) == one.manifest["metadata"]["labels"][MARK])
 
@@ -332,37 +339,43 @@ def _back(fleet: Fleet, one: PreparedObject) -> str:
 
 
 def _before(one: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a revert makes Setpoint's part of it: as it was, what was taken included, unless somebody holds that now."""
+    """Return Setpoint's part of the object after a revert.
+
+    As it was before, what was taken included, unless another party holds that now.
+    """
     return takeover.restored(one.with_theirs, one.takes, live) if one.takes else one.before
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def look(fleet: Fleet, prepared: PreparedPolicies, *, direction: str) -> Look:
+def check_readiness(fleet: Fleet, prepared: PreparedPolicies, *, direction: str) -> ReadinessResult:
     """One look, now: whether each object is as approved, or as before, and at work. Raises FleetUnavailable."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
         looks = pool.map(lambda one: _looked(fleet, one, direction), prepared.objects)
-        return next((one for one in looks if not one.is_ready), Look(True))
+        return next((one for one in looks if not one.is_ready), ReadinessResult(True))
 
 
-def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> Look:
+def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> ReadinessResult:
     live = _live(fleet, one.ref)
     if direction != FORWARD:
         left = _left(one, live) if live is not None else ""
-        return Look(not left, missing=left)
+        return ReadinessResult(not left, missing=left)
     if live is None:
-        return Look(False, missing=f"{one.title} is not there.")
+        return ReadinessResult(False, missing=f"{one.title} is not there.")
     try:
         would_be = fleet.apply_policy(one.manifest, dry_run=True)
     except Conflict as conflict:
-        return Look(False, failed=f"{one.title} was changed by another party: {conflict}")
+        return ReadinessResult(False, failed=f"{one.title} was changed by another party: {conflict}")
     if managed_fields.fields(would_be) != managed_fields.fields(live):
-        return Look(False, missing=f"{one.title} is not as approved.")
+        return ReadinessResult(False, missing=f"{one.title} is not as approved.")
     idle = _idle(live)
-    return Look(not idle, missing=f"{one.title} {idle}" if idle else "")
+    return ReadinessResult(not idle, missing=f"{one.title} {idle}" if idle else "")
 
 
 def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
-    """Why an object is not as it was before the plan yet; empty when it is, or is not ours any more."""
+    """Explain why an object is not as it was before the plan yet.
+
+    Empty when it is, or is not ours any more.
+    """
     if not _is_ours(one, live):
         return ""
     if one.uid:
@@ -377,7 +390,7 @@ def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
 
 
 def _idle(live: Mapping[str, Any]) -> str:
-    """Why a queue that is there takes no work yet."""
+    """Explain why an existing queue takes no work yet."""
     status = live.get("status") or {}
     if live.get("kind") == "Queue" and status.get("state", "Open") != "Open":
         return f"is {status['state']}, not Open."

@@ -73,12 +73,12 @@ class Take:
         at = parse_datetime(self.since) if self.since else None
         since = f" since {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at else ""
         held = _held(self.there, [self.manager])
-        return f"{self.field} is {held}{since}; this plan makes it {_said(self.wanted)}."
+        return f"{self.field} is {held}{since}; this plan makes it {_value_text(self.wanted)}."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is there, and what an apply would make of it."""
+class ApplyPreview:
+    """The live object, and the result of an apply."""
 
     live: Mapping[str, Any] | None
     would_be: Mapping[str, Any]
@@ -88,16 +88,19 @@ class Asked:
     """Why no plan may take them, and what to do; empty: one may, or there is nothing to take."""
 
 
-def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> Asked:
-    """Nothing is written. `mark`: the label that an object of ours has from us. Raises FleetError."""
+def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> ApplyPreview:
+    """Ask what an apply would do; nothing is written.
+
+    `mark`: the label that an object of ours has from us. Raises FleetError.
+    """
     ref = ObjectRef.of(manifest)
     for _ in range(TRIES):
         try:
             live = fleet.policy(ref)
         except NotFound:
-            return Asked(None, {})
+            return ApplyPreview(None, {})
         try:
-            return Asked(live, fleet.apply_policy(manifest, dry_run=True))
+            return ApplyPreview(live, fleet.apply_policy(manifest, dry_run=True))
         except Conflict as conflict:
             try:
                 return _judged(fleet, manifest, live, conflict, mark)
@@ -110,20 +113,22 @@ def changing(ref: ObjectRef) -> FleetUnavailable:
     return FleetUnavailable(f"{ref.kind} {ref} changes faster than it can be read")
 
 
-def _judged(fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], conflict: Conflict, mark: str) -> Asked:
+def _judged(
+    fleet: Fleet, manifest: Mapping[str, Any], live: Mapping[str, Any], conflict: Conflict, mark: str
+) -> ApplyPreview:
     """Raises Conflict where the object is not as it was looked at any more."""
     if mark not in (objects.meta(managed_fields.fields(live)).get("labels") or {}):
-        return Asked(live, manifest, refusal=f"{conflict}. {UNMARKED}")
+        return ApplyPreview(live, manifest, refusal=f"{conflict}. {UNMARKED}")
     would_be = fleet.apply_policy(manifest, dry_run=True, force_at=version(live))
-    takes = found(live, would_be)
+    takes = fields_to_take(live, would_be)
     if not takes:  # the conflict is about something that cannot be shown
-        return Asked(live, manifest, refusal=f"{conflict}. {_AGREE}")
+        return ApplyPreview(live, manifest, refusal=f"{conflict}. {_AGREE}")
     why = _keeper(live, takes)
-    return Asked(live, would_be, takes, f"{conflict}. {why}" if why else "")
+    return ApplyPreview(live, would_be, takes, f"{conflict}. {why}" if why else "")
 
 
-def found(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
-    """What others hold of the one and no longer of the other."""
+def fields_to_take(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
+    """List the fields that others hold in the live object and no longer in the result."""
     held = {(one.path, one.manager, one.subresource) for one in managed_fields.others(would_be)}
     lost = [one for one in managed_fields.others(live) if (one.path, one.manager, one.subresource) not in held]
     return tuple(
@@ -132,7 +137,7 @@ def found(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, .
     )
 
 
-def refuse_moved(title: str, planned: Sequence[Take], asked: Asked) -> None:
+def refuse_moved(title: str, planned: Sequence[Take], asked: ApplyPreview) -> None:
     """Raises FleetRefused where what would be taken now is not, field by field, what the plan showed."""
     if asked.refusal:
         raise FleetRefused(f"{title} may not be taken any more: {asked.refusal}")
@@ -150,21 +155,21 @@ def refuse_moved(title: str, planned: Sequence[Take], asked: Asked) -> None:
 
 def _held(value: Any, by: Iterable[str]) -> str:
     who = " and ".join(sorted(set(by))) or "no one else"
-    return f"{_said(value)}, held by {who}"
+    return f"{_value_text(value)}, held by {who}"
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "not there" if value is None else str(field_managers.as_text(value, 120))
 
 
 def restored(before: Mapping[str, Any], takes: Iterable[Take], live: Mapping[str, Any]) -> dict[str, Any]:
-    """What a revert applies: what was there, without what another party holds by now."""
+    """Return what a revert applies: the fields from before, without those that another party holds by now."""
     held = {one.path for one in managed_fields.others(live)}
     return managed_fields.without(before, [one.path for one in takes if one.path in held])
 
 
 def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
-    """What a revert does with each, in words."""
+    """Yield a sentence for each field on what a revert does with it."""
     held = {one.path: one.manager for one in managed_fields.others(live)}
     for path in dict.fromkeys(one.path for one in takes):
         of_path = [one for one in takes if one.path == path]
@@ -172,11 +177,11 @@ def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
             yield f"{_written(path)} stays as {held[path]} has it."
             continue
         there, who = of_path[0].there, " and ".join(one.manager for one in of_path)
-        yield f"{_written(path)} is {_said(there)} again, as {who} had it; Setpoint holds it from now on."
+        yield f"{_written(path)} is {_value_text(there)} again, as {who} had it; Setpoint holds it from now on."
 
 
 def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
-    """Who would take them again, and what to do; empty: no one."""
+    """Name the controller that would take the fields again, and what to do; empty: none would."""
     if who := gitops.of_object(live):
         return f"{who.owner} keeps it. {KEPT}"
     for one in takes:
@@ -189,7 +194,7 @@ def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
 
 
 def _is_written_through(live: Mapping[str, Any], take: Take) -> bool:
-    """Whether it was written through a subresource, which is no person's way."""
+    """Return whether it was written through a subresource, which is no person's way."""
     return any((h.path, h.manager) == (take.path, take.manager) and h.subresource for h in managed_fields.others(live))
 
 

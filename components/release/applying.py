@@ -1,4 +1,4 @@
-"""A prepared component carried out, or put back: idempotent, because a worker may die at any line and another goes on.
+"""Apply and revert of a prepared component: idempotent, because a worker may die at any line and another continues.
 
 What is done is read from helm's own history, never from memory. Revisions that we made are marked (`revision_labels`);
 one without the mark is another party's, and an upgrade by hand meanwhile is not overwritten. A revision that a killed
@@ -26,8 +26,8 @@ from components.blast.judgement import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
 from components.helm import client, rbac, recorded, releases, rendering
-from components.helm.client import Helm, HelmRefused, HelmUnavailable, Job, ReleaseBusy
-from components.helm.releases import History, Release, Revision
+from components.helm.client import Helm, HelmJob, HelmRefused, HelmUnavailable, ReleaseBusy
+from components.helm.releases import Release, ReleaseHistory, ReleaseRevision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
@@ -46,12 +46,12 @@ _KILLED = "Setpoint: helm was ended half way; recorded as failed so that the nex
 
 
 @dataclass(frozen=True, slots=True)
-class Carrying:
+class ReleaseOperation:
     cluster: Cluster
     server: ApiServer
     program: Helm
     prepared: Prepared
-    job: Job
+    job: HelmJob
 
     # ── forward ───────────────────────────────────────────────────────────────────────────────────────────────────
     def forward(self) -> None:
@@ -91,7 +91,10 @@ class Carrying:
         adopt.keep(self.cluster, self.prepared)
 
     def _define(self, approved: Rendered) -> None:
-        """Of `crds/` what the plan listed; what is there stays as it is. Raises HelmRefused, FleetError."""
+        """Create the definitions of `crds/` that the plan listed; existing ones stay as they are.
+
+        Raises HelmRefused, FleetError.
+        """
         if not approved.crds:
             return
         comparison = Comparison(
@@ -122,8 +125,8 @@ class Carrying:
         self._check_destroyed()
         self._uninstall(last, keeps_history=True)
 
-    def _check_same(self, last: Revision) -> None:
-        """What is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
+    def _check_same(self, last: ReleaseRevision) -> None:
+        """Check that what is deleted is what the plan showed: the same revision, none newer. Raises HelmRefused."""
         if last.number != self.prepared.from_revision:
             raise HelmRefused(
                 f"{self.prepared.release} is at revision {last.number}, and the plan saw "
@@ -131,7 +134,7 @@ class Carrying:
             )
 
     def _put_back(self) -> None:
-        """What somebody changed of custom resources: the plan showed it, and helm v3 does not look at it."""
+        """Put back manual changes of custom resources: the plan showed them, and helm v3 does not look at them."""
         last = self._history().last
         if last is None or self.prepared.action == "install":
             return
@@ -149,14 +152,14 @@ class Carrying:
         for name in comparison.put_back([Manifest(raw) for raw, _ in rendering.split(current.manifest.encode())]):
             self.job.tell(f"{name} is put back to what was approved.")
 
-    def _is_done(self, last: Revision | None) -> bool:
+    def _is_done(self, last: ReleaseRevision | None) -> bool:
         return bool(last and last.status == releases.DEPLOYED and self._is_ours(last))
 
-    def _is_ours(self, revision: Revision) -> bool:
-        return revision_labels.plan_of(revision) == revision_labels.of(self.prepared)
+    def _is_ours(self, revision: ReleaseRevision) -> bool:
+        return revision_labels.plan_of(revision) == revision_labels.plan_label(self.prepared)
 
-    def _check_unmoved(self, history: History) -> None:
-        """Whatever is newer than the plan saw must be our own earlier try. Raises HelmRefused."""
+    def _check_unmoved(self, history: ReleaseHistory) -> None:
+        """Check that every revision newer than the plan saw is our own earlier try. Raises HelmRefused."""
         planned = self.prepared.from_revision
         if planned and not history.revisions:
             raise HelmRefused(f"the release {self.prepared.release} was removed since the plan was made; plan again")
@@ -187,7 +190,7 @@ class Carrying:
                     f"{one.count:,}: now {now_there}; plan again"
                 )
 
-    def _rendered(self, content: bytes, given: Mapping[str, Any], job: Job) -> Rendered:
+    def _rendered(self, content: bytes, given: Mapping[str, Any], job: HelmJob) -> Rendered:
         served = discovery.read(self.server)
         return rendering.again(
             self.program,
@@ -209,7 +212,7 @@ class Carrying:
         last = self._history().last
         if last is None or not self._is_ours(last) or not (found := recorded.others(approved, last.read())):
             return
-        told = f"helm installed other objects than what was approved: {recorded.shown(found)}"
+        told = f"helm installed other objects than what was approved: {recorded.listed(found)}"
         if self.prepared.is_blind:
             self.job.tell(f"{told}. The plan said that what the chart looks up counted as absent.")
             return
@@ -220,7 +223,10 @@ class Carrying:
         )
 
     def _check_manifest(self, content: bytes) -> Rendered:
-        """What was approved is what runs: the chart still renders to what the plan showed. Raises HelmRefused."""
+        """Check that the approved manifest is the one that runs: the chart still renders to what the plan showed.
+
+        Raises HelmRefused.
+        """
         again = self._rendered(content, stand_ins(self.prepared.values), self.job)
         if again.digest != self.prepared.manifest_digest:
             raise HelmRefused(
@@ -230,7 +236,7 @@ class Carrying:
         return again
 
     def _namespace(self) -> None:
-        """With the Pod Security level that the component needs; one that is there stays as it is."""
+        """Create the namespace with the Pod Security level that the component needs; an existing one stays as it is."""
         level = catalog.get(self.prepared.component).pod_security
         meta = {"name": self.prepared.namespace, "labels": {ENFORCE: level}}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
@@ -272,7 +278,7 @@ class Carrying:
             self._uninstall(last, keeps_history=self.prepared.from_revision > 0)
 
     def _bring_back(self) -> None:
-        """What was removed, from helm's own record of it."""
+        """Bring back a removed release, from helm's own record of it."""
         history = self._mended(self._history())
         last, target = history.last, self.prepared.back_to
         if last is not None and is_back(last, target):
@@ -288,7 +294,7 @@ class Carrying:
             raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
         self._roll_back(last, wanted)
 
-    def _roll_back(self, last: Revision, target: Revision) -> None:
+    def _roll_back(self, last: ReleaseRevision, target: ReleaseRevision) -> None:
         is_server_side = _is_server_side(last)
         definitions.restore_for_rollback(self.server, self.job, last, target.read(), is_server_side=is_server_side)
         releases.label(self.server, last, revision_labels.rollback_label(last))
@@ -296,13 +302,13 @@ class Carrying:
         self._make_rest(is_back=True)
 
     # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
-    def _uninstall(self, last: Revision, *, keeps_history: bool) -> None:
+    def _uninstall(self, last: ReleaseRevision, *, keeps_history: bool) -> None:
         if last.status != releases.UNINSTALLED:
             definitions.restore(self.server, self.job, last.read())
         self.program.uninstall(self.job, keeps_history=keeps_history)
         self._delete_rest(last)
 
-    def _delete_rest(self, removed: Revision | None) -> None:
+    def _delete_rest(self, removed: ReleaseRevision | None) -> None:
         if removed is not None:
             passed_over.delete(self.server, self.job, removed.read())
             return
@@ -322,19 +328,19 @@ class Carrying:
         dropped = [one for one in self.prepared.objects if one.change in gone]
         passed_over.delete_dropped(self.server, self.job, release, dropped)
 
-    def _history(self) -> History:
+    def _history(self) -> ReleaseHistory:
         return releases.history(self.server, self.prepared.namespace, self.prepared.release)
 
     def is_unrecorded(self) -> bool:
-        """Whether helm's newest revision is of this plan and still pending: what helm ended with is no verdict."""
+        """Return whether helm's newest revision is of this plan and still pending: helm's exit is then no verdict."""
         last = self._history().last
         return bool(last and last.is_pending and last.status != "uninstalling" and self._is_of_this_plan(last))
 
-    def _is_of_this_plan(self, revision: Revision) -> bool:
-        """Whether this plan made it, forward or back."""
+    def _is_of_this_plan(self, revision: ReleaseRevision) -> bool:
+        """Return whether this plan made the revision, forward or back."""
         return self._is_ours(revision) or 0 < self.prepared.back_to == revision_labels.rollback_of(revision)
 
-    def _mended(self, history: History) -> History:
+    def _mended(self, history: ReleaseHistory) -> ReleaseHistory:
         """Raises ReleaseBusy for a pending revision of another party."""
         last = history.last
         if last is not None and last.is_abandoned:
@@ -372,10 +378,10 @@ def carry_out(
     credentials = permitting.credentials(cluster, prepared, direction=direction, seconds=left + AFTER_SECONDS)
     if (ends := credentials.expires_at()) is not None:  # helm ends before what it may do ends in the middle of it
         deadline = min(deadline, time.monotonic() + (ends - now()).total_seconds() - BEFORE_SECONDS)
-    job = Job(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
+    job = HelmJob(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
     with registry.server_of(credentials) as server:
         permitting.check(server, prepared, direction=direction)
-        carrying = Carrying(cluster, server, client.program(), prepared, job)
+        carrying = ReleaseOperation(cluster, server, client.program(), prepared, job)
         try:
             if direction == "forward":
                 carrying.forward()
@@ -384,15 +390,15 @@ def carry_out(
         except HelmRefused as refused:
             if carrying.is_unrecorded():
                 raise HelmUnavailable(f"helm ended before it could record how: {refused}") from refused
-            raise rbac.judged(server, refused) from refused
+            raise rbac.recheck(server, refused) from refused
 
 
-def _is_server_side(last: Revision | None) -> bool:
+def _is_server_side(last: ReleaseRevision | None) -> bool:
     return bool(last and last.read().is_server_side)
 
 
-def is_back(last: Revision, target: int) -> bool:
-    """Whether helm's newest revision is the one a revert goes to, or a rollback to it."""
+def is_back(last: ReleaseRevision, target: int) -> bool:
+    """Return whether helm's newest revision is the one a revert goes to, or a rollback to it."""
     if not target or last.status != releases.DEPLOYED:
         return False
     return last.number == target or revision_labels.rollback_of(last) == target

@@ -15,8 +15,8 @@ from clusters.kube.discovery import ServedApis
 from common.errors import Refusal
 from components.charts import archives
 from components.helm import client, rendering
-from components.helm.client import HelmError, HelmRefused, Job
-from components.helm.releases import History, Release, Revision
+from components.helm.client import HelmError, HelmJob, HelmRefused
+from components.helm.releases import Release, ReleaseHistory, ReleaseRevision
 from components.helm.rendering import Manifest
 from components.models import Archive
 from components.plans.impact import DEFINITION
@@ -24,7 +24,7 @@ from components.plans.impact import DEFINITION
 SECONDS = 60.0
 
 
-def definitions(served: ServedApis, history: History, current: Release) -> set[str]:
+def definitions(served: ServedApis, history: ReleaseHistory, current: Release) -> set[str]:
     """Names, from every revision that helm keeps. The names in an unreadable file are missing, without a note."""
     found: set[str] = set()
     for revision in history.revisions:
@@ -38,7 +38,7 @@ def definitions(served: ServedApis, history: History, current: Release) -> set[s
     return found
 
 
-def of_revision(served: ServedApis, revision: Revision, current: Release) -> frozenset[str]:
+def of_revision(served: ServedApis, revision: ReleaseRevision, current: Release) -> frozenset[str]:
     """Names of those in the `crds/` of one revision's charts, as its values switch subcharts on.
 
     Those of subcharts are missing where the archive is not stored, or does not render without the cluster.
@@ -72,15 +72,18 @@ def _rendered(one: _Archived) -> frozenset[str]:
 
 
 def _template(served: ServedApis, content: bytes, current: Release) -> list[dict[str, object]]:
-    """What is in `crds/`. Raises HelmError."""
-    job = Job(current.name, current.namespace, deadline=time.monotonic() + SECONDS)
+    """Return the objects of `crds/`. Raises HelmError."""
+    job = HelmJob(current.name, current.namespace, deadline=time.monotonic() + SECONDS)
     kube_version, api_versions = served.version, served.api_versions
     text = client.program().template(job, content, current.values, kube_version=kube_version, api_versions=api_versions)
     return [raw for raw, is_crd in rendering.split(text, content) if is_crd]
 
 
 def _of_archive(served: ServedApis, sha256: str, current: Release) -> set[str]:
-    """As its values have it; where it does not render without the cluster, all that are in it."""
+    """Name the definitions of an archive, rendered with the release's values.
+
+    Where it does not render without the cluster, all that are in it.
+    """
     try:
         content = archives.content(sha256)
         try:

@@ -1,7 +1,7 @@
-"""Whether a component still is what was approved: its release, its values, each object of it, and whether it is ready.
+"""Conformance of a component to its approved state: its release, its values, each object of it, and its readiness.
 
-One look, which writes nothing: the dry runs are those of a plan (components.plans.diff), so what a repair would put
-back is what is called another here. Who holds a field is the API server's own record of it. No transaction is open.
+One look, which writes nothing: the dry runs are those of a plan (components.plans.diff), so a difference here is
+exactly what a repair would put back. Field managers are the API server's own record. No transaction is open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from components.plans import field_managers
 from components.plans.diff import Compared, Comparison, cleaned, covered
 from components.plans.impact import DEFINITION
 from components.release import brought, definitions, revision_labels
-from components.release.preparing import Place, SecretMissing, find, secret_reader
+from components.release.preparing import ReleaseLocation, SecretMissing, find, secret_reader
 from components.release.readiness import Readiness
 from components.values.secrets import looks_secret, masked_text
 from profiles.content.cluster import WantedComponent
@@ -54,7 +54,7 @@ _ORDER = {"DaemonSet": 0, "Deployment": 1, "StatefulSet": 1, "ConfigMap": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDifference:
     """One field of one object that is not as approved; or the object as a whole, where `path` is empty."""
 
     kind: str
@@ -98,7 +98,7 @@ class Conformity:
     assigned: str = ""
     number: int = 0
     """helm's newest revision."""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[FieldDifference, ...] = ()
     total: int = 0
     is_ready: bool | None = None
     missing: str = ""
@@ -119,13 +119,15 @@ def conform(cluster: Cluster, wanted: WantedComponent) -> Conformity:
     try:
         component = catalog.get(wanted.name)
         with registry.api_server(cluster) as server:
-            return _Look(cluster, server, discovery.read(server), component, wanted, time.monotonic() + SECONDS).look()
+            return _ConformanceCheck(
+                cluster, server, discovery.read(server), component, wanted, time.monotonic() + SECONDS
+            ).look()
     except (Refusal, FleetError, HelmError) as error:
         return Conformity(UNKNOWN, f"It could not be checked: {error or type(error).__name__}"[:500])
 
 
 @dataclass(slots=True)
-class _Look:
+class _ConformanceCheck:
     cluster: Cluster
     server: ApiServer
     served: ServedApis
@@ -178,22 +180,24 @@ class _Look:
             self.component, version, wanted.presets, wanted.values, row.values if row else {}
         ).values
 
-    def _values(self, layered: Mapping[str, Any], installed: Mapping[str, Any], namespace: str) -> Iterator[Difference]:
+    def _values(
+        self, layered: Mapping[str, Any], installed: Mapping[str, Any], namespace: str
+    ) -> Iterator[FieldDifference]:
         """Values by which the release is another than what is wanted by now, without secrets."""
         try:
             given = values_check.resolved(layered, secret_reader(self.server, namespace, self.seen))
         except SecretMissing as error:
-            yield Difference(
+            yield FieldDifference(
                 "Values", self.component.name, path="$secret", approved=str(error), note="A Secret is gone."
             )
             return
         for path, want, have in field_managers.differing(given, dict(installed)):
             approved, live = self._texts(path, want, have)
-            yield Difference(
+            yield FieldDifference(
                 "Values", self.component.name, path=field_managers.text(path), approved=approved, live=live
             )
 
-    def _told(self, place: Place) -> Iterator[Mapping[str, Any]]:
+    def _told(self, place: ReleaseLocation) -> Iterator[Mapping[str, Any]]:
         for one in reversed(place.history.revisions[-10:]):
             found = one.read()
             yield {
@@ -211,8 +215,10 @@ class _Look:
             if resource := self.served.find(one.api_version, one.kind):
                 yield resource.api_version, resource.plural
 
-    def _objects(self, place: Place, manifests: Sequence[Manifest]) -> tuple[list[Difference], list[str]]:
-        """What differs, and what could not be compared. Raises FleetError."""
+    def _objects(
+        self, place: ReleaseLocation, manifests: Sequence[Manifest]
+    ) -> tuple[list[FieldDifference], list[str]]:
+        """Return the differences, and the doubts about what could not be compared. Raises FleetError."""
         assert place.current is not None
         comparison = Comparison(
             server=self.server,
@@ -222,7 +228,7 @@ class _Look:
             is_server_side=place.current.is_server_side,
             is_whole=True,
         )
-        found: list[Difference] = []
+        found: list[FieldDifference] = []
         doubts: list[str] = []
         for start in range(0, len(manifests), CHUNK):
             if time.monotonic() > self.deadline:
@@ -237,16 +243,16 @@ class _Look:
         found.sort(key=lambda one: (bool(one.path), _ORDER.get(one.kind, 3), one.kind, one.where, one.path))
         return found, doubts
 
-    def _definitions(self, place: Place) -> Iterator[Difference]:
+    def _definitions(self, place: ReleaseLocation) -> Iterator[FieldDifference]:
         """Those of `crds/` that are gone: helm's manifest does not have them."""
         revision = place.history.deployed
         if revision is None or place.current is None:
             return
         for name in sorted(brought.of_revision(self.served, revision, place.current)):
             if not definitions.is_there(self.server, name):
-                yield Difference(DEFINITION, name, api_version="apiextensions.k8s.io/v1", note=UNDEFINED)
+                yield FieldDifference(DEFINITION, name, api_version="apiextensions.k8s.io/v1", note=UNDEFINED)
 
-    def _differences(self, one: Compared) -> Iterator[Difference]:
+    def _differences(self, one: Compared) -> Iterator[FieldDifference]:
         wanted = one.wanted
         about: dict[str, Any] = {
             "kind": wanted.kind,
@@ -255,7 +261,7 @@ class _Look:
             "api_version": wanted.api_version,
         }
         if one.live is None:
-            yield Difference(**about, note=DELETED)
+            yield FieldDifference(**about, note=DELETED)
             return
         approved, live = cleaned(one.result), cleaned(one.live)
         if wanted.kind == "Secret":
@@ -265,7 +271,7 @@ class _Look:
             who = field_managers.writer(one.live, path, but="helm") if have is not field_managers.ABSENT else None
             note = _note(one, path, who)
             said, at = (str(who), who.at) if who else ("", "")
-            yield Difference(
+            yield FieldDifference(
                 **about, path=field_managers.text(path), approved=left, live=right, who=said, at=at, note=note
             )
 
@@ -284,8 +290,8 @@ class _Look:
         return None if said is None else masked_text(said, self.seen)
 
 
-def _removed(place: Place) -> Conformity:
-    """Of what is wanted removed: nothing is there to compare."""
+def _removed(place: ReleaseLocation) -> Conformity:
+    """Judge a component that is to be removed: nothing is there to compare."""
     last, current = place.history.last, place.current
     base = Conformity(COMPLIANT, "It is removed, as requested.", release=place.release, namespace=place.namespace)
     if last is None or current is None:
@@ -311,7 +317,7 @@ def _is_secret(path: field_managers.Path, *sides: Any) -> bool:
     )
 
 
-def _note(one: Compared, path: field_managers.Path, who: field_managers.Writer | None) -> str:
+def _note(one: Compared, path: field_managers.Path, who: field_managers.FieldWriter | None) -> str:
     if path == ("spec", "replicas") and (who is None or who.subresource == "scale"):
         return "Scaled: by an autoscaler, or with kubectl scale. A repair sets it back."
     if one.wanted.kind == "CustomResourceDefinition":
@@ -321,9 +327,9 @@ def _note(one: Compared, path: field_managers.Path, who: field_managers.Writer |
     return ""
 
 
-def _version(installed: str, assigned: str) -> Iterator[Difference]:
+def _version(installed: str, assigned: str) -> Iterator[FieldDifference]:
     if installed != assigned:
-        yield Difference("Chart", "version", path="version", approved=assigned, live=installed)
+        yield FieldDifference("Chart", "version", path="version", approved=assigned, live=installed)
 
 
 def _utc(updated: str) -> str:
@@ -332,12 +338,12 @@ def _utc(updated: str) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds") if at else ""
 
 
-def _is_rollback_to_ours(place: Place, one: releases.Revision) -> bool:
+def _is_rollback_to_ours(place: ReleaseLocation, one: releases.ReleaseRevision) -> bool:
     target = place.history.numbered(revision_labels.rollback_of(one))
     return bool(target and revision_labels.plan_of(target))
 
 
-def _unfinished(place: Place) -> str:
+def _unfinished(place: ReleaseLocation) -> str:
     last = place.history.last
     assert last is not None
     found = last.read()
@@ -347,9 +353,13 @@ def _unfinished(place: Place) -> str:
 
 
 def _verdict(
-    place: Place, off: Sequence[Difference], found: Sequence[Difference], doubts: Sequence[str], seen: Conformity
+    place: ReleaseLocation,
+    off: Sequence[FieldDifference],
+    found: Sequence[FieldDifference],
+    doubts: Sequence[str],
+    seen: Conformity,
 ) -> tuple[str, str]:
-    """What is wrong comes before what is not known, and that before what is right."""
+    """Return state and sentence: what is wrong comes before what is not known, and that before what is right."""
     if not place.is_ours:
         told = f"; {_named(off)} other than assigned" if off else "; version and values are as assigned"
         drift = f", and {found[0].sentence}" if found else ""
@@ -365,12 +375,12 @@ def _verdict(
     return COMPLIANT, ""
 
 
-def first_of(found: Sequence[Difference]) -> str:
+def first_of(found: Sequence[FieldDifference]) -> str:
     more = f", and {len(found) - 1} more difference{'' if len(found) == 2 else 's'}" if len(found) > 1 else ""
     return f"{found[0].sentence}{more}."[:500]
 
 
-def _named(off: Sequence[Difference]) -> str:
+def _named(off: Sequence[FieldDifference]) -> str:
     shown = ", ".join(one.path for one in off[:3])
     more = f" and {len(off) - 3} more" if len(off) > 3 else ""
     return f"{shown}{more} {'is' if len(off) == 1 else 'are'}" if off else ""

@@ -17,9 +17,9 @@ from clusters.kube import discovery
 from clusters.kube.apiserver import APPLY, ApiServer, Call
 from clusters.kube.discovery import ServedApis, segment
 from components.helm import patches, releases, rendering
-from components.helm.client import Job
+from components.helm.client import HelmJob
 from components.helm.errors import HelmRefused, HelmTimeout, HelmUnavailable, Stopped
-from components.helm.releases import Release, Revision
+from components.helm.releases import Release, ReleaseRevision
 from components.helm.rendering import Manifest
 from components.plans.impact import DEFINITION, defined
 
@@ -31,7 +31,7 @@ _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _ROOT = f"/apis/apiextensions.k8s.io/v1/{_PLURAL}"
 
 
-def restore(server: ApiServer, job: Job, recorded: Release, *, is_server_side: bool = False) -> None:
+def restore(server: ApiServer, job: HelmJob, recorded: Release, *, is_server_side: bool = False) -> None:
     """Those of a revision that are gone while it has objects of their kinds, as it recorded them.
 
     With helm's marks, by which it knows them as its own. Raises HelmError, FleetError.
@@ -43,7 +43,7 @@ def restore(server: ApiServer, job: Job, recorded: Release, *, is_server_side: b
 
 
 def restore_for_rollback(
-    server: ApiServer, job: Job, newest: Revision, target: Release, *, is_server_side: bool
+    server: ApiServer, job: HelmJob, newest: ReleaseRevision, target: Release, *, is_server_side: bool
 ) -> None:
     """The same, in the record of the newest revision as well: helm v3 goes back to no object that is there without.
 
@@ -60,7 +60,7 @@ def restore_for_rollback(
 
 
 def make(
-    server: ApiServer, job: Job, wanted: Iterable[Mapping[str, Any]], *, is_server_side: bool = False
+    server: ApiServer, job: HelmJob, wanted: Iterable[Mapping[str, Any]], *, is_server_side: bool = False
 ) -> list[str]:
     """Create those that are not there, wait until the cluster serves their kinds, and return their names.
 
@@ -101,8 +101,11 @@ def _lacking(server: ApiServer, recorded: Release) -> list[Manifest]:
     return [one for one in own if defined(one.raw) in unknown]
 
 
-def _is_made(server: ApiServer, job: Job, raw: Mapping[str, Any], until: float, *, is_server_side: bool) -> bool:
-    """Whether it was not there. One that is being deleted is waited for: it would take its objects along."""
+def _is_made(server: ApiServer, job: HelmJob, raw: Mapping[str, Any], until: float, *, is_server_side: bool) -> bool:
+    """Return whether it was missing and is created.
+
+    One that is being deleted is waited for: it would take its objects along.
+    """
     if not _wait_gone(server, job, raw, until):
         return False
     try:
@@ -112,7 +115,7 @@ def _is_made(server: ApiServer, job: Job, raw: Mapping[str, Any], until: float, 
     return True
 
 
-def _is_made_besides(server: ApiServer, served: ServedApis, job: Job, raw: Mapping[str, Any]) -> bool:
+def _is_made_besides(server: ApiServer, served: ServedApis, job: HelmJob, raw: Mapping[str, Any]) -> bool:
     resource = served.find(str(raw.get("apiVersion")), str(raw.get("kind")))
     if resource is None:
         raise HelmRefused(f"the cluster does not know the kind of {raw.get('kind')} {_name(raw)} in the chart's crds/")
@@ -125,8 +128,8 @@ def _is_made_besides(server: ApiServer, served: ServedApis, job: Job, raw: Mappi
     return True
 
 
-def _wait_gone(server: ApiServer, job: Job, raw: Mapping[str, Any], until: float) -> bool:
-    """Whether it is not there, or not any more."""
+def _wait_gone(server: ApiServer, job: HelmJob, raw: Mapping[str, Any], until: float) -> bool:
+    """Return whether it is missing, after waiting for one that is being deleted."""
     while (there := _live(server, raw)) is not None:
         if not objects.meta(there).get("deletionTimestamp"):
             return False
@@ -143,7 +146,7 @@ def _create(server: ApiServer, raw: Mapping[str, Any], *, is_server_side: bool) 
         server.ask(Call("create", _PLURAL, _name(raw)), "POST", _ROOT, query=query, body=raw)
 
 
-def _wait(server: ApiServer, job: Job, raw: Mapping[str, Any], until: float) -> None:
+def _wait(server: ApiServer, job: HelmJob, raw: Mapping[str, Any], until: float) -> None:
     while not (_is_established(_live(server, raw), _name(raw)) and _is_served(discovery.read(server), raw)):
         _pause(job, until, f"the definition {_name(raw)} was created, and the cluster does not serve its kind yet")
 
@@ -164,7 +167,10 @@ def _is_served(served: ServedApis, raw: Mapping[str, Any]) -> bool:
 
 
 def is_there(server: ApiServer, name: str) -> bool:
-    """Whether the cluster has it, and is not deleting it. Asks for its metadata alone. Raises FleetError."""
+    """Return whether the cluster has the definition, and is not deleting it.
+
+    Asks for its metadata alone. Raises FleetError.
+    """
     try:
         answer = server.ask(Call("get", _PLURAL, name), "GET", f"{_ROOT}/{segment(name)}", accept=_METADATA)
     except NotFound:
@@ -184,7 +190,7 @@ def _name(raw: Mapping[str, Any]) -> str:
     return str(objects.meta(raw).get("name") or "")
 
 
-def _pause(job: Job, until: float, why: str) -> None:
+def _pause(job: HelmJob, until: float, why: str) -> None:
     if job.stop():
         raise Stopped("stopped before helm was started")
     if time.monotonic() > until:

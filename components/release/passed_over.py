@@ -16,7 +16,7 @@ from clusters.fleet import Conflict, NotFound, Untrusted
 from clusters.kube import discovery
 from clusters.kube.apiserver import APPLY, ApiServer, Call
 from components.helm import patches, rendering
-from components.helm.client import Job
+from components.helm.client import HelmJob
 from components.helm.releases import Release
 from components.helm.rendering import Manifest
 from components.plans.prepared import ObjectDifference
@@ -39,7 +39,7 @@ class _Object(NamedTuple):
     """Group, plural, namespace, name: under another version of its API it is the same."""
 
 
-def make(server: ApiServer, job: Job, release: Release) -> None:
+def make(server: ApiServer, job: HelmJob, release: Release) -> None:
     """Create what the release records and the cluster does not have, with helm's marks. Raises FleetError."""
     for one, call, path, _ in _served(server, job, _manifests(release)):
         if one.kind in _RUN_ONCE or _live(server, call, path, one) is not None:
@@ -55,14 +55,16 @@ def make(server: ApiServer, job: Job, release: Release) -> None:
         job.tell(f"{one.kind} {one.name} was passed over by helm, and is created.")
 
 
-def delete(server: ApiServer, job: Job, release: Release) -> None:
+def delete(server: ApiServer, job: HelmJob, release: Release) -> None:
     """Delete what carries helm's marks of a release that it records as removed. Raises FleetError."""
     for one in _served(server, job, _manifests(release)):
         if not one.manifest.is_kept and (live := _left(server, job, one)):
             _delete(server, job, one, live)
 
 
-def delete_dropped(server: ApiServer, job: Job, release: Release | None, dropped: Iterable[ObjectDifference]) -> None:
+def delete_dropped(
+    server: ApiServer, job: HelmJob, release: Release | None, dropped: Iterable[ObjectDifference]
+) -> None:
     """Delete what of `dropped`, as the plan showed it, the release does not record and still carries its marks.
 
     `release` None: there is none any more. A definition or a namespace is told, and stays. Raises FleetError.
@@ -77,7 +79,7 @@ def delete_dropped(server: ApiServer, job: Job, release: Release | None, dropped
             _delete(server, job, one, live)
 
 
-def _left(server: ApiServer, job: Job, one: _Object) -> Mapping[str, Any] | None:
+def _left(server: ApiServer, job: HelmJob, one: _Object) -> Mapping[str, Any] | None:
     """Its metadata, where it is of this release, is not to be kept and is not going already."""
     live = _live(server, one.call, one.path, one.manifest)
     if live is None or not patches.is_owned(live, job.release, job.namespace):
@@ -85,7 +87,7 @@ def _left(server: ApiServer, job: Job, one: _Object) -> Mapping[str, Any] | None
     return None if objects.meta(live).get("deletionTimestamp") or Manifest(live).is_kept else live
 
 
-def _delete(server: ApiServer, job: Job, one: _Object, live: Mapping[str, Any]) -> None:
+def _delete(server: ApiServer, job: HelmJob, one: _Object, live: Mapping[str, Any]) -> None:
     how = {"propagationPolicy": "Background", "preconditions": {"uid": objects.meta(live).get("uid")}}
     try:
         server.ask(one.call, "DELETE", one.path, body=how)
@@ -103,7 +105,7 @@ def _manifest(shown: ObjectDifference) -> Manifest:
     return Manifest({"apiVersion": shown.api_version, "kind": shown.kind, "metadata": meta})
 
 
-def _served(server: ApiServer, job: Job, manifests: Iterable[Manifest]) -> Iterator[_Object]:
+def _served(server: ApiServer, job: HelmJob, manifests: Iterable[Manifest]) -> Iterator[_Object]:
     """Those of kinds that the cluster serves, with their addresses."""
     served = discovery.read(server)
     for one in manifests:
@@ -127,7 +129,7 @@ def _live(server: ApiServer, call: Call, path: str, one: Manifest) -> dict[str, 
 
 
 def _is_served(server: ApiServer, one: Manifest) -> bool:
-    """Whether the cluster serves its kind, for good.
+    """Return whether the cluster serves its kind, for good.
 
     An API server answers with a page instead of a Status where a definition has just gone, and so does a load balancer
     that knows nothing of the object: discovery, which follows a moment later, tells them apart.

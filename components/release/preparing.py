@@ -26,14 +26,14 @@ from components.catalog.entry import Component
 from components.catalog.versions import is_older
 from components.charts import archives, store
 from components.helm import client, releases, rendering
-from components.helm.client import HelmRefused, Job
-from components.helm.releases import History, Release
+from components.helm.client import HelmJob, HelmRefused
+from components.helm.releases import Release, ReleaseHistory
 from components.helm.rendering import Manifest, Rendered
 from components.models import ClusterValues
 from components.plans import adopt, folding, gitops, impact, taken_back
 from components.plans.diff import Compared, Comparison
-from components.plans.gitops import Wish
-from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Destroyed, Note, ObjectDifference, Prepared
+from components.plans.gitops import ProposedChange
+from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
 from components.release import revision_labels
 from profiles.content.cluster import WantedComponent
 
@@ -41,7 +41,7 @@ SECONDS = 180.0
 """For everything: fetching, three renderings, and two calls for each object."""
 ENFORCE = "pod-security.kubernetes.io/enforce"
 STRICTNESS = ("privileged", "baseline", "restricted")
-_BLIND = Note(
+_BLIND = PlanNote(
     WARN,
     NOT_LOOKED_UP,
     "What the chart looks up in the cluster while it renders counts as absent here",
@@ -56,15 +56,15 @@ class SecretMissing(HelmRefused):
 
 
 @dataclass(slots=True)
-class Place:
-    """Where a component is or would be, in one cluster."""
+class ReleaseLocation:
+    """Location of a component in one cluster, installed or to be."""
 
     release: str
     namespace: str
-    history: History
+    history: ReleaseHistory
     current: Release | None = None
     """What is in force, else the newest try."""
-    notes: list[Note] = field(default_factory=list)
+    notes: list[PlanNote] = field(default_factory=list)
 
     @property
     def is_ours(self) -> bool:
@@ -83,7 +83,10 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
 
 
 def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
-    """What Setpoint's accounts need, from the chart as it renders there. Raises Refusal, HelmError, FleetError."""
+    """Return the rights that Setpoint's accounts need, from the chart as it renders there.
+
+    Raises Refusal, HelmError, FleetError.
+    """
     component = catalog.get(wanted.name)
     if wanted.is_gone:
         return _rights_to_remove(cluster, component)
@@ -97,8 +100,8 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
         return _needed(component, made, place, served)
 
 
-def _needed(component: Component, made: Rendered, place: Place, served: ServedApis) -> Rights:
-    """To install it, to take away what is no longer of it, and to go back to the revision in force."""
+def _needed(component: Component, made: Rendered, place: ReleaseLocation, served: ServedApis) -> Rights:
+    """Return the rights to install it, to delete what it no longer has, and to go back to the revision in force."""
     manifests = [*made.objects, *made.hooks, *made.crds, *installed(place)]
     return rights.needed(component.name, manifests, place.namespace, served, place.release)
 
@@ -119,7 +122,9 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     judged = values_check.judge(
         layered, chart.values, chart.schema, text=chart.values_text, subcharts=frozenset(chart.subcharts)
     )
-    notes = [Note(one.severity, one.code, f"{one.path}: {one.message}" if one.path else one.message) for one in judged]
+    notes = [
+        PlanNote(one.severity, one.code, f"{one.path}: {one.message}" if one.path else one.message) for one in judged
+    ]
     program = client.program()
     with registry.api_server(cluster) as server:
         served = discovery.read(server)
@@ -133,7 +138,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         notes += more
         comparison = _comparison(server, served, place, made, program)
         compared, destroys, effects = _effects(comparison, place, made)
-        wish = Wish(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
+        wish = ProposedChange(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
         takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
         effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
         is_other = place.current is not None and place.current.chart_version != chart.version
@@ -144,8 +149,10 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
         action, where = "none" if is_same else _action(place), (place.release, place.namespace)
         needed = None if is_same else _needed(component, made.rendered, place, served)
-        authority, more = permitting.judged(cluster, server, needed)
-        hit = radius.of(server, served, cluster, component, where, compared, action=action, destroys=destroys)
+        authority, more = permitting.assess(cluster, server, needed)
+        hit = radius.component_blast(
+            server, served, cluster, component, where, compared, action=action, destroys=destroys
+        )
     notes += [] if is_same else [*effects, *more]  # nothing is done, so nothing comes of it
     return Prepared(
         component=component.name,
@@ -153,7 +160,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         namespace=place.namespace,
         version=version,
         archive=archive.pk,
-        values=_plain(wishes),
+        values=_mutable_copy(wishes),
         helm_version=program.version,
         manifest_digest=made.rendered.digest,
         action=action,
@@ -176,15 +183,19 @@ def _layered(cluster: Cluster, component: Component, version: str, wanted: Wante
     return values_check.layered(component, version, wanted.presets, wanted.values, row.values if row else {})
 
 
-def _adopted(place: Place, wishes: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any], Sequence[Note]]:
+def _adopted(
+    place: ReleaseLocation, wishes: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any], Sequence[PlanNote]]:
     """The values to install, and of them those that a release of another party had: all of them are kept."""
     if not place.current or place.is_ours:
         return wishes, {}, ()
     taken = adopt.adopted(place.current, wishes)
-    return values_check.merged(taken.kept, wishes), _plain(taken.kept), taken.notes
+    return values_check.merged(taken.kept, wishes), _mutable_copy(taken.kept), taken.notes
 
 
-def _comparison(server: ApiServer, served: ServedApis, place: Place, made: _Made, program: client.Helm) -> Comparison:
+def _comparison(
+    server: ApiServer, served: ServedApis, place: ReleaseLocation, made: _Made, program: client.Helm
+) -> Comparison:
     return Comparison(
         server=server,
         served=served,
@@ -199,8 +210,8 @@ def _comparison(server: ApiServer, served: ServedApis, place: Place, made: _Made
 
 
 def _effects(
-    comparison: Comparison, place: Place, made: _Made
-) -> tuple[list[Compared], tuple[Destroyed, ...], list[Note]]:
+    comparison: Comparison, place: ReleaseLocation, made: _Made
+) -> tuple[list[Compared], tuple[Destroyed, ...], list[PlanNote]]:
     """Each object against the cluster's, the definitions of `crds/` that are absent with them; and what comes of it."""
     server, served = comparison.server, comparison.served
     compared = comparison.compare(made.real.objects, installed(place))
@@ -214,25 +225,25 @@ def _effects(
     return compared + absent, destroys, effects
 
 
-def find(server: ApiServer, component: Component, chart: str) -> Place:
+def find(server: ApiServer, component: Component, chart: str) -> ReleaseLocation:
     """The release where the catalog puts it, else wherever the cluster has one of this chart. Raises FleetError."""
     history = releases.history(server, component.namespace, component.name)
-    place = Place(component.name, component.namespace, history)
+    place = ReleaseLocation(component.name, component.namespace, history)
     if history.last is None:
         others = releases.find(server, chart)
         if len(others) > 1:
             named = ", ".join(f"{namespace}/{name}" for namespace, name in others)
             title = f"The cluster has several releases of the chart {chart}: {named}"
-            place.notes.append(Note(BLOCK, "several-releases", title, "Remove all but one of them."))
+            place.notes.append(PlanNote(BLOCK, "several-releases", title, "Remove all but one of them."))
         elif others:
             (namespace, name), *_ = others
-            place = Place(name, namespace, releases.history(server, namespace, name))
+            place = ReleaseLocation(name, namespace, releases.history(server, namespace, name))
     revision = place.history.deployed or place.history.last
     if revision is not None and revision.status != releases.UNINSTALLED:
         place.current = revision.read()
     if place.history.last is not None and place.history.last.is_pending and not place.is_ours:
         title = f"The release {place.release} is {place.history.last.status}: another helm works on it, or was killed"
-        place.notes.append(Note(BLOCK, "pending", title, "Wait for it, or roll it back with `helm rollback`."))
+        place.notes.append(PlanNote(BLOCK, "pending", title, "Wait for it, or roll it back with `helm rollback`."))
     return place
 
 
@@ -262,7 +273,7 @@ class _Made:
     given: Mapping[str, Any]
     """The values with their secrets: for comparing, never for keeping."""
     secrets: tuple[str, ...]
-    notes: list[Note]
+    notes: list[PlanNote]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,12 +282,12 @@ class _Rendering:
     program: client.Helm
     server: ApiServer
     served: ServedApis
-    place: Place
+    place: ReleaseLocation
     content: bytes
     wishes: Mapping[str, Any]
 
     def made(self) -> _Made:
-        job = Job(
+        job = HelmJob(
             self.place.release,
             self.place.namespace,
             credentials=registry.credentials(self.cluster),
@@ -295,8 +306,8 @@ class _Rendering:
         try:
             given = values_check.resolved(self.wishes, secret_reader(self.server, self.place.namespace, seen))
         except SecretMissing as error:
-            return _Made(rendered, rendered, self.wishes, (), [*notes, Note(BLOCK, "secret-missing", str(error))])
-        job = Job(job.release, job.namespace, job.credentials, job.deadline, secrets=tuple(seen))
+            return _Made(rendered, rendered, self.wishes, (), [*notes, PlanNote(BLOCK, "secret-missing", str(error))])
+        job = HelmJob(job.release, job.namespace, job.credentials, job.deadline, secrets=tuple(seen))
         again = {**how, "masked": rendered.masked, "is_blind": rendered.is_blind}
         real = rendering.again(self.program, job, self.content, given, **again)
         return _Made(rendered, real, given, tuple(seen), notes)
@@ -308,21 +319,25 @@ def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def installed(place: Place) -> Sequence[Manifest]:
-    """What the revision in force put into the cluster, without hooks."""
+def installed(place: ReleaseLocation) -> Sequence[Manifest]:
+    """Return the objects that the revision in force put into the cluster, without hooks."""
     if place.current is None:
         return ()
     return [Manifest(raw) for raw, _ in rendering.split(place.current.manifest.encode())]
 
 
-def _action(place: Place) -> str:
+def _action(place: ReleaseLocation) -> str:
     if place.current is None:
         return "install"
     return "upgrade" if place.is_ours else "adopt"
 
 
 def _is_same(
-    place: Place, version: str, given: Mapping[str, Any], shown: Sequence[ObjectDifference], rendered: Rendered
+    place: ReleaseLocation,
+    version: str,
+    given: Mapping[str, Any],
+    shown: Sequence[ObjectDifference],
+    rendered: Rendered,
 ) -> bool:
     """Installed already as it is wanted. Passwords that a chart makes again are no reason to install it again."""
     last, current = place.history.last, place.current
@@ -330,28 +345,28 @@ def _is_same(
         return False
     generated = {(one.kind, one.name) for one in (*rendered.objects, *rendered.hooks) if one.generated}
     others = [one for one in shown if (one.kind, one.name) not in generated]
-    return current.chart_version == version and _plain(current.values) == _plain(given) and not others
+    return current.chart_version == version and _mutable_copy(current.values) == _mutable_copy(given) and not others
 
 
-def _unsupported(component: Component, version: str, served: ServedApis, place: Place) -> Iterator[Note]:
+def _unsupported(component: Component, version: str, served: ServedApis, place: ReleaseLocation) -> Iterator[PlanNote]:
     tested = component.tested(version)
     if tested is None:
-        yield Note(WARN, "untested", f"{version} is no version that {component.title}'s presets were tested with")
+        yield PlanNote(WARN, "untested", f"{version} is no version that {component.title}'s presets were tested with")
     elif not tested.permits(served.version):
         title = f"{component.title} {version} is for Kubernetes {tested.kubernetes}; this cluster has {served.version}"
-        yield Note(BLOCK, "kubernetes", title)
+        yield PlanNote(BLOCK, "kubernetes", title)
     before = place.current.chart_version if place.current else ""
     if before and (why := component.upgrades.refuses(before, version)):
-        yield Note(BLOCK, "version-skip", why)
+        yield PlanNote(BLOCK, "version-skip", why)
     if before and is_older(version, before):
         title = f"This is a downgrade: {component.title} {before} is installed, and {version} is older"
         detail = "What the newer version stored, in its objects or in data of its own, the older one may not read."
-        yield Note(WARN, "downgrade", title, f"{detail} Its definitions go back with it where they are templates.")
+        yield PlanNote(WARN, "downgrade", title, f"{detail} Its definitions go back with it where they are templates.")
 
 
-def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: Wish) -> Iterator[Note]:
+def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: ProposedChange) -> Iterator[PlanNote]:
     if who := gitops.manager(live):
-        yield Note(BLOCK, "managed", who.refusal(wish.release), gitops.to_commit(who, wish))
+        yield PlanNote(BLOCK, "managed", who.refusal(wish.release), gitops.to_commit(who, wish))
 
 
 def _space(server: ApiServer, name: str) -> Mapping[str, Any] | None:
@@ -368,22 +383,22 @@ def _space(server: ApiServer, name: str) -> Mapping[str, Any] | None:
 
 
 def _namespace(
-    found: Mapping[str, Any] | None, component: Component, place: Place
-) -> tuple[list[ObjectDifference], list[Note]]:
+    found: Mapping[str, Any] | None, component: Component, place: ReleaseLocation
+) -> tuple[list[ObjectDifference], list[PlanNote]]:
     name = place.namespace
     if found is None:
         diff = f"+apiVersion: v1\n+kind: Namespace\n+metadata:\n+  labels:\n+    {ENFORCE}: {component.pod_security}\n"
         made = ObjectDifference("created", "v1", "Namespace", "", name, f"{diff}+  name: {name}", 12)
-        note = Note(INFO, "namespace", f"The namespace {name} is created, and stays when the component is removed")
+        note = PlanNote(INFO, "namespace", f"The namespace {name} is created, and stays when the component is removed")
         return [made], [note]
     have = str((objects.meta(found).get("labels") or {}).get(ENFORCE) or "privileged")
     if have in STRICTNESS and STRICTNESS.index(have) > STRICTNESS.index(component.pod_security):
         title = f"The namespace {name} enforces {have} pods; {component.title} needs {component.pod_security}"
-        return [], [Note(BLOCK, "pod-security", title, f"Set its label {ENFORCE}={component.pod_security}.")]
+        return [], [PlanNote(BLOCK, "pod-security", title, f"Set its label {ENFORCE}={component.pod_security}.")]
     return [], []
 
 
-def _plain(raw: Any) -> Any:
+def _mutable_copy(raw: Any) -> Any:
     if isinstance(raw, Mapping):
-        return {str(key): _plain(value) for key, value in raw.items()}
-    return [_plain(value) for value in raw] if isinstance(raw, list | tuple) else raw
+        return {str(key): _mutable_copy(value) for key, value in raw.items()}
+    return [_mutable_copy(value) for value in raw] if isinstance(raw, list | tuple) else raw

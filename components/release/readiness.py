@@ -1,7 +1,7 @@
-"""Whether a component is ready: the catalog's tests, each one look at the cluster, answered with one sentence.
+"""Readiness of a component: the catalog's tests, each one look at the cluster, answered with one sentence.
 
-A test may want several equal reads in a row (the GPU Operator says ready for a moment in the middle of an upgrade).
-One look is one read: the caller counts the looks, and says with the next one how many found all as wanted.
+A test may want several equal reads in a row (the GPU Operator says ready for a moment in the middle of an upgrade). One
+look is one read: the caller counts the looks, and says with the next one how many found all as wanted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from clusters.kube import paging
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.kube.discovery import Resource, ServedApis, segment
 from clusters.services import label_selectors
-from components.catalog.entry import Test
-from components.plans.prepared import Look
+from components.catalog.entry import ReadinessTest
+from components.plans.prepared import ReadinessResult
 from contract import quantities
 
 _WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
@@ -56,13 +56,13 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Of one release in one cluster."""
+    """Readiness tests of one release in one cluster."""
 
     server: ApiServer
     served: ServedApis
     namespace: str
 
-    def look(self, tests: Iterable[Test], *, seen: int | None = None) -> Look:
+    def look(self, tests: Iterable[ReadinessTest], *, seen: int | None = None) -> ReadinessResult:
         """The first thing that is missing. Raises FleetError.
 
         `seen`: how many looks just before found nothing missing; None: this one is enough, whatever the tests want.
@@ -71,12 +71,12 @@ class Readiness:
         for test in tests:
             missing = _TESTS[test.kind](self, test.what, test.is_optional)
             if missing:
-                return Look(False, missing=missing[:500])
+                return ReadinessResult(False, missing=missing[:500])
             if (reads := int(test.what.get("reads") or 1)) > wanted:
                 wanted, again = reads, f"{test.what.get('kind')} {test.what.get('name')}"
         if seen is None or seen + 1 >= wanted:
-            return Look(True)
-        return Look(
+            return ReadinessResult(True)
+        return ReadinessResult(
             False, missing=f"{again} is as wanted; looked at again, to see that it stays so."[:500], is_steady=True
         )
 
@@ -105,7 +105,7 @@ class Readiness:
         return ""
 
     def _unmade(self, kind: str, namespace: str, raw: Mapping[str, Any]) -> str:
-        """Why pods are not even made: a quota, a limit range, Pod Security, a webhook that is away."""
+        """Explain why pods are not even made: a quota, a limit range, Pod Security, an unreachable webhook."""
         for one in (raw.get("status") or {}).get("conditions") or ():
             if one.get("type") == "ReplicaFailure" and one.get("status") == "True":
                 return f"; its pods are not made: {_ends(str(one.get('message') or one.get('reason')))}"
@@ -127,7 +127,7 @@ class Readiness:
         return f"; its pods are not made: {_ends(str(newest.get('message') or newest.get('reason')))}"
 
     def _why(self, namespace: str, raw: Mapping[str, Any]) -> str:
-        """Which pod on which node, and what its container waits for."""
+        """Name the pod that is not ready, its node, and the reason its container waits."""
         selector = (raw.get("spec") or {}).get("selector")
         for pod in self._list("v1", "Pod", namespace):
             if not objects.selects(selector, objects.meta(pod).get("labels") or {}) or _is_pod_ready(pod):
@@ -152,9 +152,10 @@ class Readiness:
         return f"{kind} {name}: {what['path']} is {shown}, not {what.get('equals')}{self._behind(raw)}."
 
     def _behind(self, owner: Mapping[str, Any]) -> str:
-        """Which of the workloads that an operator made for this object is not ready, and where: one list, or two.
+        """Name the workload that an operator made for this object and that is not ready, and its node.
 
-        Only what names the object as its owner: everything else would be a guess.
+        Costs one list call, or two. Only workloads that name the object as their owner count: everything else would be
+        a guess.
         """
         uid = objects.meta(owner).get("uid")
         if not uid:
@@ -233,7 +234,10 @@ def _is_meant(raw: Mapping[str, Any], names: Sequence[str], selector: Any) -> bo
 
 
 def _as_selector(selector: Any) -> Mapping[str, Any]:
-    """From `a=b,c in (d,e)` as kubectl takes it, from labels by themselves, or a LabelSelector already."""
+    """Return a LabelSelector from `a=b,c in (d,e)` as kubectl takes it, or from plain labels.
+
+    A LabelSelector is returned as it is.
+    """
     if isinstance(selector, str):
         return label_selectors.parse(selector)
     known = isinstance(selector, Mapping) and {*selector} <= {"matchLabels", "matchExpressions"}
@@ -257,7 +261,7 @@ def _not_ready(kind: str, raw: Mapping[str, Any]) -> str:
 
 
 def _lacks_pods(kind: str, raw: Mapping[str, Any]) -> bool:
-    """Whether fewer pods exist than are wanted; a Deployment says of its own in a condition."""
+    """Return whether fewer pods exist than are wanted; a Deployment says of its own in a condition."""
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     if kind == "DaemonSet":
         return int(status.get("currentNumberScheduled") or 0) < int(status.get("desiredNumberScheduled") or 0)
@@ -291,7 +295,7 @@ def _ends(said: str, limit: int = 200) -> str:
 
 
 def _at(raw: Any, path: str) -> Any:
-    """At a dotted path, which may begin with a dot, as JSON paths do, and have indices in brackets."""
+    """Return the value at a dotted path, which may begin with a dot, as JSON paths do, and have indices in brackets."""
     for part in path.strip("{}").lstrip("$").lstrip(".").replace("[", ".").replace("]", "").split("."):
         if isinstance(raw, Mapping):
             raw = raw.get(part)

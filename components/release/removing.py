@@ -20,14 +20,14 @@ from components.blast import occupied, radius
 from components.blast.ground import Ground
 from components.blast.judgement import NONE, REMOVE
 from components.catalog import catalog
-from components.catalog.entry import Component, Use
+from components.catalog.entry import Component, ComponentUse
 from components.helm import client
 from components.plans import gitops, impact
 from components.plans.authority import undoing
 from components.plans.diff import Comparison
-from components.plans.prepared import BLOCK, INFO, WARN, Note, Prepared
+from components.plans.prepared import BLOCK, INFO, WARN, PlanNote, Prepared
 from components.release import brought
-from components.release.preparing import Place, find, installed
+from components.release.preparing import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
 _SHOWN = 6
@@ -59,13 +59,15 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         stays = {*component.crds, *brought.definitions(served, place.history, place.current)}
         notes += _stays(server, served, stays - {one.wanted.name for one in compared})
         notes += _in_use(server, served, cluster, component)
-        notes += _told(place, is_put_back=deployed is not None)
+        notes += _removal_notes(place, is_put_back=deployed is not None)
         if who := gitops.manager([one.live for one in compared if one.live is not None]):
-            notes.append(Note(BLOCK, "managed", f"{place.release} is kept by {who.owner}", "Remove it there."))
+            notes.append(PlanNote(BLOCK, "managed", f"{place.release} is kept by {who.owner}", "Remove it there."))
         where = (place.release, place.namespace)
-        hit = radius.of(server, served, cluster, component, where, compared, action=REMOVE, destroys=destroys)
+        hit = radius.component_blast(
+            server, served, cluster, component, where, compared, action=REMOVE, destroys=destroys
+        )
         needed = rights.needed(component.name, installed(place), place.namespace, served)
-        authority, more = permitting.judged(cluster, server, replace(needed, needs=tuple(undoing(needed.needs))))
+        authority, more = permitting.assess(cluster, server, replace(needed, needs=tuple(undoing(needed.needs))))
         notes += more
         return Prepared(
             component=component.name,
@@ -84,7 +86,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         )
 
 
-def _stays(server: ApiServer, served: ServedApis, left: Iterable[str]) -> Iterator[Note]:
+def _stays(server: ApiServer, served: ServedApis, left: Iterable[str]) -> Iterator[PlanNote]:
     """Definitions that helm leaves, with how many objects each has."""
     by_name = {f"{one.plural}.{one.api_version.rpartition('/')[0]}": one for one in served.resources.values()}
     told = []
@@ -95,30 +97,30 @@ def _stays(server: ApiServer, served: ServedApis, left: Iterable[str]) -> Iterat
     if told:
         title = f"{len(told)} definition{'' if len(told) == 1 else 's'} and their objects stay when it is removed"
         more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-        yield Note(INFO, "crds-stay", title, f"With the number of their objects: {', '.join(told[:_SHOWN])}{more}.")
+        yield PlanNote(INFO, "crds-stay", title, f"With the number of their objects: {', '.join(told[:_SHOWN])}{more}.")
 
 
-def _told(place: Place, *, is_put_back: bool) -> Iterator[Note]:
+def _removal_notes(place: ReleaseLocation, *, is_put_back: bool) -> Iterator[PlanNote]:
     if not place.is_ours:
-        yield Note(WARN, "not-ours", f"Setpoint did not install {place.release}, and removes it")
+        yield PlanNote(WARN, "not-ours", f"Setpoint did not install {place.release}, and removes it")
     if not is_put_back:
         title = f"A revert cannot bring {place.release} back: helm has no revision of it that was in force"
-        yield Note(WARN, "no-way-back", title)
+        yield PlanNote(WARN, "no-way-back", title)
     hooks = place.current.removal_hooks if place.current else ()
     if hooks:
         more = f" and {len(hooks) - _SHOWN} more" if len(hooks) > _SHOWN else ""
         title = f"helm runs hooks of the chart: {', '.join(hooks[:_SHOWN])}{more}"
-        yield Note(INFO, "hooks", title, "What they delete or make is not in the differences.")
+        yield PlanNote(INFO, "hooks", title, "What they delete or make is not in the differences.")
 
 
-def _in_use(server: ApiServer, served: ServedApis, cluster: Cluster, component: Component) -> Iterator[Note]:
+def _in_use(server: ApiServer, served: ServedApis, cluster: Cluster, component: Component) -> Iterator[PlanNote]:
     for use in component.uses:
         if told := _use(server, served, cluster, use):
-            yield Note(BLOCK if use.is_block else WARN, "in-use", told, use.why)
+            yield PlanNote(BLOCK if use.is_block else WARN, "in-use", told, use.why)
 
 
-def _use(server: ApiServer, served: ServedApis, cluster: Cluster, use: Use) -> str:
-    """Who uses it, as a sentence without its period; empty: nothing that can be seen does."""
+def _use(server: ApiServer, served: ServedApis, cluster: Cluster, use: ComponentUse) -> str:
+    """Name the users of the component, as a sentence without its period; empty: none that can be seen."""
     if use.of == "gpu-pods":
         held = Ground.of(cluster).held
         gpus = sum(one.gpus for one in held)

@@ -1,4 +1,4 @@
-"""What the engine asks of this room: prepare a component for a plan, carry it out, and look whether it is ready.
+"""The engine's interface to this room: prepare a component for a plan, carry it out, and look whether it is ready.
 
 Each does bounded work and no transaction is open around it.
 """
@@ -14,24 +14,26 @@ from clusters.models import Cluster
 from components.blast.judgement import REMOVE
 from components.catalog import catalog
 from components.helm import releases
-from components.plans.prepared import Look, Note, ObjectDifference, Prepared
+from components.plans.prepared import ObjectDifference, PlanNote, Prepared, ReadinessResult
 from components.release import preparing, removing, revision_labels
 from components.release.applying import carry_out, is_back
 from components.release.readiness import Readiness
 from profiles.content.cluster import WantedComponent
 
-__all__ = ["Look", "Note", "ObjectDifference", "Prepared", "carry_out", "look", "prepare"]
+__all__ = ["ObjectDifference", "PlanNote", "Prepared", "ReadinessResult", "carry_out", "check_readiness", "prepare"]
 
 _STAYS = ("Namespace", "CustomResourceDefinition")
 """What a removal leaves: what is in them is not ours to delete."""
 
 
 def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
-    """To be installed, changed or removed. Raises Refusal, HelmError, FleetError."""
+    """Prepare a component to be installed, changed or removed. Raises Refusal, HelmError, FleetError."""
     return removing.prepare(cluster, wanted) if wanted.is_gone else preparing.prepare(cluster, wanted)
 
 
-def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> Look:
+def check_readiness(
+    cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None
+) -> ReadinessResult:
     """One look, now: is it what was approved (or what it was before), and ready? Raises FleetError.
 
     `seen`: how many looks just before were steady, for tests that want several; None: this one is enough.
@@ -43,20 +45,20 @@ def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | No
         if (direction == "forward") == is_removal and (is_removal or not prepared.back_to):
             return _removed(server, served, prepared, last)
         if last is None:
-            return Look(False, missing=f"helm has no release {prepared.release} in {prepared.namespace}.")
+            return ReadinessResult(False, missing=f"helm has no release {prepared.release} in {prepared.namespace}.")
         is_there = (
             is_back(last, prepared.back_to)
             if direction != "forward"
             else last.status == releases.DEPLOYED
-            and (prepared.action == "none" or revision_labels.plan_of(last) == revision_labels.of(prepared))
+            and (prepared.action == "none" or revision_labels.plan_of(last) == revision_labels.plan_label(prepared))
         )
         if not is_there:
             if direction == "forward" and last.status == releases.DEPLOYED and last.number > prepared.from_revision:
                 changed = f"Revision {last.number} of {prepared.release} is not of this plan"
-                return Look(False, failed=f"{changed}: the release was changed meanwhile.")
+                return ReadinessResult(False, failed=f"{changed}: the release was changed meanwhile.")
             failed = last.read().description if last.status == releases.FAILED else ""
             words = f"Revision {last.number} of {prepared.release} is {last.status}{f': {failed}' if failed else ''}."
-            return Look(False, missing=words)
+            return ReadinessResult(False, missing=words)
         component = catalog.get(prepared.component)
         readiness = Readiness(server, served, prepared.namespace)
         given = last.read().values if is_removal else prepared.values
@@ -69,9 +71,11 @@ def _goes(prepared: Prepared, one: ObjectDifference) -> bool:
     return one.change in ("created", "unvalidated") and one.kind not in _STAYS
 
 
-def _removed(server: ApiServer, served: ServedApis, prepared: Prepared, last: releases.Revision | None) -> Look:
+def _removed(
+    server: ApiServer, served: ServedApis, prepared: Prepared, last: releases.ReleaseRevision | None
+) -> ReadinessResult:
     if last is not None and last.status != releases.UNINSTALLED:
-        return Look(False, missing=f"helm still has the release {prepared.release}: revision {last.number}.")
+        return ReadinessResult(False, missing=f"helm still has the release {prepared.release}: revision {last.number}.")
     for one in prepared.objects:
         resource = served.find(one.api_version, one.kind)
         if resource is None or not _goes(prepared, one):
@@ -81,5 +85,5 @@ def _removed(server: ApiServer, served: ServedApis, prepared: Prepared, last: re
         except NotFound:
             continue
         place = f"{one.namespace}/" if one.namespace else ""
-        return Look(False, missing=f"{one.kind} {place}{one.name} is still there.")
-    return Look(True)
+        return ReadinessResult(False, missing=f"{one.kind} {place}{one.name} is still there.")
+    return ReadinessResult(True)

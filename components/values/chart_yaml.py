@@ -1,4 +1,4 @@
-"""YAML of charts, read as helm and Kubernetes read it, whatever the chart: bounded in size, depth and count.
+"""YAML of charts, read as helm and Kubernetes read it, for any chart: bounded in size, depth and count.
 
 Unlike `common.yaml`, which is for people's own documents: charts use anchors, merge keys and the words that YAML 1.1
 takes for booleans, and what helm applies is what they mean to go-yaml; the tests ask helm itself. One pass over the
@@ -30,7 +30,7 @@ _LARGEST = 1 << 64
 
 
 class BadChartYaml(ValueError):
-    """Not YAML, or more of it than is accepted. `str()` begins with the line."""
+    """Invalid YAML, or more of it than is accepted. `str()` begins with the line."""
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class _Builder:
         tag = str(event.tag or "")
         if not tag or tag in ("!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:binary"):
             return event.value
-        return _plain(event.value, event)
+        return _plain_scalar(event.value, event)
 
 
 _MERGE = object()
@@ -170,10 +170,10 @@ def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
 
 
 def _scalar(event: Any) -> Any:
-    return _plain(event.value, event)
+    return _plain_scalar(event.value, event)
 
 
-def _plain(text: str, event: Any) -> Any:
+def _plain_scalar(text: str, event: Any) -> Any:
     if text in _NULL:
         return None
     if text in _TRUE:

@@ -23,7 +23,7 @@ class Clause:
 
 
 def look_up(values: Any, path: str) -> Any:
-    """What stands at a dotted path; None where nothing does."""
+    """Return the value at a dotted path; None where there is none."""
     for part in path.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return None

@@ -44,7 +44,9 @@ def _errors(values: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[tu
     base = validator_for(schema, default=jsonschema.Draft7Validator)
     cls = extend(base, {"pattern": _left_to_helm, "patternProperties": _left_to_helm})
     validator = cls(schema, registry=Registry())
-    for error in sorted(validator.iter_errors(_plain(values)), key=lambda found: [str(p) for p in found.absolute_path]):
+    for error in sorted(
+        validator.iter_errors(_with_placeholders(values)), key=lambda found: [str(p) for p in found.absolute_path]
+    ):
         yield _place(error), _sentence(error)
 
 
@@ -52,11 +54,11 @@ def _left_to_helm(*_: Any) -> Iterator[ValidationError]:
     return iter(())
 
 
-def _plain(values: Any) -> Any:
+def _with_placeholders(values: Any) -> Any:
     """References as the text that they will be."""
     if isinstance(values, Mapping):
-        return "text" if REFERENCE in values else {key: _plain(value) for key, value in values.items()}
-    return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
+        return "text" if REFERENCE in values else {key: _with_placeholders(value) for key, value in values.items()}
+    return [_with_placeholders(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def _place(error: ValidationError) -> str:

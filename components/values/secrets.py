@@ -78,7 +78,10 @@ def looks_secret(key: str, value: Any) -> bool:
 
 
 def masked(values: Any) -> Any:
-    """For every diff, log, page and audit record: references as words, and no plain text that looks like a secret."""
+    """Return values for diffs, logs, pages and audit records, without plain secrets.
+
+    References become words, and a text that looks like a secret becomes a mask.
+    """
     if isinstance(values, Mapping):
         if REFERENCE in values:
             inner = values[REFERENCE]
@@ -96,8 +99,11 @@ def masked_text(text: str, hidden: Iterable[str], mask: str = MASK) -> str:
 
 
 def spellings(hidden: Iterable[str]) -> list[str]:
-    """What a text holds of these secrets, the longest first: each as it is, in base64, as JSON writes it, and each
-    line of several, since charts indent them. Short lines would blacken every text and give nothing away."""
+    """List the spellings of these secrets in a text, the longest first.
+
+    Each as it is, in base64, as JSON writes it, and each line of several, since charts indent them. Short lines would
+    blacken every text and give nothing away.
+    """
     found: set[str] = set()
     for secret in filter(None, hidden):
         whole = secret.strip() or secret

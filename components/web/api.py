@@ -14,7 +14,15 @@ from common.api import ApiViewSet
 from common.filtering import order_of
 from common.requests import UserApiRequest
 from components.catalog import catalog, presentation
-from components.catalog.entry import DISRUPTIONS, INTENTS, POD_SECURITY, Component, Conflict, Preset, Test
+from components.catalog.entry import (
+    DISRUPTIONS,
+    INTENTS,
+    POD_SECURITY,
+    Component,
+    ComponentConflict,
+    Preset,
+    ReadinessTest,
+)
 
 ORDERS = ("name", "title")
 FILTERS = ("q", "intent", "namespace")
@@ -63,13 +71,13 @@ class DecisionOut(serializers.Serializer[Any]):
     example = serializers.CharField(allow_blank=True)
 
 
-class ConflictOut(serializers.Serializer[Conflict]):
+class ConflictOut(serializers.Serializer[ComponentConflict]):
     component = serializers.CharField(source="other")
     why = serializers.CharField()
     is_block = serializers.BooleanField(help_text="A profile that wants both cannot be published.")
 
 
-class TestOut(serializers.Serializer[Test]):
+class TestOut(serializers.Serializer[ReadinessTest]):
     kind = serializers.CharField()
     sentence = serializers.SerializerMethodField()
     what = serializers.DictField(child=serializers.JSONField())
@@ -78,7 +86,7 @@ class TestOut(serializers.Serializer[Test]):
     unless = serializers.ListField(child=serializers.CharField())
 
     @extend_schema_field(serializers.CharField())
-    def get_sentence(self, test: Test) -> str:
+    def get_sentence(self, test: ReadinessTest) -> str:
         return presentation.test_sentence(test)
 
 

@@ -59,7 +59,7 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
         return archive.pk in self._uses(archive, None)
 
     def _uses(self, archive: Archive, user: User | None) -> Mapping[str, Sequence[WorkRef]]:
-        """Of the whole page, where one is shown."""
+        """Return the uses of the whole page, where one is shown."""
         page = self.context.get("page")
         kept: dict[Any, Any] = self.context["uses"]
         if user not in kept:

@@ -1,7 +1,7 @@
 """Pages of chart archives. What the template gets:
 
 components/archives.html        posts an upload to its own address
-    rows            [Row: archive, component, is_tested, plans ([WorkRef]), is_used], by name, the newest first
+    rows            [ArchiveRow: archive, component, is_tested, plans ([WorkRef]), is_used], by name, the newest first
     total, limit    how many there are, and how many are shown
     problems        {field: [message]} of a refused upload
     may_change, why_not
@@ -31,7 +31,7 @@ LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ArchiveRow:
     archive: Archive
     component: Component | None
     is_tested: bool
@@ -94,7 +94,7 @@ def _page(request: UserRequest, problems: Mapping[str, Sequence[str]] | None = N
     return render(request, "components/archives.html", context, status=422 if problems else 200)
 
 
-def _row(archive: Archive, plans: Sequence[WorkRef], *, is_used: bool) -> Row:
+def _row(archive: Archive, plans: Sequence[WorkRef], *, is_used: bool) -> ArchiveRow:
     component = next(iter(uploads.components_of(archive.name)), None)
     is_tested = bool(component and component.tested(archive.version))
-    return Row(archive, component, is_tested, plans, is_used)
+    return ArchiveRow(archive, component, is_tested, plans, is_used)

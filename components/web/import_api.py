@@ -42,7 +42,7 @@ class DraftFromOut(serializers.Serializer[Any]):
 
 
 class Installed(ApiView):
-    """What helm installed in a cluster."""
+    """Releases that helm installed in a cluster."""
 
     scope_for = {"POST": "plan"}
 
@@ -51,4 +51,4 @@ class Installed(ApiView):
     def post(self, request: UserApiRequest, pk: UUID) -> Response:
         """Read helm's records and answer the draft of a profile that wants the same. Stores nothing."""
         cluster = get_object_or_404(selectors.clusters_visible_to(request.user), pk=pk)
-        return Response(DraftFromOut(importing.read(cluster, by=request.user)).data)
+        return Response(DraftFromOut(importing.draft_profile(cluster, by=request.user)).data)

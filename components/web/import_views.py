@@ -5,7 +5,7 @@ components/installed_choose.html
 
 components/installed.html       posts to its own address: the cluster is asked then, not before
     cluster
-    draft           importing.Draft, once it was asked; `error`: why it could not be
+    draft           importing.ProfileDraft, once it was asked; `error`: why it could not be
     may_read, why_not
 """
 
@@ -43,7 +43,7 @@ def installed(request: UserRequest, pk: UUID) -> HttpResponse:
     draft, error = None, ""
     if request.method == "POST":
         try:
-            draft = importing.read(cluster, by=request.user)
+            draft = importing.draft_profile(cluster, by=request.user)
         except WrongState as refusal:
             error = str(refusal)
     may_read = may(request.user, Role.OPERATOR, cluster.scopes)

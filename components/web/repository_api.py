@@ -68,7 +68,7 @@ class ReachedOut(serializers.Serializer[Any]):
 
 
 class Repositories(mixins.ListModelMixin, ApiViewSet):
-    """Where charts are fetched from, as an administrator set it up; everything else, as the catalog says."""
+    """Chart repositories that an administrator set up; all other charts are fetched as the catalog says."""
 
     request: UserApiRequest
     scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "DELETE": "admin", "test": "admin"}

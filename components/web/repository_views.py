@@ -7,7 +7,7 @@ components/repositories.html
 components/repository.html      posts to its own address with `intent=test` (only look) or `intent=save`
     repository      None for a new one
     form            RepositoryForm
-    verdict         chart_repositories.Verdict, after a test
+    verdict         chart_repositories.RepositoryCheck, after a test
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class RepositoryForm(forms.Form):
             self.fields["password"].help_text = "One is stored. Empty: it stays."
 
     def given(self) -> dict[str, Any]:
-        """What the service takes; `password` None is the stored one."""
+        """Return the fields that the service takes; `password` None is the stored one."""
         data = self.cleaned_data
         password = "" if data.get("forget_password") else data["password"] or None
         return {name: data[name] for name in chart_repositories.FIELDS} | {
@@ -176,7 +176,7 @@ def _page(
     request: UserRequest,
     row: Repository | None,
     form: RepositoryForm,
-    verdict: chart_repositories.Verdict | None = None,
+    verdict: chart_repositories.RepositoryCheck | None = None,
     *,
     status: int = 200,
 ) -> HttpResponse:

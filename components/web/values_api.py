@@ -22,7 +22,7 @@ from common.errors import Invalid
 from common.requests import UserApiRequest
 from components.catalog import catalog
 from components.cluster_values import overrides
-from components.cluster_values.overrides import Standing
+from components.cluster_values.overrides import ComponentInCluster
 from components.models import ClusterValues
 
 
@@ -94,13 +94,13 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
     def _cluster(self) -> Cluster:
         return get_object_or_404(selectors.clusters_visible_to(self.request.user), pk=self.kwargs["cluster_pk"])
 
-    def _standing(self, name: str) -> Standing:
+    def _standing(self, name: str) -> ComponentInCluster:
         asked = self.request.query_params.get("revision", "")
         if asked and not (asked.isascii() and asked.isdigit() and len(asked) < 10):
             raise Invalid("revision is the number of a revision's id.", fields={"revision": ["A whole number."]})
-        return overrides.standing(self._cluster(), catalog.get(name), int(asked) if asked else None)
+        return overrides.component_in_cluster(self._cluster(), catalog.get(name), int(asked) if asked else None)
 
-    def _answer(self, here: Standing) -> Response:
+    def _answer(self, here: ComponentInCluster) -> Response:
         own, row = here.own, here.row
         data = {
             "cluster": here.cluster.pk,
@@ -153,6 +153,6 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
         return self._answer(self._standing(name))
 
 
-def _none(here: Standing) -> ClusterValues:
-    """In the row's place, for its version: there is none yet."""
+def _none(here: ComponentInCluster) -> ClusterValues:
+    """Return a stand-in for a row that does not exist yet, for its version."""
     return ClusterValues(cluster=here.cluster, component=here.component.name, version=0)

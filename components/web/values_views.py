@@ -2,14 +2,15 @@
 
 components/cluster_values.html
     cluster
-    rows            [Row: component, row (ClusterValues or None), count (of its own keys), is_near, problems]
+    rows            [ComponentValuesRow: component, row (ClusterValues or None), count (of its own keys), is_near,
+                    problems]
 
 components/values_edit.html     posts to its own address, with the intents save, check, fetch, form and yaml
-    cluster, component, here (cluster_values.Standing)
+    cluster, component, here (cluster_values.ComponentInCluster)
     view            `form` or `yaml`; `source`: the YAML, in the form view that of keys without a row
     rows            [ValueRow], in the form view
-    loose           [Shown] that stand beside no row; `others`: those that the layers below bring
-    lines           [Line]: every key that helm is given
+    loose           [LocatedFinding] that belong to no row; `others`: those that the layers below bring
+    lines           [LayeredValue]: every key that helm is given
     version         of the row that what is typed began with, which is sent back; `row`: as it is by now
     error           why it was not saved; empty while nothing was
     unfetched       why the chart could not be fetched; empty while nobody asked for it
@@ -42,8 +43,8 @@ from components.catalog.layering import leaves
 from components.charts.archives import BadArchive
 from components.charts.fetching import Unfetchable
 from components.cluster_values import form, overrides
-from components.cluster_values.form import Read
-from components.cluster_values.overrides import Finding, Standing
+from components.cluster_values.form import ParsedInput
+from components.cluster_values.overrides import ComponentInCluster, ValuesFinding
 from components.models import ClusterValues
 from components.values.paths import at
 from profiles.models import Revision
@@ -53,7 +54,7 @@ WHY_NOT = "You need the role operator here."
 
 # ── All components of a cluster ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComponentValuesRow:
     component: Component
     row: ClusterValues | None
     count: int
@@ -69,7 +70,7 @@ def cluster_components(request: UserRequest, pk: UUID) -> HttpResponse:
     return render(request, "components/cluster_values.html", {"cluster": cluster, "rows": rows_of(cluster)})
 
 
-def rows_of(cluster: Cluster) -> list[Row]:
+def rows_of(cluster: Cluster) -> list[ComponentValuesRow]:
     """Those that are wanted here first, then those that have values of their own."""
     kept = {row.component: row for row in ClusterValues.objects.filter(cluster=cluster)}
     near = {
@@ -81,7 +82,7 @@ def rows_of(cluster: Cluster) -> list[Row]:
     for component in catalog.all():
         row = kept.get(component.name)
         count = sum(1 for _ in leaves(row.values)) if row else 0
-        rows.append(Row(component, row, count, component.name in near))
+        rows.append(ComponentValuesRow(component, row, count, component.name in near))
     return sorted(rows, key=lambda one: (not one.is_near, not one.count))
 
 
@@ -101,27 +102,29 @@ class ValueRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    finding: Finding
+class LocatedFinding:
+    finding: ValuesFinding
     line: int
     """In the YAML on the page; 0: not in it."""
 
 
 @dataclass(slots=True)
-class Desk:
-    """What lies on the editor."""
+class ValuesEditor:
+    """State of the editor."""
 
     view: str
     typed: dict[str, str]
     source: str
-    read: Read
+    read: ParsedInput
 
 
 @require_http_methods(["GET", "POST"])
 @login_required
 def cluster_component(request: UserRequest, pk: UUID, name: str) -> HttpResponse:
     cluster, component = _cluster(request, pk), catalog.get(name)
-    here = overrides.standing(cluster, component, _number(request.POST.get("revision", request.GET.get("revision"))))
+    here = overrides.component_in_cluster(
+        cluster, component, _number(request.POST.get("revision", request.GET.get("revision")))
+    )
     if request.method == "GET":
         return _page(request, here, _opened(here, here.own, request.GET.get("view", "form")))
     overrides.may_change(request.user, cluster, component)
@@ -139,7 +142,7 @@ def cluster_component(request: UserRequest, pk: UUID, name: str) -> HttpResponse
         return _page(request, here, desk, version, status=refusal.status)
     except Stale as refusal:
         error = f"{refusal} Your input is kept; saving again replaces theirs."
-        fresh = overrides.standing(cluster, component, here.wish.revision.pk if here.wish else None)
+        fresh = overrides.component_in_cluster(cluster, component, here.wish.revision.pk if here.wish else None)
         return _page(request, fresh, desk, status=refusal.status, error=error)
     messages.success(
         request,
@@ -149,18 +152,18 @@ def cluster_component(request: UserRequest, pk: UUID, name: str) -> HttpResponse
     return redirect(_address(here))
 
 
-def _fetched(request: UserRequest, here: Standing, desk: Desk, version: int) -> HttpResponse:
+def _fetched(request: UserRequest, here: ComponentInCluster, desk: ValuesEditor, version: int) -> HttpResponse:
     """The same page, checked against the chart where it came; what is typed stays."""
     try:
         overrides.fetch_chart(here, by=request.user)
     except (Unfetchable, BadArchive) as refusal:
         return _page(request, here, desk, version, status=refusal.status, unfetched=str(refusal))
     revision = here.wish.revision.pk if here.wish else 0
-    fresh = overrides.standing(here.cluster, here.component, revision)
+    fresh = overrides.component_in_cluster(here.cluster, here.component, revision)
     return _page(request, fresh, desk, version, status=422 if desk.read.problems else 200)
 
 
-def _address(here: Standing) -> str:
+def _address(here: ComponentInCluster) -> str:
     address = reverse("components:cluster_component", args=[here.cluster.pk, here.component.name])
     return f"{address}?revision={here.wish.revision.pk}" if here.wish and not here.wish.is_target else address
 
@@ -169,29 +172,29 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _opened(here: Standing, own: Any, view: str) -> Desk:
+def _opened(here: ComponentInCluster, own: Any, view: str) -> ValuesEditor:
     """Stored values as they are first shown."""
     shown = overrides.hidden(own)
     if view == "yaml":
         source = form.as_yaml(shown)
-        return Desk("yaml", {}, source, form.of_text(source))
+        return ValuesEditor("yaml", {}, source, form.of_text(source))
     typed, rest = form.split(shown, form.paths(here.component, here.presets))
     source = form.as_yaml(rest)
-    return Desk("form", typed, source, form.of_rows(typed.items(), source))
+    return ValuesEditor("form", typed, source, form.of_rows(typed.items(), source))
 
 
-def _sent(post: QueryDict, here: Standing) -> Desk:
+def _sent(post: QueryDict, here: ComponentInCluster) -> ValuesEditor:
     source = post.get("source", "").replace("\r\n", "\n")
     if post.get("view") != "form":
-        return Desk("yaml", {}, source, form.of_text(source))
+        return ValuesEditor("yaml", {}, source, form.of_text(source))
     typed = dict(zip(post.getlist("path"), post.getlist("value"), strict=False))
-    return Desk("form", typed, source, form.of_rows(typed.items(), source))
+    return ValuesEditor("form", typed, source, form.of_rows(typed.items(), source))
 
 
 def _page(
     request: UserRequest,
-    here: Standing,
-    desk: Desk,
+    here: ComponentInCluster,
+    desk: ValuesEditor,
     version: int | None = None,
     *,
     status: int = 200,
@@ -204,7 +207,7 @@ def _page(
     found = overrides.judge(here, own)
     rows = _rows(here, desk, found) if desk.view == "form" else []
     beside = {one.path for one in rows}
-    shown = [Shown(one, read.line(one.path)) for one in found if one.path not in beside]
+    shown = [LocatedFinding(one, read.line(one.path)) for one in found if one.path not in beside]
     may_change = may(request.user, Role.OPERATOR, here.cluster.scopes)
     context = {
         "cluster": here.cluster,
@@ -229,12 +232,12 @@ def _page(
     return render(request, "components/values_edit.html", context, status=status)
 
 
-def _may_remove(user: User, here: Standing) -> bool:
+def _may_remove(user: User, here: ComponentInCluster) -> bool:
     """The profile's editor is open to this person, and the profile is no part of the library."""
     return here.wish is not None and not here.wish.revision.profile.is_library and may(user, Role.OPERATOR, ANYWHERE)
 
 
-def _rows(here: Standing, desk: Desk, found: Sequence[Finding]) -> list[ValueRow]:
+def _rows(here: ComponentInCluster, desk: ValuesEditor, found: Sequence[ValuesFinding]) -> list[ValueRow]:
     component, below = here.component, here.layered({})
     asked = {one.path: one for one in component.decisions}
     still_open = {one.path for one in component.open_decisions(here.presets, here.layered(_own(desk)).values)}
@@ -262,7 +265,7 @@ def _rows(here: Standing, desk: Desk, found: Sequence[Finding]) -> list[ValueRow
     return out
 
 
-def _own(desk: Desk) -> dict[str, Any]:
+def _own(desk: ValuesEditor) -> dict[str, Any]:
     return desk.read.values if isinstance(desk.read.values, dict) else {}
 
 
@@ -270,7 +273,7 @@ def _sentence(text: str) -> str:
     return text if not text or text[-1] in ".?!" else f"{text}."
 
 
-def _below(here: Standing, layers: dict[str, Any], path: str) -> str:
+def _below(here: ComponentInCluster, layers: dict[str, Any], path: str) -> str:
     steps = tuple(path.split("."))
     for given in (values_check.masked(layers), here.chart.values if here.chart else {}):
         try:

@@ -9,9 +9,9 @@ components/list.html
 components/component.html
     component       Component, with chart, versions, hazards, decisions, usual, crds
     presets         [PresetView: preset, lines, yaml, wish, asks]
-    readiness       [Ready: sentence, why, unless]
-    fights          [Fight: other, why, is_block, settled_by]
-    base            [Line] of the catalog's own values
+    readiness       [ReadinessView: sentence, why, unless]
+    fights          [ConflictView: other, why, is_block, settled_by]
+    base            [ValueLine] of the catalog's own values
     examples        [(Example, yaml)]
     hazards         [(heading, icon, class, [Hazard])]
     before, behind  [Component]: who comes before it when wanted, and who behind it

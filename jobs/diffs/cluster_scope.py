@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clusters.connection import registry
 from clusters.models import Cluster
-from components.plans.prepared import Look
+from components.plans.prepared import ReadinessResult
 from components.policies import policy_objects
 from components.policies.policy_objects import PreparedPolicies
 from components.release import work
@@ -88,11 +88,11 @@ def carry_out(
         work.carry_out(cluster, prepared, direction=direction, deadline=deadline, stop=stop, tell=tell)
 
 
-def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> Look:
+def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> ReadinessResult:
     """One look, now: is it what was approved (or what it was before), and ready? Raises FleetError.
 
-    `seen`: how many looks just before were steady (Look.is_steady).
+    `seen`: how many looks just before were steady (ReadinessResult.is_steady).
     """
     if isinstance(prepared, PreparedPolicies):
-        return policy_objects.look(registry.connect(cluster), prepared, direction=direction)
-    return work.look(cluster, prepared, direction=direction, seen=seen)
+        return policy_objects.check_readiness(registry.connect(cluster), prepared, direction=direction)
+    return work.check_readiness(cluster, prepared, direction=direction, seen=seen)

@@ -125,7 +125,7 @@ def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
     if prepared.action != "none":
         return []
     try:
-        look = work.look(cluster, prepared, direction=Step.Direction.FORWARD)
+        look = work.check_readiness(cluster, prepared, direction=Step.Direction.FORWARD)
     except FleetError:
         return []  # what the plan asks of the cluster next says so
     steps = Step.objects.filter(rollout__cluster=cluster, kind=Step.Kind.COMPONENT, component=prepared.component)

@@ -117,7 +117,7 @@ def _rows(
     out = {}
     for group in dict.fromkeys(_group(one.ref.kind) for one in prepared.objects):
         objects = tuple(one for one in prepared.objects if _group(one.ref.kind) == group)
-        part = replace(prepared, objects=objects, notes=(), blast=policy_blast.of(objects, ground))
+        part = replace(prepared, objects=objects, notes=(), blast=policy_blast.policies_blast(objects, ground))
         nothing = BLOCKED if group in blocked else AS_WANTED
         out[group] = _row(group, part, left_out="" if part.changes else nothing)
     return out

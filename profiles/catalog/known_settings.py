@@ -28,7 +28,7 @@ NUMA_NODES_OBSERVED = 8
 
 
 class Namespace(enum.StrEnum):
-    """Whose value the key is: the agent must stand in the host's."""
+    """Kernel namespace that a key's value belongs to: the agent must run in the host's."""
 
     NONE = "none"
     """One value for the node."""
@@ -47,7 +47,7 @@ class Shape(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingCitation:
     key: str
     text: str
     url: str
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class PlatformLimit:
-    """What a managed platform accepts. Both bounds None: it offers the key and publishes no range."""
+    """Values that a managed platform accepts. Both bounds None: it offers the key and publishes no range."""
 
     platform: str
     minimum: int | None
@@ -99,7 +99,7 @@ class SettingInfo:
     caution_values: Mapping[str, str]
     effect: str
     risk: str
-    sources: tuple[Source, ...]
+    sources: tuple[SettingCitation, ...]
     since_kernel: str
     until_kernel: str
     default_outside_range: bool
@@ -114,7 +114,7 @@ class SettingInfo:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Which operators mean something for this key."""
+        """Operators that mean something for this key."""
         return tuple(Operator) if self.is_number and self.owner != "kubelet" else (Operator.EQUALS,)
 
     @property
@@ -132,7 +132,7 @@ class SettingInfo:
         return f"{each}{self.minimum} to {self.maximum}{', ascending' if self.is_ascending else ''}"
 
 
-class BadCatalog(ValueError):
+class BadSettingsCatalog(ValueError):
     """An entry is wrong: a mistake of this project's, found when the module is imported."""
 
 
@@ -143,9 +143,9 @@ _FIELD_NAMES = """
 _FIELDS = frozenset(_FIELD_NAMES.split())
 
 
-def _load_sources() -> dict[str, Source]:
+def _load_sources() -> dict[str, SettingCitation]:
     raw = yaml.load((HERE / "sources.yaml").read_bytes()).data
-    return {key: Source(key, entry["text"], entry["url"]) for key, entry in raw.items()}
+    return {key: SettingCitation(key, entry["text"], entry["url"]) for key, entry in raw.items()}
 
 
 def _load() -> dict[str, SettingInfo]:
@@ -157,15 +157,15 @@ def _load() -> dict[str, SettingInfo]:
         file = yaml.load(path.read_bytes()).data
         for key, raw in file["settings"].items():
             if key in out:
-                raise BadCatalog(f"{path.name}: {key} is described twice")
+                raise BadSettingsCatalog(f"{path.name}: {key} is described twice")
             try:
                 out[key] = _entry(key, {**file, **raw}, set(raw), sources)
             except (KeyError, TypeError, ValueError) as error:
-                raise BadCatalog(f"{path.name}: {key}: {error!r}") from error
+                raise BadSettingsCatalog(f"{path.name}: {key}: {error!r}") from error
     return out
 
 
-def _entry(key: str, raw: Mapping[str, Any], given: set[str], sources: Mapping[str, Source]) -> SettingInfo:
+def _entry(key: str, raw: Mapping[str, Any], given: set[str], sources: Mapping[str, SettingCitation]) -> SettingInfo:
     if unknown := given - _FIELDS:
         raise ValueError(f"unknown fields {sorted(unknown)}")
     example = _example(key)
@@ -222,7 +222,7 @@ _ENTRIES = _load()
 
 
 def get(key: str) -> SettingInfo | None:
-    """What is known of a key of the canonical spelling, or None. Families speak for their members."""
+    """Return the catalog's entry of a key in canonical spelling, or None. Families answer for their members."""
     if "*" in key:
         return None
     if info := _ENTRIES.get(key):
@@ -261,7 +261,10 @@ _ALL: tuple[SettingInfo, ...] = tuple(info for key in sorted(set(_every_key())) 
 
 
 def observable_keys() -> tuple[str, ...]:
-    """What every agent is asked to report (`spec.observe`): the catalog, and huge pages of the first NUMA nodes."""
+    """List the keys that every agent is asked to report (`spec.observe`).
+
+    They are those of the catalog, and huge pages of the first NUMA nodes.
+    """
     per_node = (
         f"{info.key}.node{number}"
         for info in _ALL

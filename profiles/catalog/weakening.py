@@ -26,7 +26,10 @@ class Weakness:
     above: int | None = None
 
     def is_in(self, operator: str, value: str) -> bool:
-        """What only raises cannot go below, and what only lowers cannot go above."""
+        """Return whether a setting of this value is in the range that weakens security.
+
+        A setting that only raises cannot go below, and one that only lowers cannot go above.
+        """
         if any(word in self.values for word in value.split(",")):
             return True  # of a list the kernel obeys each word: iommu=pt,off is off
         if not _NUMBER.fullmatch(value):
@@ -53,13 +56,16 @@ KNOWN = read(yaml.load((Path(__file__).parent / FILE).read_bytes()).data["settin
 
 
 def reason(key: str, operator: str, value: str | None) -> str:
-    """Why this value weakens security, as half a sentence; empty when it does not, or nothing is written."""
+    """Explain in half a sentence why this value weakens security.
+
+    Empty when it does not, or when no value is written.
+    """
     known = KNOWN.get(key)
     return known.why if known and value is not None and known.is_in(operator, value) else ""
 
 
 class Weak(NamedTuple):
-    """Why the wanted value of one key on one node weakens its security, and why the observed one does; empty: not."""
+    """Reasons why the wanted and the observed value of one key on one node weaken its security; empty: they do not."""
 
     wanted: str
     observed: str

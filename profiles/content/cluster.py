@@ -1,4 +1,4 @@
-"""What a revision wants in the cluster itself, beside its nodes: Helm components and policy objects."""
+"""Content of a revision for the cluster itself, beside its nodes: Helm components and policy objects."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class WantedComponent:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What it says, value by value, as differences show it."""
+        """Return its content, value by value, as differences show it."""
         if self.is_gone:
             return {self.name: "removed"}
         out = {self.name: self.version or "newest tested version"}
@@ -122,7 +122,7 @@ class WantedObject:
 
     @property
     def title(self) -> str:
-        """What identifies it within a profile: `Queue/default`, `ResourceQuota/team-a/gpu`."""
+        """Identity within a profile: `Queue/default`, `ResourceQuota/team-a/gpu`."""
         return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
 
     @property
@@ -139,7 +139,7 @@ class WantedObject:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What it says, field by field, as differences show it."""
+        """Return its content, field by field, as differences show it."""
         out = {self.title: self.api_version}
         for key in sorted(self.body):
             out |= dict(leaves(self.body[key], f"{self.title} {key}"))

@@ -1,4 +1,4 @@
-"""What a revision means, flattened: what it wants of nodes and of the cluster, each with the revision it comes from."""
+"""Content of a revision, flattened: what it wants of nodes and of the cluster, each with the revision it comes from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
     "PARTS",
     "BadContent",
     "Content",
-    "Difference",
+    "ContentDifference",
     "Mark",
     "WantedComponent",
     "WantedObject",
@@ -73,7 +73,7 @@ class WantedTaint:
 
     @property
     def name(self) -> str:
-        """What identifies a taint on a node: the value does not."""
+        """Identity of a taint on a node: the value is no part of it."""
         return f"{self.key}:{self.effect}"
 
 
@@ -95,12 +95,12 @@ class Content:
 
     @property
     def has_node_part(self) -> bool:
-        """Whether it wants anything of nodes."""
+        """Return whether it wants anything of nodes."""
         return bool(self.settings or self.labels or self.taints or self.annotations)
 
     @property
     def has_cluster_part(self) -> bool:
-        """Whether it wants anything of the cluster itself."""
+        """Return whether it wants anything of the cluster itself."""
         return bool(self.components or self.policies)
 
     @property
@@ -223,7 +223,7 @@ PARTS = ("settings", "labels", "annotations", "taints", "components", "policies"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ContentDifference:
     part: str
     """One of PARTS."""
     key: str
@@ -238,17 +238,17 @@ class Difference:
         return "added" if self.before is None else "removed" if self.after is None else "changed"
 
 
-def diff(a: Content | None, b: Content) -> list[Difference]:
-    """What b means that a does not, by part and key; `a` None is nothing at all."""
+def diff(a: Content | None, b: Content) -> list[ContentDifference]:
+    """List what b means that a does not, by part and key; `a` None is empty content."""
     a = a or Content()
-    out: list[Difference] = []
+    out: list[ContentDifference] = []
     classes = {s.key: str(s.apply_class) for s in (*a.settings, *b.settings)}
     for part in PARTS:
         before, after = _shown(a, part), _shown(b, part)
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
                 settings_class = classes.get(key, "") if part == "settings" else ""
-                out.append(Difference(part, key, before.get(key), after.get(key), settings_class))
+                out.append(ContentDifference(part, key, before.get(key), after.get(key), settings_class))
     return out
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from profiles.content.cluster import canonical, merged
 from profiles.content.content import Content, WantedComponent, WantedObject
 from profiles.document.cluster_schema import MAX_COMPONENTS
-from profiles.document.document import ComponentWish, Document, Note
+from profiles.document.document import DocumentComponent, ProfileDocument, ProfileNote
 from profiles.document.plain_json import Unfit, checked
 from profiles.policies import kinds, queues
 
@@ -15,19 +15,21 @@ MAX_TOGETHER = 512 * 1024
 """Characters of all components and objects as JSON, with what is inherited: a revision is one row."""
 
 
-def names(of: Content | Document) -> set[str]:
-    """As `remove` writes them: `components.cilium`, `policies.Queue/default`."""
+def names(of: Content | ProfileDocument) -> set[str]:
+    """Name components and policies as `remove` writes them: `components.cilium`, `policies.Queue/default`."""
     return {f"components.{c.name}" for c in of.components} | {f"policies.{wanted.title}" for wanted in of.policies}
 
 
-def components(document: Document, parent: Content, gone: frozenset[str], origin: str) -> Iterable[WantedComponent]:
+def components(
+    document: ProfileDocument, parent: Content, gone: frozenset[str], origin: str
+) -> Iterable[WantedComponent]:
     out = {c.name: c for c in parent.components if f"components.{c.name}" not in gone}
     for wish in document.components:
         out[wish.name] = _laid_over(out.get(wish.name), wish, origin)
     return out.values()
 
 
-def _laid_over(below: WantedComponent | None, wish: ComponentWish, origin: str) -> WantedComponent:
+def _laid_over(below: WantedComponent | None, wish: DocumentComponent, origin: str) -> WantedComponent:
     """Version and reason where one is given, presets where they are, values key by key."""
     if wish.is_gone:
         return WantedComponent(wish.name, origin=origin, why=wish.why, is_gone=True)
@@ -42,7 +44,7 @@ def _laid_over(below: WantedComponent | None, wish: ComponentWish, origin: str) 
     )
 
 
-def policies(document: Document, parent: Content, gone: frozenset[str], origin: str) -> Iterable[WantedObject]:
+def policies(document: ProfileDocument, parent: Content, gone: frozenset[str], origin: str) -> Iterable[WantedObject]:
     """An object named again replaces the inherited one as a whole."""
     out = {wanted.title: wanted for wanted in parent.policies if f"policies.{wanted.title}" not in gone}
     for own in document.policies:
@@ -50,17 +52,17 @@ def policies(document: Document, parent: Content, gone: frozenset[str], origin: 
     return out.values()
 
 
-def together(document: Document, content: Content) -> tuple[list[Note], list[Note]]:
+def together(document: ProfileDocument, content: Content) -> tuple[list[ProfileNote], list[ProfileNote]]:
     """(problems, warnings)"""
     problems = [*_too_much(document, content), *_one_default(document, content), *_circle(document, content)]
     return problems, [*_without_component(document, content), *_dangling(document, content)]
 
 
-def _note(document: Document, path: str, code: str, message: str) -> Note:
-    return Note(path, document.line(path), code, message)
+def _note(document: ProfileDocument, path: str, code: str, message: str) -> ProfileNote:
+    return ProfileNote(path, document.line(path), code, message)
 
 
-def _too_much(document: Document, content: Content) -> Iterable[Note]:
+def _too_much(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
     """Each document is bounded; layers add up."""
     for component in content.components:
         try:
@@ -80,14 +82,14 @@ def _too_much(document: Document, content: Content) -> Iterable[Note]:
         yield _note(document, "", "too-long", message)
 
 
-def _one_default(document: Document, content: Content) -> Iterable[Note]:
+def _one_default(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
     found = [w for w in content.policies if w.kind == "PriorityClass" and w.body.get("globalDefault")]
     for other in found[1:]:
         message = f"is the default for all pods, and so is {found[0].title}; there can be one"
         yield _note(document, f"policies.{other.title}.globalDefault", "given-twice", message)
 
 
-def _circle(document: Document, content: Content) -> Iterable[Note]:
+def _circle(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
     parents = {w.name: target for w in content.policies if w.kind == "Queue" for _, _, target in _named(w)}
     if found := queues.circle(parents):
         message = f"goes round in a circle: {' under '.join(found)}"
@@ -98,7 +100,7 @@ def _named(wanted: WantedObject) -> Iterable[tuple[str, str, str]]:
     return queues.references(wanted)
 
 
-def _without_component(document: Document, content: Content) -> Iterable[Note]:
+def _without_component(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
     wanted = {component.name for component in content.components if not component.is_gone}
     gone = {component.name for component in content.components if component.is_gone}
     seen: set[str] = set()
@@ -117,7 +119,7 @@ def _without_component(document: Document, content: Content) -> Iterable[Note]:
             yield _note(document, f"policies.{item.title}", "needs-component", message)
 
 
-def _dangling(document: Document, content: Content) -> Iterable[Note]:
+def _dangling(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
     there = {(item.kind, item.name) for item in content.policies}
     for item in content.policies:
         for path, kind, name in _named(item):

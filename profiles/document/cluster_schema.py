@@ -9,7 +9,7 @@ from typing import Any
 from common import yaml
 from profiles.content.cluster import WantedObject
 from profiles.document import plain_json
-from profiles.document.document import ComponentWish, Note, shown
+from profiles.document.document import DocumentComponent, ProfileNote, printable_path
 from profiles.policies import kinds
 from profiles.policies.kubernetes import Judge
 
@@ -30,7 +30,7 @@ class ClusterReader:
     """One pass over one loaded text; problems, warnings and lines are the profile reader's own."""
 
     def __init__(
-        self, loaded: yaml.YamlDocument, problems: list[Note], warnings: list[Note], lines: dict[str, int]
+        self, loaded: yaml.YamlDocument, problems: list[ProfileNote], warnings: list[ProfileNote], lines: dict[str, int]
     ) -> None:
         self.loaded = loaded
         self.problems = problems
@@ -43,25 +43,25 @@ class ClusterReader:
                 self.within.setdefault(at[:2], []).append((at[2:], line))
 
     def _refuse(self, path: yaml.Path, code: str, message: str) -> None:
-        self.problems.append(Note(shown(path), self.loaded.line(*path), code, message))
+        self.problems.append(ProfileNote(printable_path(path), self.loaded.line(*path), code, message))
 
     def _warn(self, path: yaml.Path, code: str, message: str) -> None:
-        self.warnings.append(Note(shown(path), self.loaded.line(*path), code, message))
+        self.warnings.append(ProfileNote(printable_path(path), self.loaded.line(*path), code, message))
 
     def _remember(self, path: yaml.Path, name: str) -> None:
         """Lines of everything at `path`, under the name that a flattened revision knows it by."""
         for rest, line in self.within.get(path, ()):
-            self.lines[shown((name, *rest))] = line
+            self.lines[printable_path((name, *rest))] = line
 
     # ── Components ────────────────────────────────────────────────────────────────────────────────────────────────────
-    def components(self, raw: Mapping[str, Any]) -> tuple[ComponentWish, ...]:
+    def components(self, raw: Mapping[str, Any]) -> tuple[DocumentComponent, ...]:
         if len(raw) > MAX_COMPONENTS:
             self._refuse(("components",), "too-many", f"holds {len(raw)}; at most {MAX_COMPONENTS} are accepted")
             return ()
         found = [self._component(name, said) for name, said in raw.items()]
         return tuple(sorted((wish for wish in found if wish), key=lambda wish: wish.name))
 
-    def _component(self, name: str, said: Any) -> ComponentWish | None:
+    def _component(self, name: str, said: Any) -> DocumentComponent | None:
         path: yaml.Path = ("components", name)
         before = len(self.problems)
         if not _NAME.fullmatch(name):
@@ -73,7 +73,7 @@ class ClusterReader:
             return None
         for field in said.keys() - set(_FIELDS):
             self._refuse((*path, field), "unknown-field", f"is not known here; there are {', '.join(_FIELDS)}")
-        wish = ComponentWish(
+        wish = DocumentComponent(
             name=name,
             version=self._version((*path, "version"), said.get("version")),
             presets=self._presets((*path, "presets"), said.get("presets")),

@@ -1,4 +1,4 @@
-"""A profile document in memory, what is said about it, and its one canonical layout as YAML."""
+"""A profile document in memory, the notes on it, and its one canonical layout as YAML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK, WARN = "block", "warn"
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ProfileNote:
     """A problem or a warning, where it stands. `line` counts from 1; 0: to be looked up by `path`."""
 
     path: str
@@ -39,7 +39,7 @@ class Note:
 class InvalidProfile(Invalid):
     """The document cannot be published. `problems` in the order of their lines; `fields` say the same to programs."""
 
-    def __init__(self, problems: Sequence[Note]) -> None:
+    def __init__(self, problems: Sequence[ProfileNote]) -> None:
         self.problems = tuple(sorted(problems, key=lambda note: note.line))
         fields: dict[str, list[str]] = {}
         for note in self.problems:
@@ -61,7 +61,7 @@ class Extends:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DocumentSetting:
     key: str
     operator: str
     value: str
@@ -69,7 +69,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ComponentWish:
+class DocumentComponent:
     """A Helm release, as one document says it; what it does not say is inherited."""
 
     name: str
@@ -86,40 +86,43 @@ class ComponentWish:
         return (self.name, self.version, self.presets, canonical(self.values), self.why, self.is_gone)
 
     def __eq__(self, other: object) -> bool:
-        return self._meaning == other._meaning if isinstance(other, ComponentWish) else NotImplemented
+        return self._meaning == other._meaning if isinstance(other, DocumentComponent) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._meaning)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """What one YAML text says, canonical and sorted; equal documents differ at most in layout."""
+class ProfileDocument:
+    """Content of one YAML text, canonical and sorted; equal documents differ at most in layout."""
 
     extends: Extends | None = None
     description: str = ""
-    settings: tuple[Wish, ...] = ()
+    settings: tuple[DocumentSetting, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     taints: tuple[tuple[str, str, str], ...] = ()
     """(key, effect, value)"""
-    components: tuple[ComponentWish, ...] = ()
+    components: tuple[DocumentComponent, ...] = ()
     policies: tuple[WantedObject, ...] = ()
     """Without origins."""
     remove: tuple[str, ...] = ()
-    warnings: tuple[Note, ...] = field(default=(), compare=False)
+    warnings: tuple[ProfileNote, ...] = field(default=(), compare=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Line of each `settings.<key>`, `extends` and so on; of components and policies also what is inside."""
 
     def line(self, path: str) -> int:
-        """Of the path; within a component or an object, else of what it is in; else where it is inherited from."""
+        """Return the line of the path.
+
+        Within a component or an object, else the line of what contains it; else of the document it is inherited from.
+        """
         near = path
         while near.startswith(("components.", "policies.", "policies[")) and near not in self.lines:
             near = near[: max(near.rfind("."), near.rfind("["), 0)]
         return self.lines.get(near) or self.lines.get("extends") or 1
 
 
-def shown(path: yaml.Path) -> str:
+def printable_path(path: yaml.Path) -> str:
     """Dotted, with rubbish made readable: it ends up in messages and field names."""
     return yaml.dotted(path).encode("unicode_escape").decode()[:200]
 
@@ -127,7 +130,7 @@ def shown(path: yaml.Path) -> str:
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,30}")
 
 
-def render(document: Document) -> str:
+def render(document: ProfileDocument) -> str:
     """The document as YAML in one layout; `parse` reads it back equal."""
     out: dict[str, Any] = {}
     if document.extends:
@@ -155,10 +158,10 @@ def render(document: Document) -> str:
 
 def dump(data: Any, *, sort_keys: bool = False) -> str:
     """YAML that `common.yaml` reads back as this very data."""
-    return pyyaml.dump(data, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=True, width=100)
+    return pyyaml.dump(data, Dumper=_FastTextDumper, sort_keys=sort_keys, allow_unicode=True, width=100)
 
 
-def _component(wish: ComponentWish) -> dict[str, Any]:
+def _component(wish: DocumentComponent) -> dict[str, Any]:
     out: dict[str, Any] = {"remove": True} if wish.is_gone else {}
     if wish.version:
         out["version"] = wish.version
@@ -173,7 +176,7 @@ class TextDumper(pyyaml.SafeDumper):
     """Quotes text that YAML 1.2 might read as a number: PyYAML thinks of 1.1, where `0o7` and `1e5` are words."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """What stands there twice is written twice: aliases are not read back."""
+        """Write a value that occurs twice twice: aliases are not read back."""
         return True
 
 
@@ -182,17 +185,17 @@ def _text(dumper: TextDumper, value: str) -> pyyaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-class _Dumper(getattr(pyyaml, "CSafeDumper", pyyaml.SafeDumper)):  # type: ignore[misc]  # chosen at run time
-    """As TextDumper, written in C: values of components may be tens of thousands of lines."""
+class _FastTextDumper(getattr(pyyaml, "CSafeDumper", pyyaml.SafeDumper)):  # type: ignore[misc]  # chosen at run time
+    """TextDumper written in C: values of components may be tens of thousands of lines."""
 
     ignore_aliases = TextDumper.ignore_aliases
 
 
 TextDumper.add_representer(str, _text)
-_Dumper.add_representer(str, _text)
+_FastTextDumper.add_representer(str, _text)
 
 
-def _rendered(wish: Wish) -> Any:
+def _rendered(wish: DocumentSetting) -> Any:
     value: int | str = int(wish.value) if WHOLE.fullmatch(wish.value) else wish.value
     if wish.operator == Operator.EQUALS and not wish.why:
         return value

@@ -10,17 +10,17 @@ from contract import key_lists, keys
 from contract.nodetuning import MAX_SETTINGS
 from profiles.content.content import Content, Mark, WantedSetting, WantedTaint, build
 from profiles.document import cluster_layering
-from profiles.document.document import Document, InvalidProfile, Note
+from profiles.document.document import InvalidProfile, ProfileDocument, ProfileNote
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
     content: Content
-    warnings: tuple[Note, ...]
-    document: Document
+    warnings: tuple[ProfileNote, ...]
+    document: ProfileDocument
 
 
-def flatten(document: Document, parent: Content | None, *, origin: str) -> Checked:
+def flatten(document: ProfileDocument, parent: Content | None, *, origin: str) -> Checked:
     """Lay the document over its parent; what it says itself gets `origin`. Raises InvalidProfile."""
     parent = parent or Content()
     problems = _bad_removals(document, parent)
@@ -49,7 +49,7 @@ def flatten(document: Document, parent: Content | None, *, origin: str) -> Check
     return Checked(content, tuple(sorted((*document.warnings, *warnings), key=lambda note: note.line)), document)
 
 
-def _retaints(document: Document, taint: WantedTaint) -> bool:
+def _retaints(document: ProfileDocument, taint: WantedTaint) -> bool:
     return any((key, effect) == (taint.key, taint.effect) for key, effect, _ in document.taints)
 
 
@@ -60,7 +60,7 @@ def _laid_over(
     return list((out | {key: Mark(key, value, origin) for key, value in above}).values())
 
 
-def _bad_removals(document: Document, parent: Content) -> list[Note]:
+def _bad_removals(document: ProfileDocument, parent: Content) -> list[ProfileNote]:
     inherited = {s.key for s in parent.settings}
     inherited |= {f"labels.{mark.key}" for mark in parent.labels} | {f"taints.{t.name}" for t in parent.taints}
     inherited |= {f"annotations.{mark.key}" for mark in parent.annotations}
@@ -72,27 +72,29 @@ def _bad_removals(document: Document, parent: Content) -> list[Note]:
     )
     own |= {f"annotations.{key}" for key, _ in document.annotations}
     own |= {f"taints.{key}:{effect}" for key, effect, _ in document.taints}
-    out: list[Note] = []
+    out: list[ProfileNote] = []
     for name in document.remove:
         line = document.line(f"remove.{name}")
         if name in own:
-            out.append(Note(f"remove.{name}", line, "contradiction", "is both set and removed here"))
+            out.append(ProfileNote(f"remove.{name}", line, "contradiction", "is both set and removed here"))
         elif name not in inherited:
-            out.append(Note(f"remove.{name}", line, "not-inherited", "is not inherited, so it cannot be removed"))
+            out.append(
+                ProfileNote(f"remove.{name}", line, "not-inherited", "is not inherited, so it cannot be removed")
+            )
     return out
 
 
 _THRESHOLDS = tuple(tuple(f"net.{family}.neigh.default.gc_thresh{n}" for n in (1, 2, 3)) for family in ("ipv4", "ipv6"))
 
 
-def _together(document: Document, content: Content) -> tuple[list[Note], list[Note]]:
+def _together(document: ProfileDocument, content: Content) -> tuple[list[ProfileNote], list[ProfileNote]]:
     """Problems and warnings that only show when everything stands side by side, inherited settings included."""
     wanted = {s.key: s for s in content.settings}
-    problems: list[Note] = []
-    warnings: list[Note] = []
+    problems: list[ProfileNote] = []
+    warnings: list[ProfileNote] = []
 
-    def note(key: str, code: str, message: str) -> Note:
-        return Note(f"settings.{key}", document.line(f"settings.{key}"), code, message)
+    def note(key: str, code: str, message: str) -> ProfileNote:
+        return ProfileNote(f"settings.{key}", document.line(f"settings.{key}"), code, message)
 
     why = dict.fromkeys(key_lists.COUPLED, "writing one sets the other to 0")
     why |= dict.fromkeys(key_lists.ONE_VALUE, "both are names of one value")
@@ -119,5 +121,7 @@ def _together(document: Document, content: Content) -> tuple[list[Note], list[No
         message = f"is not below vm.dirty_ratio ({ratio.value}); the kernel then uses half of that"
         warnings.append(note(background.key, "without-effect", message))
     if len(wanted) > MAX_SETTINGS:
-        problems.append(Note("settings", 1, "too-many", f"{len(wanted)} settings; a node takes at most {MAX_SETTINGS}"))
+        problems.append(
+            ProfileNote("settings", 1, "too-many", f"{len(wanted)} settings; a node takes at most {MAX_SETTINGS}")
+        )
     return problems, warnings

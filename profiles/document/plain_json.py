@@ -26,22 +26,22 @@ class Unfit(ValueError):
 
 def checked(value: Any, path: yaml.Path, *, most: int, depth: int = MAX_DEPTH) -> Any:
     """The value with its numbers in their one form: 1.0 is 1. Raises Unfit; `most` bounds its JSON in characters."""
-    out = _plain(value, path, depth)
+    out = _checked_value(value, path, depth)
     size = len(canonical(out))
     if size > most:
         raise Unfit(path, "too-long", f"is {size:,} characters long as JSON; at most {most:,} are kept")
     return out
 
 
-def _plain(value: Any, path: yaml.Path, depth: int) -> Any:
+def _checked_value(value: Any, path: yaml.Path, depth: int) -> Any:
     if isinstance(value, dict | list):
         if depth <= 0:
             raise Unfit(path, "too-deep", f"is nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, list):
-            return [_plain(item, (*path, index), depth - 1) for index, item in enumerate(value)]
+            return [_checked_value(item, (*path, index), depth - 1) for index, item in enumerate(value)]
         for key in value:
             _text(key, (*path, key))
-        return {key: _plain(item, (*path, key), depth - 1) for key, item in value.items()}
+        return {key: _checked_value(item, (*path, key), depth - 1) for key, item in value.items()}
     if isinstance(value, str):
         _text(value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -14,16 +14,24 @@ from contract import keys
 from profiles.content.content import Content, WantedSetting, diff, digest
 from profiles.document import setting_check
 from profiles.document.cluster_schema import ClusterReader
-from profiles.document.document import Document, Extends, InvalidProfile, Note, Wish, render, shown
+from profiles.document.document import (
+    DocumentSetting,
+    Extends,
+    InvalidProfile,
+    ProfileDocument,
+    ProfileNote,
+    printable_path,
+    render,
+)
 from profiles.document.layering import Checked, flatten
 from profiles.policies import node_labels
 
 __all__ = [
     "Checked",
     "Content",
-    "Document",
     "InvalidProfile",
-    "Note",
+    "ProfileDocument",
+    "ProfileNote",
     "WantedSetting",
     "diff",
     "digest",
@@ -45,27 +53,27 @@ _EXTENDS = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?: r([1-9][0-9]{0
 _REMOVABLE = ("labels.", "annotations.", "taints.", "components.", "policies.")
 
 
-def parse(text: str | bytes) -> Document:
-    """Read a profile document. Raises InvalidProfile, and nothing else whatever the text."""
+def parse(text: str | bytes) -> ProfileDocument:
+    """Read a profile document. Raises InvalidProfile for any text that is not one, and nothing else."""
     try:
         loaded = yaml.load(text, max_depth=MAX_DEPTH)
     except yaml.BadYaml as error:
-        raise InvalidProfile([Note(error.field, error.line, "bad-yaml", error.reason)]) from error
+        raise InvalidProfile([ProfileNote(error.field, error.line, "bad-yaml", error.reason)]) from error
     if loaded.data is None:
-        return Document()
-    return _Reader(loaded).document()
+        return ProfileDocument()
+    return _DocumentReader(loaded).document()
 
 
-class _Reader:
+class _DocumentReader:
     """One pass over one loaded text; `problems` and `warnings` grow as it goes."""
 
     def __init__(self, loaded: yaml.YamlDocument) -> None:
         self.loaded = loaded
-        self.problems: list[Note] = []
-        self.warnings: list[Note] = []
+        self.problems: list[ProfileNote] = []
+        self.warnings: list[ProfileNote] = []
         self.lines: dict[str, int] = {}
 
-    def document(self) -> Document:
+    def document(self) -> ProfileDocument:
         data = self.loaded.data
         if not isinstance(data, dict):
             self._refuse((), "bad-shape", f"a profile is a mapping with {', '.join(_PARTS)}")
@@ -78,7 +86,7 @@ class _Reader:
         labels = self._marks("labels", node_labels.label)
         annotations = self._marks("annotations", node_labels.annotation)
         cluster = ClusterReader(self.loaded, self.problems, self.warnings, self.lines)
-        out = Document(
+        out = ProfileDocument(
             extends=extends,
             description=self._line_of_text(("description",), data.get("description"), MAX_DESCRIPTION),
             settings=tuple(sorted(settings, key=lambda wish: wish.key)),
@@ -95,8 +103,8 @@ class _Reader:
             raise InvalidProfile(self.problems)
         return out
 
-    def _note(self, path: yaml.Path, code: str, message: str) -> Note:
-        return Note(shown(path), self.loaded.line(*path), code, message)
+    def _note(self, path: yaml.Path, code: str, message: str) -> ProfileNote:
+        return ProfileNote(printable_path(path), self.loaded.line(*path), code, message)
 
     def _refuse(self, path: yaml.Path, code: str, message: str) -> None:
         self.problems.append(self._note(path, code, message))
@@ -137,25 +145,25 @@ class _Reader:
             return kind()
         return raw
 
-    def _settings(self) -> list[Wish]:
+    def _settings(self) -> list[DocumentSetting]:
         seen: dict[str, str] = {}
-        out: list[Wish] = []
+        out: list[DocumentSetting] = []
         for written, raw in self._part("settings", dict, "a mapping from keys to values").items():
             path: yaml.Path = ("settings", written)
             try:
                 name = setting_check.key(written)
                 if name in seen:
-                    raise setting_check.Refused(f"is the same key as {seen[name]}", code="given-twice")
+                    raise setting_check.SettingRefused(f"is the same key as {seen[name]}", code="given-twice")
                 seen[name] = written
                 out.append(self._wish(path, name, raw))
-            except setting_check.Refused as refusal:
+            except setting_check.SettingRefused as refusal:
                 at = (*path, refusal.part) if refusal.part and isinstance(raw, dict) and refusal.part in raw else path
                 self._refuse(at, refusal.code, str(refusal))
                 continue
             self.lines[f"settings.{name}"] = self.loaded.line(*path)
         return out
 
-    def _wish(self, path: yaml.Path, name: str, raw: Any) -> Wish:
+    def _wish(self, path: yaml.Path, name: str, raw: Any) -> DocumentSetting:
         operator, value, why = None, raw, ""
         if isinstance(raw, dict):
             for unknown in raw.keys() - {"value", "operator", "why"}:
@@ -164,7 +172,7 @@ class _Reader:
             why = self._line_of_text((*path, "why"), raw.get("why"), MAX_WHY)
         asked = setting_check.ask(name, value, operator)
         self.warnings += [self._note(path, code, message) for code, message in asked.cautions]
-        return Wish(asked.key, asked.operator, asked.value, why)
+        return DocumentSetting(asked.key, asked.operator, asked.value, why)
 
     def _marks(self, part: str, check: Callable[[Any, Any], str | None]) -> dict[str, str]:
         out: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Whether one setting may be asked for: key, operator and value against the contract's lists and the catalog."""
+"""Checks of one setting: key, operator and value against the contract's lists and the catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiles.catalog import known_settings, weakening
 from profiles.catalog.known_settings import SettingInfo, Shape
 
 
-class Refused(ValueError):
+class SettingRefused(ValueError):
     """This key, operator or value cannot be asked for. `part`: empty for the key, else `operator` or `value`."""
 
     def __init__(self, message: str, *, code: str, part: str = "") -> None:
@@ -22,7 +22,7 @@ class Refused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckedSetting:
     """One setting in its canonical form."""
 
     key: str
@@ -45,13 +45,13 @@ def key(text: str) -> str:
         name = keys.normalize(text)
     except keys.BadKey as error:
         code = "unknown-key" if "of no known kind" in str(error) else "bad-key"
-        raise Refused(_with_suggestion(str(error), text), code=code) from error
+        raise SettingRefused(_with_suggestion(str(error), text), code=code) from error
     if keys.is_allowed(name):
         return name
     reason = keys.denied_reason(name, "")
     if name in key_lists.ALLOWED or reason is None or "not on the list" not in reason:
-        raise Refused(f"{name} cannot be set: {reason}", code="denied")
-    raise Refused(_with_suggestion(f"{name} is not a known setting", name), code="unknown-key")
+        raise SettingRefused(f"{name} cannot be set: {reason}", code="denied")
+    raise SettingRefused(_with_suggestion(f"{name} is not a known setting", name), code="unknown-key")
 
 
 def _with_suggestion(message: str, text: str) -> str:
@@ -59,24 +59,26 @@ def _with_suggestion(message: str, text: str) -> str:
     return f"{message}; did you mean {near}?" if near else message
 
 
-def ask(name: str, raw: Any, operator: Any = None) -> Asked:
+def ask(name: str, raw: Any, operator: Any = None) -> CheckedSetting:
     """One setting, `name` being canonical already; `raw` is what YAML or JSON held. Raises Refused."""
     info = known_settings.get(name)
     if info is None:
-        raise Refused(f"{name} is not in the catalog", code="unknown-key")
+        raise SettingRefused(f"{name} is not in the catalog", code="unknown-key")
     inline, bare = _split(raw)
     if operator is not None and inline is not None:
-        raise Refused("the operator is given twice, in operator and in value", code="bad-operator", part="operator")
+        raise SettingRefused(
+            "the operator is given twice, in operator and in value", code="bad-operator", part="operator"
+        )
     chosen = inline if operator is None else operator
     chosen = Operator.EQUALS if chosen is None else chosen
     if not isinstance(chosen, str) or chosen not in tuple(Operator):
-        raise Refused("an operator is =, >= or <=", code="bad-operator", part="operator")
+        raise SettingRefused("an operator is =, >= or <=", code="bad-operator", part="operator")
     if chosen not in info.operators:
         why = "the kubelet insists on one value" if info.owner == "kubelet" else "its values have no order"
-        raise Refused(f"{name} can only be asked for with =: {why}", code="bad-operator", part="operator")
+        raise SettingRefused(f"{name} can only be asked for with =: {why}", code="bad-operator", part="operator")
     value = _canonical(info, bare)
     _judge(info, chosen, value)
-    return Asked(name, str(Operator(chosen)), value, tuple(_cautions(info, chosen, value)))
+    return CheckedSetting(name, str(Operator(chosen)), value, tuple(_cautions(info, chosen, value)))
 
 
 def _split(raw: Any) -> tuple[str | None, Any]:
@@ -86,8 +88,8 @@ def _split(raw: Any) -> tuple[str | None, Any]:
     return None, raw
 
 
-def _refuse(message: str, code: str = "bad-value") -> Refused:
-    return Refused(message, code=code, part="value")
+def _refuse(message: str, code: str = "bad-value") -> SettingRefused:
+    return SettingRefused(message, code=code, part="value")
 
 
 def _canonical(info: SettingInfo, raw: Any) -> str:
@@ -153,7 +155,7 @@ def _unit_complaint(info: SettingInfo, text: str, amount: int, suffix: str) -> s
 def _judge(info: SettingInfo, operator: str, value: str) -> None:
     """Range, choices, deny-list, and whether a file on the node could hold it. Raises Refused."""
     if reason := keys.denied_reason(info.key, value):
-        raise Refused(f"{info.key} cannot be set to {value}: {reason}", code="denied", part="value")
+        raise SettingRefused(f"{info.key} cannot be set to {value}: {reason}", code="denied", part="value")
     if info.shape is Shape.CHOICE and value not in info.choices:
         raise _refuse(f"{value[:40]!r} is not one of {info.range_text}", code="out-of-range")
     if info.is_number and info.minimum is not None and info.maximum is not None:

@@ -55,7 +55,7 @@ class ClusterPart:
 
 
 def part(content: Content, own: str) -> ClusterPart | None:
-    """What it wants of the cluster, or None; `own` is the name that makes a row not inherited."""
+    """Return what it wants of the cluster, or None; `own` is the name that makes a row not inherited."""
     if not content.has_cluster_part:
         return None
     return ClusterPart(

@@ -37,7 +37,7 @@ class ComponentFields:
 
     @property
     def preset_names(self) -> list[str] | None:
-        """None: nothing is said of them."""
+        """Return the names of the presets; None: the field says nothing of them."""
         text = self.presets.strip(" ,\n\t")
         return None if not text else [] if text == NONE else re.split(r"[\s,]+", text)
 
@@ -166,7 +166,10 @@ def _entry(source: str, key: Any, node: Any, raw: Any, *, is_flow: bool) -> _Ent
 
 
 def _values_text(source: str, node: Any, values: Any) -> str:
-    """As it stands, moved to the left, with the comments above and within it; made again where it stands in braces."""
+    """Return the text of the values, moved to the left, with the comments above and within it.
+
+    Written again from the data where it is in braces.
+    """
     if not values:
         return ""
     pairs = {key.value: (key, value) for key, value in node.value} if isinstance(node, pyyaml.MappingNode) else {}
@@ -263,7 +266,7 @@ def _with_part(source: str, blocks: str) -> str:
 
 
 def _anew(source: str, said: Mapping[str, Any]) -> str:
-    """Where entries stand in braces: the part by itself, and its comments are lost."""
+    """Write the part by itself, where entries are in braces; its comments are lost."""
     text = _without_part(source)
     if text and not text.endswith("\n"):
         text += "\n"
@@ -271,7 +274,7 @@ def _anew(source: str, said: Mapping[str, Any]) -> str:
 
 
 def _hold(source: str, text: str, said: Mapping[str, Any]) -> None:
-    """What was written says what was asked for, and everything else what it said before. Raises Invalid."""
+    """Check that the written text has the requested components, and everything else as before. Raises Invalid."""
     try:
         before, after = yaml.load(source).data or {}, yaml.load(text).data or {}
         got = after.pop("components", None) or {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from common import yaml
 from contract.nodetuning import Operator
-from profiles.document.document import InvalidProfile, Note
+from profiles.document.document import InvalidProfile, ProfileNote
 from profiles.document.schema import MAX_DEPTH
 
 PARTS = ("extends", "description", "settings", "labels", "annotations", "taints", "remove")
@@ -27,7 +27,7 @@ class Unreadable(InvalidProfile):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SettingLine:
     """One setting. `operator` empty: none is written, which means =."""
 
     key: str
@@ -37,7 +37,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MarkLine:
     key: str
     value: str = ""
 
@@ -53,9 +53,9 @@ class TaintLine:
 class Sheet:
     extends: str = ""
     description: str = ""
-    settings: tuple[Line, ...] = ()
-    labels: tuple[Pair, ...] = ()
-    annotations: tuple[Pair, ...] = ()
+    settings: tuple[SettingLine, ...] = ()
+    labels: tuple[MarkLine, ...] = ()
+    annotations: tuple[MarkLine, ...] = ()
     taints: tuple[TaintLine, ...] = ()
     remove: tuple[str, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
@@ -67,7 +67,7 @@ class Sheet:
     def is_empty(self) -> bool:
         return not any(getattr(self, part) for part in PARTS)
 
-    def line(self, key: str) -> Line | None:
+    def line(self, key: str) -> SettingLine | None:
         return next((line for line in self.settings if line.key == key), None)
 
     def same_as(self, other: Sheet) -> bool:
@@ -84,16 +84,16 @@ def read(source: str) -> Sheet:
     try:
         loaded = yaml.load(source, max_depth=MAX_DEPTH)
     except yaml.BadYaml as error:
-        raise Unreadable([Note(error.field, error.line, "bad-yaml", error.reason)]) from error
-    return Sheet() if loaded.data is None else _Reader(loaded).sheet()
+        raise Unreadable([ProfileNote(error.field, error.line, "bad-yaml", error.reason)]) from error
+    return Sheet() if loaded.data is None else _SheetReader(loaded).sheet()
 
 
 def one_line(text: str) -> str:
-    """As the profile's reader takes descriptions and reasons: runs of blanks are one space."""
+    """Return the text as the profile's reader takes descriptions and reasons: runs of blanks are one space."""
     return " ".join(text.split())
 
 
-class _Reader:
+class _SheetReader:
     def __init__(self, loaded: yaml.YamlDocument) -> None:
         self.loaded = loaded
 
@@ -118,7 +118,9 @@ class _Reader:
 
     def _no(self, path: yaml.Path, what: str) -> Unreadable:
         shown = yaml.dotted(path).encode("unicode_escape").decode()[:200]
-        return Unreadable([Note(shown, self.loaded.line(*path), "not-in-form", f"{what}, which the form cannot show")])
+        return Unreadable(
+            [ProfileNote(shown, self.loaded.line(*path), "not-in-form", f"{what}, which the form cannot show")]
+        )
 
     def _mapping(self, part: str) -> dict[str, Any]:
         raw = self.loaded.data.get(part)
@@ -154,7 +156,7 @@ class _Reader:
             return " ".join(self._text((*path, index), item) for index, item in enumerate(raw))
         return self._text(path, raw)
 
-    def _line(self, key: str, raw: Any) -> Line:
+    def _line(self, key: str, raw: Any) -> SettingLine:
         path: yaml.Path = ("settings", key)
         if not isinstance(raw, dict):
             return _split(key, "", self._value(path, raw), "")
@@ -164,12 +166,12 @@ class _Reader:
         value = self._value((*path, "value"), raw.get("value"))
         why = self._prose((*path, "why"), raw.get("why"))
         operator = self._text((*path, "operator"), raw.get("operator"))
-        return Line(key, operator, value, why) if operator else _split(key, operator, value, why)
+        return SettingLine(key, operator, value, why) if operator else _split(key, operator, value, why)
 
-    def _pair(self, part: str, key: str, raw: Any) -> Pair:
+    def _pair(self, part: str, key: str, raw: Any) -> MarkLine:
         if part == "annotations" and isinstance(raw, str):
-            return Pair(key, self._printable((part, key), raw, also="\n\t"))
-        return Pair(key, self._text((part, key), raw))
+            return MarkLine(key, self._printable((part, key), raw, also="\n\t"))
+        return MarkLine(key, self._text((part, key), raw))
 
     def _taint(self, index: int, raw: Any) -> TaintLine:
         path: yaml.Path = ("taints", index)
@@ -178,8 +180,8 @@ class _Reader:
         return TaintLine(*(self._text((*path, name), raw.get(name)) for name in ("key", "value", "effect")))
 
 
-def _split(key: str, operator: str, value: str, why: str) -> Line:
+def _split(key: str, operator: str, value: str, why: str) -> SettingLine:
     """`>= 262144` in one value is an operator and a value, as the profile's reader takes it."""
     if found := _INLINE.fullmatch(value):
         operator, value = found[1], found[2].strip(" ")
-    return Line(key, operator or str(Operator.EQUALS), value, why)
+    return SettingLine(key, operator or str(Operator.EQUALS), value, why)

@@ -11,10 +11,10 @@ from profiles.catalog import known_settings
 from profiles.catalog.known_settings import SettingInfo, Shape
 from profiles.content.content import Content, WantedSetting
 from profiles.document import schema, setting_check
-from profiles.document.document import InvalidProfile, Note
+from profiles.document.document import InvalidProfile, ProfileNote
 from profiles.editor import cluster_scope, form_data, yaml_patch
 from profiles.editor.cluster_scope import ClusterPart
-from profiles.editor.form_data import Line, Pair, Sheet, TaintLine
+from profiles.editor.form_data import MarkLine, SettingLine, Sheet, TaintLine
 from profiles.editor.presentation import Judged
 from profiles.models import Profile, Revision
 from profiles.services import editing
@@ -37,11 +37,11 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    line: Line
+class SettingFormRow:
+    line: SettingLine
     info: SettingInfo | None
-    problems: tuple[Note, ...] = ()
-    warnings: tuple[Note, ...] = ()
+    problems: tuple[ProfileNote, ...] = ()
+    warnings: tuple[ProfileNote, ...] = ()
     is_changed: bool = False
     """Against the newest revision."""
     replaces: WantedSetting | None = None
@@ -53,13 +53,13 @@ class Row:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Those that mean something, and what was typed, whatever it is."""
+        """Operators that mean something, and the one that was typed, even if it means nothing."""
         known = tuple(str(operator) for operator in (self.info.operators if self.info else ("=", ">=", "<=")))
         return known if self.line.operator in known else (*known, self.line.operator)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Of a setting with a fixed set of words; what was typed stays in the list."""
+        """Choices of a setting with a fixed set of words; the typed one stays in the list."""
         if not self.info or self.info.shape is not Shape.CHOICE:
             return ()
         chosen = self.line.value
@@ -72,16 +72,16 @@ class Row:
             return ""
         try:
             asked = setting_check.ask(self.info.key, self.line.value, self.line.operator)
-        except setting_check.Refused:
+        except setting_check.SettingRefused:
             return ""
         return asked.value if asked.value != self.line.value.strip() else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SettingFormGroup:
     title: str
     meaning: str
-    rows: tuple[Row, ...]
+    rows: tuple[SettingFormRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class MarkRow:
     """A label, an annotation or a taint; `number` counts from 1, as text, and names its fields."""
 
     number: str
-    row: Pair | TaintLine
-    problems: tuple[Note, ...] = ()
-    warnings: tuple[Note, ...] = ()
+    row: MarkLine | TaintLine
+    problems: tuple[ProfileNote, ...] = ()
+    warnings: tuple[ProfileNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Inherited:
 @dataclass(frozen=True, slots=True)
 class FormPage:
     sheet: Sheet
-    groups: list[Group]
+    groups: list[SettingFormGroup]
     labels: list[MarkRow]
     annotations: list[MarkRow]
     taints: list[MarkRow]
@@ -118,7 +118,7 @@ class FormPage:
     """Names of what the text itself wants of the cluster, where `cluster` cannot be told before problems are mended."""
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SettingFormRow]:
         return [row for group in self.groups for row in group.rows]
 
 
@@ -184,13 +184,13 @@ def _canonical(key: str) -> str:
         return key
 
 
-def _groups(typed: Sheet, judged: Judged, above: Content, before: Content | None) -> list[Group]:
-    rows: dict[str, list[Row]] = {family: [] for family in FAMILIES}
+def _groups(typed: Sheet, judged: Judged, above: Content, before: Content | None) -> list[SettingFormGroup]:
+    rows: dict[str, list[SettingFormRow]] = {family: [] for family in FAMILIES}
     for line in typed.settings:
         key = _canonical(line.key)
         info = known_settings.get(key)
         was = before.setting(key) if before else None
-        row = Row(
+        row = SettingFormRow(
             line,
             info,
             problems=notes_at(judged.problems, "settings", line.key, key),
@@ -200,28 +200,28 @@ def _groups(typed: Sheet, judged: Judged, above: Content, before: Content | None
         )
         rows[info.family if info else ""].append(row)
     return [
-        Group(*FAMILIES[family], tuple(sorted(found, key=lambda row: row.line.key)))
+        SettingFormGroup(*FAMILIES[family], tuple(sorted(found, key=lambda row: row.line.key)))
         for family, found in rows.items()
         if found
     ]
 
 
-def _meaning(key: str, line: Line) -> tuple[str, str, str]:
+def _meaning(key: str, line: SettingLine) -> tuple[str, str, str]:
     try:
         asked = setting_check.ask(key, line.value, line.operator)
-    except setting_check.Refused:
+    except setting_check.SettingRefused:
         return (line.operator, line.value, line.why)
     return (asked.operator, asked.value, line.why)
 
 
-def notes_at(notes: Sequence[Note], part: str, *names: str) -> tuple[Note, ...]:
+def notes_at(notes: Sequence[ProfileNote], part: str, *names: str) -> tuple[ProfileNote, ...]:
     """Those about this entry or a field of it."""
     paths = {f"{part}.{name.encode('unicode_escape').decode()}"[:200] for name in names}
     ends = tuple(f"{path}.{leaf}" for path in paths for leaf in ("value", "operator", "why"))
     return tuple(note for note in notes if note.path in paths or note.path in ends)
 
 
-def _marks(part: str, rows: Sequence[Pair], judged: Judged) -> list[MarkRow]:
+def _marks(part: str, rows: Sequence[MarkLine], judged: Judged) -> list[MarkRow]:
     return [
         MarkRow(
             str(number),
@@ -240,7 +240,7 @@ def _taints(rows: Sequence[TaintLine], judged: Judged) -> list[MarkRow]:
     except form_data.Unreadable:
         written = ()
 
-    def notes(row: TaintLine, among: Sequence[Note]) -> tuple[Note, ...]:
+    def notes(row: TaintLine, among: Sequence[ProfileNote]) -> tuple[ProfileNote, ...]:
         places = {f"taints[{index}]" for index, other in enumerate(written) if other == row}
         return tuple(note for note in among if note.path in places)
 
@@ -250,7 +250,7 @@ def _taints(rows: Sequence[TaintLine], judged: Judged) -> list[MarkRow]:
     ]
 
 
-def elsewhere(shown: FormPage, notes: Sequence[Note]) -> list[Note]:
+def elsewhere(shown: FormPage, notes: Sequence[ProfileNote]) -> list[ProfileNote]:
     """Those that stand beside no row."""
     rows: list[Any] = [*shown.rows, *shown.labels, *shown.annotations, *shown.taints]
     beside = {id(note) for row in rows for note in (*row.problems, *row.warnings)}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from contract.keys import ApplyClass
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import SettingInfo
-from profiles.content.content import Content, Difference, WantedSetting, digest
-from profiles.document.schema import Checked, InvalidProfile, Note
+from profiles.content.content import Content, ContentDifference, WantedSetting, digest
+from profiles.document.schema import Checked, InvalidProfile, ProfileNote
 from profiles.models import Profile, Revision
 from profiles.services import editing
 
@@ -24,7 +24,7 @@ CLASS_TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     wanted: WantedSetting
     info: SettingInfo | None
     """None: this key has left the catalog since the revision was published."""
@@ -37,31 +37,31 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SettingGroup:
     apply_class: str
     title: str
     meaning: str
-    rows: tuple[Row, ...]
+    rows: tuple[SettingRow, ...]
 
 
-def groups(content: Content, own: str) -> list[Group]:
+def groups(content: Content, own: str) -> list[SettingGroup]:
     """Settings by apply class, most disturbing first; `own` is the name that makes a row not inherited."""
-    out: list[Group] = []
+    out: list[SettingGroup] = []
     for apply_class, (title, meaning) in CLASS_TITLES.items():
         rows = tuple(
-            Row(wanted, known_settings.get(wanted.key), wanted.origin != own)
+            SettingRow(wanted, known_settings.get(wanted.key), wanted.origin != own)
             for wanted in content.settings
             if wanted.apply_class == apply_class
         )
         if rows:
-            out.append(Group(str(apply_class), title, meaning, rows))
+            out.append(SettingGroup(str(apply_class), title, meaning, rows))
     return out
 
 
 MAX_SHOWN = 160
 
 
-def beside(notes: Sequence[Note], source: str) -> list[tuple[Note, str]]:
+def beside(notes: Sequence[ProfileNote], source: str) -> list[tuple[ProfileNote, str]]:
     """Each note with the text of its line, shortened; without one when the line is not there."""
     lines = source.split("\n") if notes else []
     return [(note, lines[note.line - 1].strip()[:MAX_SHOWN] if note.line <= len(lines) else "") for note in notes]
@@ -69,12 +69,12 @@ def beside(notes: Sequence[Note], source: str) -> list[tuple[Note, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a text would mean, or why it means nothing."""
+    """Meaning of a text, or the reasons why it has none."""
 
     source: str
     checked: Checked | None = None
-    problems: tuple[Note, ...] = ()
-    changes: list[Difference] = field(default_factory=list)
+    problems: tuple[ProfileNote, ...] = ()
+    changes: list[ContentDifference] = field(default_factory=list)
     """Against the newest revision."""
 
     @property
@@ -82,15 +82,15 @@ class Judged:
         return self.checked is not None
 
     @property
-    def warnings(self) -> tuple[Note, ...]:
+    def warnings(self) -> tuple[ProfileNote, ...]:
         return self.checked.warnings if self.checked else ()
 
     @property
-    def problems_in_text(self) -> list[tuple[Note, str]]:
+    def problems_in_text(self) -> list[tuple[ProfileNote, str]]:
         return beside(self.problems, self.source)
 
     @property
-    def warnings_in_text(self) -> list[tuple[Note, str]]:
+    def warnings_in_text(self) -> list[tuple[ProfileNote, str]]:
         return beside(self.warnings, self.source)
 
     @property

@@ -9,11 +9,11 @@ import yaml as pyyaml
 
 from contract.nodetuning import Operator
 from profiles.document.document import WHOLE, TextDumper
-from profiles.editor.form_data import PARTS, Line, Pair, Sheet, TaintLine
+from profiles.editor.form_data import PARTS, MarkLine, SettingLine, Sheet, TaintLine
 
 
 def scalar(text: str) -> str:
-    """On one line, and read back as this very text."""
+    """Write a text as a scalar on one line that is read back as this very text."""
     if WHOLE.fullmatch(text):
         return text
     style = None if text.isprintable() else '"'
@@ -24,11 +24,11 @@ def scalar(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """As `scalar`, for what must be text even where it looks like a number."""
+    """Write a text as `scalar` does, with quotes where it looks like a number."""
     return f"'{text}'" if WHOLE.fullmatch(text) else scalar(text)
 
 
-def value_of(line: Line) -> str:
+def value_of(line: SettingLine) -> str:
     return scalar(line.value if line.operator == Operator.EQUALS else f"{line.operator} {line.value}")
 
 
@@ -36,26 +36,26 @@ def _is_operator(text: str) -> bool:
     return text in tuple(Operator)
 
 
-def needs_block(line: Line) -> bool:
+def needs_block(line: SettingLine) -> bool:
     # `= >= 5` in one value would be read as another operator than was chosen.
     inside = line.value.lstrip(" ")[:1] in (">", "<", "=") or line.value != line.value.strip(" ")
     return bool(line.why) or inside or not _is_operator(line.operator)
 
 
-def _setting(line: Line, indent: str) -> list[str]:
+def _setting(line: SettingLine, indent: str) -> list[str]:
     if not needs_block(line):
         return [f"{indent}{scalar(line.key)}: {value_of(line)}"]
     return [f"{indent}{scalar(line.key)}:", *block(line, indent + "  ")]
 
 
-def block(line: Line, indent: str) -> list[str]:
+def block(line: SettingLine, indent: str) -> list[str]:
     plain = line.operator == Operator.EQUALS and not line.value.lstrip(" ").startswith((">", "<", "="))
     out = [] if plain else [f"{indent}operator: {quoted(line.operator)}"]
     out.append(f"{indent}value: {scalar(line.value)}")
     return [*out, f"{indent}why: {quoted(line.why)}"] if line.why else out
 
 
-def _pair(row: Pair, indent: str) -> list[str]:
+def _pair(row: MarkLine, indent: str) -> list[str]:
     return [f"{indent}{scalar(row.key)}: {quoted(row.value)}"]
 
 

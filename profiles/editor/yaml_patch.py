@@ -18,7 +18,7 @@ import yaml as pyyaml
 from common.errors import Invalid
 from profiles.document.document import dump
 from profiles.editor import form_data
-from profiles.editor.form_data import KEPT, PARTS, Line, Sheet, Unreadable
+from profiles.editor.form_data import KEPT, PARTS, SettingLine, Sheet, Unreadable
 from profiles.editor.yaml_format import ROWS, anew, block, needs_block, part_lines, quoted, scalar, value_of
 
 _Loader = getattr(pyyaml, "CSafeLoader", pyyaml.SafeLoader)
@@ -65,7 +65,7 @@ def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _unwritable(sheet: Sheet) -> dict[str, list[str]]:
-    """Which fields hold a character without a shape, such as U+0000."""
+    """Name the fields that hold a character without a shape, such as U+0000."""
     fields: dict[str, list[str]] = {}
     for part in PARTS:
         value = getattr(sheet, part)
@@ -262,7 +262,7 @@ class _Edit:
             indent = " " * (self.source.index("-", start) - start)
             self._insert(end, (text for item in added for text in ROWS[part](item, indent)))
 
-    def _set_line(self, key: pyyaml.Node, value: pyyaml.Node, old: Line, new: Line) -> None:
+    def _set_line(self, key: pyyaml.Node, value: pyyaml.Node, old: SettingLine, new: SettingLine) -> None:
         """One setting: only the fields that changed, where they stand apart."""
         if not isinstance(value, pyyaml.MappingNode) or value.flow_style:
             if needs_block(new):
@@ -286,8 +286,10 @@ class _Edit:
             else:
                 self._insert(self._entry(*value.value[-1])[1], [f"{indent}why: {quoted(new.why)}"])
 
-    def _set_value(self, fields: dict[str, tuple[pyyaml.Node, pyyaml.Node]], old: Line, new: Line, indent: str) -> None:
-        holds = needs_block(Line(new.key, new.operator, new.value))
+    def _set_value(
+        self, fields: dict[str, tuple[pyyaml.Node, pyyaml.Node]], old: SettingLine, new: SettingLine, indent: str
+    ) -> None:
+        holds = needs_block(SettingLine(new.key, new.operator, new.value))
         if "operator" in fields:
             if new.operator != old.operator:
                 self._replace(fields["operator"][1], quoted(new.operator))

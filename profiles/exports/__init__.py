@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from contract.nodetuning import Operator
 from profiles.content.content import Content
 from profiles.exports import ansible, flat, machineconfig, nodewright, openshift_tuned, sysctl_d, talos, tuned
-from profiles.exports.parts import Draft, Missing
+from profiles.exports.parts import ExportDraft, MissingPart
 
-__all__ = ["FORMATS", "Export", "Format", "Missing", "export"]
+__all__ = ["FORMATS", "Export", "Format", "MissingPart", "export"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Format:
     media_type: str
     caveat: str
     """What to know before applying the file."""
-    write: Callable[[Content, Draft], str]
+    write: Callable[[Content, ExportDraft], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class Export:
     format: Format
     filename: str
     text: str
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingPart, ...]
     is_fixed: bool
     remarks: tuple[str, ...]
     """The format's caveat, and what holds for this file alone."""
 
     @property
-    def reasons(self) -> list[tuple[str, list[Missing]]]:
-        """What is missing, by why."""
-        out: dict[str, list[Missing]] = {}
+    def reasons(self) -> list[tuple[str, list[MissingPart]]]:
+        """Return what is missing, grouped by reason."""
+        out: dict[str, list[MissingPart]] = {}
         for missing in self.missing:
             out.setdefault(missing.why, []).append(missing)
         return list(out.items())
@@ -130,7 +130,7 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
     that is better off already is then made worse, which is why it is not the default.
     """
     format = FORMATS[to]
-    draft = Draft(name=name, is_fixed=is_fixed)
+    draft = ExportDraft(name=name, is_fixed=is_fixed)
     body = format.write(content, draft)
     if to not in WHOLE:
         draft.miss_cluster(content, f"{format.title} is about nodes; this belongs to the cluster")

@@ -8,12 +8,12 @@ from typing import Any
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
-from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind
+from profiles.exports.parts import ExportDraft, dump, module_name, module_parameter, of_kind
 
 _COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     tasks: list[dict[str, Any]] = []
     for wanted in of_kind(content, KeyKind.SYSCTL):
         tasks += _sysctl(wanted, draft)
@@ -36,7 +36,7 @@ def write(content: Content, draft: Draft) -> str:
     return dump([play])
 
 
-def _sysctl(wanted: WantedSetting, draft: Draft) -> list[dict[str, Any]]:
+def _sysctl(wanted: WantedSetting, draft: ExportDraft) -> list[dict[str, Any]]:
     put: dict[str, Any] = {
         "name": f"Set {wanted.key}",
         "ansible.posix.sysctl": {
@@ -62,7 +62,7 @@ def _sysctl(wanted: WantedSetting, draft: Draft) -> list[dict[str, Any]]:
     return [read, put | {"when": f"{register}.stdout | int {_COMPARE[Operator(wanted.operator)]} {wanted.value}"}]
 
 
-def _module_option(wanted: WantedSetting, draft: Draft) -> dict[str, Any]:
+def _module_option(wanted: WantedSetting, draft: ExportDraft) -> dict[str, Any]:
     module, parameter = module_parameter(wanted)
     return {
         "name": f"Set {parameter} of {module} for the next time it is loaded",

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from profiles.content.content import Content
-from profiles.document.document import ComponentWish, Document, Wish, render
-from profiles.exports.parts import Draft
+from profiles.document.document import DocumentComponent, DocumentSetting, ProfileDocument, render
+from profiles.exports.parts import ExportDraft
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     return render(
-        Document(
-            settings=tuple(Wish(wanted.key, wanted.operator, wanted.value, wanted.why) for wanted in content.settings),
+        ProfileDocument(
+            settings=tuple(
+                DocumentSetting(wanted.key, wanted.operator, wanted.value, wanted.why) for wanted in content.settings
+            ),
             labels=tuple((mark.key, mark.value) for mark in content.labels),
             annotations=tuple((mark.key, mark.value) for mark in content.annotations),
             taints=tuple((taint.key, taint.effect, taint.value) for taint in content.taints),
             components=tuple(
-                ComponentWish(
+                DocumentComponent(
                     wanted.name, wanted.version, wanted.presets or None, wanted.values, wanted.why, wanted.is_gone
                 )
                 for wanted in content.components

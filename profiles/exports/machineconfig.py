@@ -9,7 +9,7 @@ from contract.keys import KeyKind
 from profiles.content.content import Content
 from profiles.exports import sysctl_d
 from profiles.exports.parts import (
-    Draft,
+    ExportDraft,
     argument,
     dump,
     module_name,
@@ -23,7 +23,7 @@ IGNITION = "3.2.0"
 """The oldest version that all supported OpenShift releases read."""
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "a machine config is applied below Kubernetes")
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
     arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]

@@ -9,13 +9,13 @@ from typing import Any
 
 from contract.keys import KeyKind
 from profiles.content.content import Content
-from profiles.exports.parts import Draft, argument, dump, of_kind, others, page_arguments
+from profiles.exports.parts import ExportDraft, argument, dump, of_kind, others, page_arguments
 
 IMAGE = "ghcr.io/nvidia/skyhook-packages/tuning"
 VERSION = "1.1.4"
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     for wanted in others(content, KeyKind.SYSCTL, KeyKind.CMDLINE, KeyKind.HUGEPAGES):
         draft.miss(wanted, "the package tuning sets sysctls and kernel arguments only")
     draft.miss_marks(content, "NodeWright selects nodes by labels and does not set them")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contract.keys import KeyKind
 from profiles.content.content import Content
 from profiles.exports import tuned
-from profiles.exports.parts import Draft, dump, of_kind
+from profiles.exports.parts import ExportDraft, dump, of_kind
 
 NAMESPACE = "openshift-cluster-node-tuning-operator"
 PRIORITY = 20
 """Lower wins. The operator's own profiles are at 30 and above."""
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     profile = tuned.write(content, draft).replace("[main]\n", "[main]\ninclude=openshift-node\n", 1)
     recommend = {"match": [{"label": f"example.com/{draft.name}"}], "priority": PRIORITY, "profile": draft.name}
     if of_kind(content, KeyKind.CMDLINE):  # the boot loader plugin works through a machine config pool only

@@ -1,4 +1,4 @@
-"""What the formats share: the list of what is missing, and where a setting lives on a host."""
+"""Parts that the formats share: the list of what is missing, and the place of a setting on a host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISKS = {"nvme": "nvme*n*", "sd": "sd*", "vd": "vd*", "xvd": "xvd*"}
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingPart:
     """One wish that the file does not carry, or carries less exactly."""
 
     part: str
@@ -40,10 +40,10 @@ class Missing:
 
 
 @dataclass(slots=True)
-class Draft:
+class ExportDraft:
     name: str
     is_fixed: bool = False
-    missing: list[Missing] = field(default_factory=list)
+    missing: list[MissingPart] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """What applying this very file takes, beyond its format's caveat."""
 
@@ -51,19 +51,19 @@ class Draft:
         self.remarks.append(sentence)
 
     def miss(self, wanted: WantedSetting, why: str) -> None:
-        self.missing.append(Missing("settings", wanted.key, f"{wanted.operator} {wanted.value}", why))
+        self.missing.append(MissingPart("settings", wanted.key, f"{wanted.operator} {wanted.value}", why))
 
     def miss_marks(self, content: Content, why: str, *parts: str) -> None:
         for part in parts or ("labels", "annotations", "taints"):
             for mark in getattr(content, part):
                 key = mark.name if part == "taints" else mark.key
-                self.missing.append(Missing(part, key, f"= {mark.value}", why))
+                self.missing.append(MissingPart(part, key, f"= {mark.value}", why))
 
     def miss_cluster(self, content: Content, why: str) -> None:
         for component in content.components:
-            self.missing.append(Missing("components", component.name, _told(component), why))
+            self.missing.append(MissingPart("components", component.name, _version_text(component), why))
         for wanted in content.policies:
-            self.missing.append(Missing("policies", wanted.title, wanted.api_version, why))
+            self.missing.append(MissingPart("policies", wanted.title, wanted.api_version, why))
 
     def exact(self, settings: Iterable[WantedSetting], what: str) -> Iterable[WantedSetting]:
         """Those wanted with =; the others are named as missing, or taken as they are when the person asked for it."""
@@ -74,7 +74,7 @@ class Draft:
                 self.miss(wanted, f"{what} cannot say {wanted.operator}; a plain value may make a node worse")
 
 
-def _told(component: WantedComponent) -> str:
+def _version_text(component: WantedComponent) -> str:
     return "removed" if component.is_gone else component.version or "newest tested"
 
 
@@ -100,13 +100,13 @@ def module_parameter(wanted: WantedSetting) -> tuple[str, str]:
 
 
 def argument(wanted: WantedSetting) -> str:
-    """`cmdline.iommu = pt` as it stands on the kernel's command line."""
+    """Return `cmdline.iommu = pt` as it is written on the kernel's command line."""
     name = wanted.key.removeprefix("cmdline.")
     return name if wanted.value == "present" else f"{name}={wanted.value}"
 
 
 def sysfs_path(wanted: WantedSetting) -> str | None:
-    """Where a setting lives under /sys, as a glob; None for what does not live there."""
+    """Return the path of a setting under /sys, as a glob; None where it is not there."""
     match kind(wanted):
         case KeyKind.THP:
             return f"{THP}/{wanted.key.rpartition('.')[2]}"
@@ -137,18 +137,18 @@ def page_arguments(pages: Iterable[WantedSetting], refuse: Callable[[WantedSetti
 
 
 def dump(document: Any) -> str:
-    return pyyaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return pyyaml.dump(document, Dumper=_ExportDumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-class _Dumper(pyyaml.SafeDumper):
+class _ExportDumper(pyyaml.SafeDumper):
     """Long texts as blocks, which people can read; lists indented under their key."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
 
 
-def _text(dumper: _Dumper, value: str) -> pyyaml.ScalarNode:
+def _text(dumper: _ExportDumper, value: str) -> pyyaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
 
-_Dumper.add_representer(str, _text)
+_ExportDumper.add_representer(str, _text)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from contract.keys import KeyKind
 from profiles.content.content import Content, WantedSetting
-from profiles.exports.parts import Draft, of_kind, others
+from profiles.exports.parts import ExportDraft, of_kind, others
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     for wanted in others(content, KeyKind.SYSCTL):
         draft.miss(wanted, "is no sysctl")
     draft.miss_marks(content, "is of the Kubernetes node, not of its kernel")
     return lines(of_kind(content, KeyKind.SYSCTL), draft)
 
 
-def lines(settings: list[WantedSetting], draft: Draft) -> str:
+def lines(settings: list[WantedSetting], draft: ExportDraft) -> str:
     """`vm.swappiness = 10`; what cannot be said exactly stays visible as a comment."""
     exact = {wanted.key for wanted in draft.exact(settings, "sysctl.d")}
     return "".join(

@@ -6,10 +6,10 @@ from typing import Any
 
 from contract.keys import KeyKind
 from profiles.content.content import Content
-from profiles.exports.parts import Draft, dump, module_name, module_parameter, of_kind, sysfs_path
+from profiles.exports.parts import ExportDraft, dump, module_name, module_parameter, of_kind, sysfs_path
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     machine: dict[str, Any] = {}
     sysctls = draft.exact(of_kind(content, KeyKind.SYSCTL), "Talos")
     if found := {wanted.key: wanted.value for wanted in sysctls}:
@@ -34,7 +34,7 @@ def _dotted(path: str) -> str:
     return path.removeprefix("/sys/").replace("/", ".")
 
 
-def _modules(content: Content, draft: Draft) -> list[dict[str, Any]]:
+def _modules(content: Content, draft: ExportDraft) -> list[dict[str, Any]]:
     """Parameters are given to a module that Talos loads: one without the other cannot be said."""
     names = {module_name(wanted): list[str]() for wanted in of_kind(content, KeyKind.MODULE)}
     for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "Talos"):
@@ -48,7 +48,7 @@ def _modules(content: Content, draft: Draft) -> list[dict[str, Any]]:
     return [{"name": name, **({"parameters": found} if found else {})} for name, found in sorted(names.items())]
 
 
-def _taints(content: Content, draft: Draft, machine: dict[str, Any]) -> None:
+def _taints(content: Content, draft: ExportDraft, machine: dict[str, Any]) -> None:
     """One of a key, `value:effect`; on workers the API server refuses a kubelet's own taints after it joined."""
     taints: dict[str, str] = {}
     for taint in content.taints:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
-from profiles.exports.parts import DISKS, Draft, argument, module_name, module_parameter, of_kind, sysfs_path
+from profiles.exports.parts import DISKS, ExportDraft, argument, module_name, module_parameter, of_kind, sysfs_path
 
 _SIGN = {Operator.EQUALS: "", Operator.AT_LEAST: ">", Operator.AT_MOST: "<"}
 
 
-def write(content: Content, draft: Draft) -> str:
+def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "TuneD knows no Kubernetes node")
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
     _put(sections, "sysctl", [_signed(wanted, draft) for wanted in of_kind(content, KeyKind.SYSCTL)])
@@ -33,7 +33,7 @@ def _put(sections: dict[str, list[str]], name: str, lines: list[str]) -> None:
         sections.setdefault(name, []).extend(found)
 
 
-def _signed(wanted: WantedSetting, draft: Draft) -> str:
+def _signed(wanted: WantedSetting, draft: ExportDraft) -> str:
     """TuneD compares whole numbers only; of a list it would write the text as it stands."""
     sign = _SIGN[Operator(wanted.operator)]
     if sign and " " in wanted.value:
@@ -46,7 +46,7 @@ def _thp(wanted: WantedSetting) -> str:
     return f"{option}={wanted.value}"
 
 
-def _modules(content: Content, draft: Draft, sections: dict[str, list[str]]) -> None:
+def _modules(content: Content, draft: ExportDraft, sections: dict[str, list[str]]) -> None:
     """`+r` loads a module now; parameters go to modprobe.d through the same plugin."""
     options: dict[str, list[str]] = {module_name(wanted): [] for wanted in of_kind(content, KeyKind.MODULE)}
     loaded = set(options)
@@ -62,7 +62,7 @@ def _modules(content: Content, draft: Draft, sections: dict[str, list[str]]) -> 
     _put(sections, "modules", lines)
 
 
-def _disks(content: Content, draft: Draft, sections: dict[str, list[str]]) -> None:
+def _disks(content: Content, draft: ExportDraft, sections: dict[str, list[str]]) -> None:
     for wanted in of_kind(content, KeyKind.BLOCK):
         _, disks, attribute = wanted.key.split(".")
         if attribute == "read_ahead_kb":

@@ -1,1 +1,1 @@
-"""What other rooms' pages take from this one."""
+"""Parts of this room that other rooms' pages use."""

@@ -24,7 +24,7 @@ def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
 
 
 def _profiles(needle: Needle) -> Iterator[SearchResult]:
-    """By any part of the name, for there are hundreds at most; and revisions by digest."""
+    """Yield profiles by any part of the name, for there are hundreds at most; and revisions by digest."""
     for profile in Profile.objects.filter(name__icontains=needle.text).order_by("name")[:EACH]:
         yield SearchResult(profile.name, profile.name, reverse("profiles:profile", args=[profile.name]))
     if needle.digest:

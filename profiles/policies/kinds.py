@@ -1,8 +1,8 @@
-"""Which policy objects a profile may want, and what each must look like before any cluster is asked.
+"""Policy objects that a profile may want, and the checks that each passes before any cluster is asked.
 
 Sources: kubernetes.io (resource-quotas, limit-range, pod-priority-preemption, runtime-class, pod-security-admission),
-Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7). The API server
-has the last word, in the plan's dry run.
+Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7). The API server has
+the last word, in the plan's dry run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLUSTERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "m
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PolicyKind:
     name: str
     versions: tuple[str, ...]
     """apiVersions that are understood, the one to write first."""
@@ -43,32 +43,32 @@ VOLCANO = ("scheduling.volcano.sh/v1beta1",)
 NETWORK = ("mellanox.com/v1alpha1",)
 KUEUE = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, PolicyKind] = {
     kind.name: kind
     for kind in (
-        Kind("Namespace", ("v1",), False, frozenset(), kubernetes.namespace),
-        Kind("ResourceQuota", ("v1",), True, _SPEC, kubernetes.resource_quota),
-        Kind("LimitRange", ("v1",), True, _SPEC, kubernetes.limit_range),
-        Kind(
+        PolicyKind("Namespace", ("v1",), False, frozenset(), kubernetes.namespace),
+        PolicyKind("ResourceQuota", ("v1",), True, _SPEC, kubernetes.resource_quota),
+        PolicyKind("LimitRange", ("v1",), True, _SPEC, kubernetes.limit_range),
+        PolicyKind(
             "PriorityClass",
             ("scheduling.k8s.io/v1",),
             False,
             frozenset({"value", "globalDefault", "description", "preemptionPolicy"}),
             kubernetes.priority_class,
         ),
-        Kind(
+        PolicyKind(
             "RuntimeClass",
             ("node.k8s.io/v1",),
             False,
             frozenset({"handler", "overhead", "scheduling"}),
             kubernetes.runtime_class,
         ),
-        Kind("Queue", VOLCANO, False, _SPEC, queues.queue, "volcano"),
-        Kind("Topology", KUEUE, False, _SPEC, queues.topology, "kueue"),
-        Kind("ResourceFlavor", KUEUE, False, _SPEC, queues.resource_flavor, "kueue"),
-        Kind("ClusterQueue", KUEUE, False, _SPEC, queues.cluster_queue, "kueue"),
-        Kind("LocalQueue", KUEUE, True, _SPEC, queues.local_queue, "kueue"),
-        Kind("NicClusterPolicy", NETWORK, False, _SPEC, nic.nic_cluster_policy, "network-operator"),
+        PolicyKind("Queue", VOLCANO, False, _SPEC, queues.queue, "volcano"),
+        PolicyKind("Topology", KUEUE, False, _SPEC, queues.topology, "kueue"),
+        PolicyKind("ResourceFlavor", KUEUE, False, _SPEC, queues.resource_flavor, "kueue"),
+        PolicyKind("ClusterQueue", KUEUE, False, _SPEC, queues.cluster_queue, "kueue"),
+        PolicyKind("LocalQueue", KUEUE, True, _SPEC, queues.local_queue, "kueue"),
+        PolicyKind("NicClusterPolicy", NETWORK, False, _SPEC, nic.nic_cluster_policy, "network-operator"),
     )
 }
 
@@ -99,7 +99,7 @@ def read(raw: Any, judge: Judge) -> WantedObject | None:
     return WantedObject(raw["apiVersion"], kind.name, name, namespace, body)
 
 
-def _kind(raw: Mapping[str, Any], judge: Judge) -> Kind | None:
+def _kind(raw: Mapping[str, Any], judge: Judge) -> PolicyKind | None:
     written, version = raw.get("kind"), raw.get("apiVersion")
     kind = KINDS.get(written) if isinstance(written, str) else None
     if kind is None:
@@ -112,7 +112,7 @@ def _kind(raw: Mapping[str, Any], judge: Judge) -> Kind | None:
     return kind
 
 
-def _names(kind: Kind | None, metadata: Mapping[str, Any], judge: Judge) -> tuple[str, str]:
+def _names(kind: PolicyKind | None, metadata: Mapping[str, Any], judge: Judge) -> tuple[str, str]:
     name, namespace = metadata.get("name"), metadata.get("namespace")
     is_label = kind is not None and kind.name == "Namespace"
     if not isinstance(name, str) or not (_LABEL.fullmatch(name) if is_label else is_subdomain(name)):
@@ -169,7 +169,7 @@ def _bad_annotation(value: Any) -> str | None:
     return None if isinstance(value, str) else "its value must be text; put it in quotes"
 
 
-def _stray(kind: Kind, field: str) -> str:
+def _stray(kind: PolicyKind, field: str) -> str:
     if field == "status":
         return "is written by the cluster"
     if not kind.fields:

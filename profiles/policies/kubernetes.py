@@ -1,4 +1,4 @@
-"""What Kubernetes' own policy objects must say: quotas, limits, priorities, runtimes, namespaces."""
+"""Checks of Kubernetes' own policy objects: quotas, limits, priorities, runtimes, namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Network Operator's NicClusterPolicy must say; the definition in the cluster has the last word on each part.
+"""Checks of the Network Operator's NicClusterPolicy; the definition in the cluster has the last word on each part.
 
 Source: the CRD mellanox.com_nicclusterpolicies of the Network Operator 26.1 to 26.7.
 """

@@ -96,5 +96,5 @@ def taint(item: Any) -> str | None:
 
 
 def _reserved_taint(key: str) -> str | None:
-    """As for labels, but `nvidia.com/gpu` and its kin are taints that people set."""
+    """Return the reason as for labels, but `nvidia.com/gpu` and its kin are taints that people set."""
     return None if key.startswith("nvidia.com/") else _reserved(key)

@@ -1,4 +1,4 @@
-"""What Volcano's and Kueue's queues must say, and how the objects of one profile fit together."""
+"""Checks of Volcano's and Kueue's queues, and of how the objects of one profile fit together."""
 
 from __future__ import annotations
 

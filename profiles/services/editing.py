@@ -13,11 +13,11 @@ from audit.services import record
 from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
-from profiles.content.content import Content, Difference
+from profiles.content.content import Content, ContentDifference
 from profiles.content.content import diff as content_diff
 from profiles.document import schema
 from profiles.document.document import BLOCK
-from profiles.document.schema import Checked, Document, InvalidProfile, Note
+from profiles.document.schema import Checked, InvalidProfile, ProfileDocument, ProfileNote
 from profiles.models import Profile, Revision
 
 LIBRARY = "Setpoint library"
@@ -36,26 +36,26 @@ MAX_SOURCE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _CheckedDraft:
     checked: Checked
     parent: Revision | None
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def check(source: str, *, profile: Profile | None = None) -> Checked:
-    """What `source` would mean, were it published now as a revision of `profile`. Raises InvalidProfile."""
+    """Return what `source` would mean, were it published now as a revision of `profile`. Raises InvalidProfile."""
     return _judge(source, profile, DRAFT).checked
 
 
-def _judge(source: str, profile: Profile | None, origin: str) -> _Draft:
+def _judge(source: str, profile: Profile | None, origin: str) -> _CheckedDraft:
     document = schema.parse(source)
     above = parent(document, profile)
     checked = schema.flatten(document, above.flat if above else None, origin=origin)
-    return _Draft(_with_findings(checked), above)
+    return _CheckedDraft(_with_findings(checked), above)
 
 
 def _with_findings(checked: Checked) -> Checked:
-    """With what rooms above know of it. Raises InvalidProfile where one says that it must not be."""
+    """Add the notes of the rooms above. Raises InvalidProfile where one of them blocks."""
     found = [
         replace(note, line=note.line or checked.document.line(note.path))
         for note in hooks.profile_findings(checked.content)
@@ -67,13 +67,13 @@ def _with_findings(checked: Checked) -> Checked:
     return replace(checked, warnings=tuple(sorted((*checked.warnings, *found), key=lambda note: note.line)))
 
 
-def parent(document: Document, profile: Profile | None) -> Revision | None:
+def parent(document: ProfileDocument, profile: Profile | None) -> Revision | None:
     """The revision that the document extends now. Raises InvalidProfile."""
     if document.extends is None:
         return None
 
     def refuse(message: str) -> InvalidProfile:
-        return InvalidProfile([Note("extends", document.line("extends"), "bad-extends", message)])
+        return InvalidProfile([ProfileNote("extends", document.line("extends"), "bad-extends", message)])
 
     wanted = document.extends
     if profile and wanted.profile == profile.name:
@@ -122,8 +122,8 @@ def ancestry(revision: Revision) -> list[Revision]:
     return out
 
 
-def diff(a: Revision | None, b: Revision | Content) -> list[Difference]:
-    """What `b` means that `a` does not."""
+def diff(a: Revision | None, b: Revision | Content) -> list[ContentDifference]:
+    """List what `b` means that `a` does not."""
     return content_diff(a.flat if a else None, b.flat if isinstance(b, Revision) else b)
 
 
@@ -142,7 +142,7 @@ def refuse_library(profile: Profile) -> None:
 
 
 def check_name(name: str, description: str = "") -> None:
-    """Whether a profile could be called so. Raises Invalid."""
+    """Check that a profile may have this name and description. Raises Invalid."""
     problems: dict[str, list[str]] = {}
     if name in RESERVED:
         problems["name"] = [f"{name} is a page's address; choose another."]
@@ -278,7 +278,7 @@ def _publish(profile: Profile, message: str, by: User | None, version: int) -> R
 
 
 def _insert(
-    profile: Profile, *, number: int, digest: str, source: str, draft: _Draft, message: str, by: User | None
+    profile: Profile, *, number: int, digest: str, source: str, draft: _CheckedDraft, message: str, by: User | None
 ) -> Revision:
     try:
         with transaction.atomic():  # savepoint: judge this one insert

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from accounts.models import User
 from accounts.permissions import ANYWHERE, Role, require
 from common.errors import Invalid, Stale, WrongState
-from profiles.content.content import Difference
-from profiles.document.schema import Checked, Note
+from profiles.content.content import ContentDifference
+from profiles.document.schema import Checked, ProfileNote
 from profiles.models import Profile
 from profiles.services import editing
 
@@ -18,13 +18,16 @@ CREATE, REPLACE, NOTHING = "create", "replace-draft", "nothing"
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """What storing this text under this name would do. `token` stands for both, and for what is there now."""
+class ImportPreview:
+    """Effect of storing this text under this name.
+
+    `token` identifies both, and the state that the change was previewed against.
+    """
 
     name: str
     would: str
     checked: Checked
-    changes: Sequence[Difference]
+    changes: Sequence[ContentDifference]
     """Against the newest revision of that name."""
     token: str
     profile: Profile | None = None
@@ -32,11 +35,11 @@ class Preview:
     """The draft that would be lost."""
 
     @property
-    def warnings(self) -> Sequence[Note]:
+    def warnings(self) -> Sequence[ProfileNote]:
         return self.checked.warnings
 
 
-def preview(*, name: str, source: str, by: User) -> Preview:
+def preview(*, name: str, source: str, by: User) -> ImportPreview:
     """Stores nothing. Raises Invalid, InvalidProfile, NotAllowed, WrongState."""
     require(by, Role.OPERATOR, ANYWHERE, doing="import a profile")
     profile = Profile.objects.filter(name=name).first()
@@ -52,7 +55,7 @@ def preview(*, name: str, source: str, by: User) -> Preview:
     would = CREATE if profile is None else NOTHING if present == source else REPLACE
     version = profile.version if profile else 0
     token = hashlib.sha256(f"{name}\0{version}\0{source}".encode("utf-8", "replace")).hexdigest()[:32]
-    return Preview(
+    return ImportPreview(
         name=name,
         would=would,
         checked=checked,

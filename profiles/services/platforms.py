@@ -1,4 +1,4 @@
-"""What managed platforms make of a revision: values outside their limits, keys their node configuration does not offer.
+"""Limits of managed platforms on a revision: values outside them, keys that their node configuration does not offer.
 
 Limits: profiles/catalog, from the AKS and GKE documentation. Setpoint's agent writes past them, but a node pool made
 with such a value is refused, and an upgrade of the platform's image brings its own values back.
@@ -18,7 +18,7 @@ PLATFORMS = ("AKS", "GKE")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PlatformReport:
     platform: str
     outside: tuple[tuple[WantedSetting, PlatformLimit], ...]
     """Wanted values that the platform refuses."""
@@ -32,11 +32,11 @@ class Verdict:
         return bool(self.outside)
 
 
-def verdicts(content: Content) -> list[Verdict]:
-    return [_verdict(platform, content.settings) for platform in PLATFORMS]
+def platform_reports(content: Content) -> list[PlatformReport]:
+    return [_platform_report(platform, content.settings) for platform in PLATFORMS]
 
 
-def _verdict(platform: str, settings: Iterable[WantedSetting]) -> Verdict:
+def _platform_report(platform: str, settings: Iterable[WantedSetting]) -> PlatformReport:
     outside, unlisted, elsewhere = [], [], []
     for wanted in settings:
         limit = _limit(platform, wanted.key)
@@ -47,7 +47,7 @@ def _verdict(platform: str, settings: Iterable[WantedSetting]) -> Verdict:
             unlisted.append(wanted)
         else:
             elsewhere.append(wanted)
-    return Verdict(platform, tuple(outside), tuple(unlisted), tuple(elsewhere))
+    return PlatformReport(platform, tuple(outside), tuple(unlisted), tuple(elsewhere))
 
 
 def _limit(platform: str, key: str) -> PlatformLimit | None:

@@ -91,7 +91,7 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=serializers.CheckIn, responses=serializers.CheckOut)
     @action(detail=True, methods=["post"], url_path="actions/check", url_name="check")
     def check(self, request: UserApiRequest, name: str) -> Response:
-        """What a text would mean if it were published now. Stores nothing."""
+        """Return what a text would mean if it were published now. Stores nothing."""
         profile = self.get_object()
         wanted = serializers.CheckIn(data=request.data)
         wanted.is_valid(raise_exception=True)
@@ -102,7 +102,7 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=serializers.ImportIn, responses=serializers.ImportOut)
     @action(detail=False, methods=["post"], url_path="actions/import", url_name="import")
     def import_(self, request: UserApiRequest) -> Response:
-        """What bringing this text in under this name would do; with the answer's token it is done."""
+        """Return the effect of importing this text under this name; with the answer's token, import it."""
         wanted = serializers.ImportIn(data=request.data)
         wanted.is_valid(raise_exception=True)
         name, source = wanted.validated_data["name"], wanted.validated_data["source"]
@@ -124,7 +124,7 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(responses=serializers.RevisionBrief(many=True))
     @action(detail=True, methods=["get"], pagination_class=ApiViewSet.pagination_class)
     def revisions(self, request: UserApiRequest, name: str) -> Response:
-        """Of this profile, newest first."""
+        """List the revisions of this profile, newest first."""
         profile = self.get_object()
         rows = profile.revisions.select_related("profile", "extends__profile", "published_by").order_by("-number")
         page = self.paginate_queryset(rows)

@@ -8,7 +8,7 @@ profiles/edit.html
     judged          Judged: the verdict on the same text in either view; `changes` against the newest revision
     latest          Revision or None
     lost            comments that saving would lose
-    components      [ComponentRow] of the form view; `choices`: hooks.ComponentChoice that can be added
+    components      [ComponentFormRow] of the form view; `choices`: hooks.ComponentChoice that can be added
     loose, cautions problems and warnings that stand beside no row
     unreadable      why the form cannot show this text, or nothing
     find, found     what was looked for in the catalog, and what fits
@@ -40,10 +40,10 @@ from common.errors import Invalid, Stale
 from common.requests import UserRequest
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import SettingInfo
-from profiles.document.schema import InvalidProfile, Note
+from profiles.document.schema import InvalidProfile, ProfileNote
 from profiles.editor import component_rows, form_data, form_rows, presentation, yaml_patch
 from profiles.editor.component_rows import ComponentFields
-from profiles.editor.form_data import Line, Sheet
+from profiles.editor.form_data import SettingLine, Sheet
 from profiles.models import Profile, Revision
 from profiles.services import editing
 from profiles.web.forms import DraftForm, NewProfileForm, components_of, sheet_of
@@ -57,8 +57,8 @@ FIND, TEXT, GIVEN_UP = "find", "text", "given-up:"
 
 
 @dataclass(slots=True)
-class Desk:
-    """What lies on the editor: a text, and in the form view the fields read from it or typed over it."""
+class ProfileEditor:
+    """State of the editor: a text, and in the form view the fields read from it or typed over it."""
 
     view: str
     source: str
@@ -137,7 +137,7 @@ def profile_edit(request: UserRequest, name: str) -> HttpResponse:
 @require_POST
 @login_required
 def verdict(request: UserRequest, name: str = "") -> HttpResponse:
-    """The notes alone, while somebody types: beside each row, and together."""
+    """Render the notes alone, while the user types: beside each row, and together."""
     require(request.user, Role.OPERATOR, ANYWHERE, "write a profile")
     profile = get_object_or_404(Profile, name=name) if name else None
     form = DraftForm(request.POST) if profile else NewProfileForm(request.POST)
@@ -155,19 +155,19 @@ def setting_search(request: UserRequest) -> HttpResponse:
 
 
 # ── What was sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
-def _opened(source: str, view: str) -> Desk:
+def _opened(source: str, view: str) -> ProfileEditor:
     """A text as it is first shown: as a form, unless that cannot show it or YAML was asked for."""
     source = source.replace("\r\n", "\n")
     if view == "yaml":
-        return Desk("yaml", source, written=source)
+        return ProfileEditor("yaml", source, written=source)
     try:
-        return Desk("form", source, form_data.read(source), source, components=_components(source))
+        return ProfileEditor("form", source, form_data.read(source), source, components=_components(source))
     except form_data.Unreadable as refusal:
-        return Desk("yaml", source, written=source, unreadable=str(refusal))
+        return ProfileEditor("yaml", source, written=source, unreadable=str(refusal))
 
 
-def _asked(desk: Desk, gone: str) -> Desk:
-    """With a component to be removed, as a link from elsewhere asks; nothing is saved by it."""
+def _asked(desk: ProfileEditor, gone: str) -> ProfileEditor:
+    """Mark a component as removed, as a link from elsewhere asks; this saves nothing."""
     if desk.components is not None and any(one.name == gone for one in hooks.component_choices()):
         desk.focus = _focus("gone", gone)
         _with_components(desk, "gone", gone)
@@ -175,24 +175,24 @@ def _asked(desk: Desk, gone: str) -> Desk:
 
 
 def _typed(request: UserRequest) -> str:
-    """The text as it came, also where the form refuses it: what somebody typed is shown to them again."""
+    """Return the text as it came, also where the form refuses it: the user's own text is shown again."""
     return request.POST.get("source", "").replace("\r\n", "\n")
 
 
-def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
-    """What was sent, and what its button asks of the form itself."""
+def _desk(request: UserRequest, source: str, profile: Profile | None) -> ProfileEditor:
+    """Return the state that was sent, changed as its button asks."""
     post = request.POST
     intent, _, key = post.get("intent", "save").partition(":")
     if post.get("view") != "form":
         desk = _opened(source, "" if intent == "form" else "yaml")
         desk.focus = (FIND if desk.view == "form" else TEXT) if intent == "form" else ""
         return desk
-    desk = Desk("form", source)
+    desk = ProfileEditor("form", source)
     try:
         desk.typed = sheet_of(post)
         desk.components = components_of(post)
     except Invalid as refusal:
-        return Desk("yaml", source, written=source, refusal=refusal)
+        return ProfileEditor("yaml", source, written=source, refusal=refusal)
     if act := _ACTS.get(intent):
         desk.typed = act(desk.typed, key[:200], profile)
     if act or intent in _OF_COMPONENTS:
@@ -207,7 +207,7 @@ def _desk(request: UserRequest, source: str, profile: Profile | None) -> Desk:
     if desk.refusal:
         return desk
     if intent == "yaml":
-        return Desk("yaml", desk.written, written=desk.written, lost=desk.lost, focus=TEXT)
+        return ProfileEditor("yaml", desk.written, written=desk.written, lost=desk.lost, focus=TEXT)
     return desk
 
 
@@ -218,7 +218,7 @@ def _components(source: str) -> tuple[ComponentFields, ...] | None:
         return None
 
 
-def _with_components(desk: Desk, intent: str, name: str) -> None:
+def _with_components(desk: ProfileEditor, intent: str, name: str) -> None:
     """The fields of components written into the text, too, after what the button asks of them."""
     if desk.components is None:  # none were sent: they stay as they stand
         desk.components = _components(desk.written)
@@ -236,7 +236,7 @@ def _with_components(desk: Desk, intent: str, name: str) -> None:
 
 
 def _focus(intent: str, key: str) -> str:
-    """Where the focus continues after a button: what was pressed is not there any more."""
+    """Return the field that gets the focus after a button: the button pressed is gone."""
     if intent in ("want", "gone", "back"):
         return f"component:{key}"
     return key if intent == "add" else GIVEN_UP + key if intent == "giveup" else FIND
@@ -250,14 +250,14 @@ def _add(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
     wanted = parent.flat.setting(key) if parent else None
     info = known_settings.get(key)
     if wanted:
-        line = Line(key, wanted.operator, wanted.value)
+        line = SettingLine(key, wanted.operator, wanted.value)
     else:
-        line = Line(key, str(info.suggested_operator) if info else "=", _first_value(info))
+        line = SettingLine(key, str(info.suggested_operator) if info else "=", _first_value(info))
     return replace(typed, settings=(*typed.settings, line), remove=tuple(name for name in typed.remove if name != key))
 
 
 def _first_value(info: SettingInfo | None) -> str:
-    """Where there is a choice, the first is shown as chosen; a number is for the person to type."""
+    """Return the first choice, which the list shows as chosen; empty for a number, which the user types."""
     return info.choices[0] if info and info.choices and not info.is_number else ""
 
 
@@ -294,7 +294,10 @@ def _unwant(rows: Components, name: str) -> Components:
 
 
 def _to_be_gone(rows: Components, name: str) -> Components:
-    """What is removed has no version, presets or values; the reason is for the person to write."""
+    """Return the rows with this component to be removed.
+
+    It has no version, presets or values then; the reason is for the user to write.
+    """
     return tuple(ComponentFields(name, is_gone=True) if one.name == name else one for one in _want(rows, name))
 
 
@@ -320,7 +323,9 @@ def _found(words: str) -> Sequence[SettingInfo]:
 
 
 # ── What is shown ─────────────────────────────────────────────────────────────────────────────────────────────────────
-def _page(request: UserRequest, profile: Profile | None, form: Form, desk: Desk, status: int = 200) -> HttpResponse:
+def _page(
+    request: UserRequest, profile: Profile | None, form: Form, desk: ProfileEditor, status: int = 200
+) -> HttpResponse:
     if desk.refusal:
         explain(form, desk.refusal)
     context = _context(profile, form, desk)
@@ -337,13 +342,13 @@ def _extendable(profile: Profile | None) -> list[str]:
     )
 
 
-def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool = False) -> dict[str, Any]:
+def _context(profile: Profile | None, form: Form, desk: ProfileEditor, *, is_live: bool = False) -> dict[str, Any]:
     latest: Revision | None = profile.latest if profile else None
     source = desk.written.replace("\r\n", "\n")
     judged = presentation.judge(source, profile, latest)
     page = None
-    loose: list[Note] = list(judged.problems)
-    cautions: list[Note] = list(judged.warnings)
+    loose: list[ProfileNote] = list(judged.problems)
+    cautions: list[ProfileNote] = list(judged.warnings)
     if desk.view == "form" and desk.typed is not None:
         page = form_rows.page(desk.typed, judged, profile=profile, latest=latest)
         loose, cautions = form_rows.elsewhere(page, loose), form_rows.elsewhere(page, cautions)
@@ -368,7 +373,7 @@ def _context(profile: Profile | None, form: Form, desk: Desk, *, is_live: bool =
 
 
 @dataclass(frozen=True, slots=True)
-class ComponentRow:
+class ComponentFormRow:
     """A component with its fields, what the catalog knows of it, and what is wrong with it."""
 
     fields: ComponentFields
@@ -379,8 +384,8 @@ class ComponentRow:
 
 
 def _component_rows(
-    desk: Desk, judged: presentation.Judged, choices: Sequence[hooks.ComponentChoice]
-) -> list[ComponentRow]:
+    desk: ProfileEditor, judged: presentation.Judged, choices: Sequence[hooks.ComponentChoice]
+) -> list[ComponentFormRow]:
     known = {one.name: one for one in choices}
     refused = desk.refusal.fields if desk.refusal else {}
     rows = []
@@ -395,5 +400,5 @@ def _component_rows(
                      if is_here(note.path)]  # fmt: skip
         warnings = [(note.path.removeprefix(path).lstrip("."), note.message) for note in judged.warnings
                     if is_here(note.path)]  # fmt: skip
-        rows.append(ComponentRow(fields, known.get(fields.name), problems, warnings))
+        rows.append(ComponentFormRow(fields, known.get(fields.name), problems, warnings))
     return rows

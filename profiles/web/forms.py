@@ -1,4 +1,4 @@
-"""What pages send. Rules are the services'; a form only says what is missing or too long."""
+"""Forms of the pages. Rules are the services'; a form only says what is missing or too long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from common.errors import Invalid
 from profiles.editor.component_rows import ComponentFields
-from profiles.editor.form_data import Line, Pair, Sheet, TaintLine, one_line
+from profiles.editor.form_data import MarkLine, SettingLine, Sheet, TaintLine, one_line
 from profiles.services import editing
 
 
@@ -74,7 +74,7 @@ class ImportForm(forms.Form):
     token = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
-        """With JavaScript the file's text is in the box already; without it is read here, and shown there."""
+        """Take the file's text: with JavaScript it is in the box already; without, it is read here, and shown there."""
         file = self.cleaned_data.get("file")
         if file and not self.data.get("source", "").strip():
             try:
@@ -98,7 +98,7 @@ MAX_ROWS = 600
 
 
 def sheet_of(post: QueryDict) -> Sheet:
-    """What the form editor's fields hold, as typed; rows without a word are left out. Raises Invalid."""
+    """Return the fields of the form editor, as typed; rows without a word are left out. Raises Invalid."""
     settings = _rows(post, "key", "operator", "value", "why")
     labels = _rows(post, "label", "label_value")
     annotations = _rows(post, "annotation", "annotation_value")
@@ -106,9 +106,9 @@ def sheet_of(post: QueryDict) -> Sheet:
     return Sheet(
         extends=post.get("extends", "").strip(),
         description=one_line(post.get("description", "")),
-        settings=tuple(Line(key, operator, value, one_line(why)) for key, operator, value, why in settings),
-        labels=tuple(Pair(key.strip(), value) for key, value in labels if key.strip() or value),
-        annotations=tuple(Pair(key.strip(), value) for key, value in annotations if key.strip() or value),
+        settings=tuple(SettingLine(key, operator, value, one_line(why)) for key, operator, value, why in settings),
+        labels=tuple(MarkLine(key.strip(), value) for key, value in labels if key.strip() or value),
+        annotations=tuple(MarkLine(key.strip(), value) for key, value in annotations if key.strip() or value),
         taints=tuple(TaintLine(key.strip(), value, effect) for key, value, effect in taints if key.strip() or value),
         remove=tuple(post.getlist("remove")),
     )
@@ -124,7 +124,7 @@ def _rows(post: QueryDict, *names: str) -> list[Sequence[str]]:
 
 
 def components_of(post: QueryDict) -> tuple[ComponentFields, ...] | None:
-    """What the form's fields of components hold; None where it has none. Raises Invalid."""
+    """Return the form's fields of components; None where it has none. Raises Invalid."""
     if not post.get("with_components"):
         return None
     names = ("component", "component_version", "component_presets", "component_values", "component_why")

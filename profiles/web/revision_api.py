@@ -60,7 +60,7 @@ class Revisions(mixins.ListModelMixin, ApiViewSet):
     )
     @action(detail=True, methods=["get"], pagination_class=None, filter_backends=[])
     def diff(self, request: UserApiRequest, pk: str) -> Response:
-        """What this revision means that the other does not."""
+        """List what this revision means that the other does not."""
         revision = self._named(pk)
         against = request.query_params.get("against")
         before = self._named(against) if against else revision.previous

@@ -11,13 +11,13 @@ from accounts.permissions import ANYWHERE, Role, may
 from common.bodies import Body
 from contract.keys import ApplyClass
 from profiles import exports
-from profiles.content.content import PARTS, Difference
+from profiles.content.content import PARTS, ContentDifference
 from profiles.models import Profile, Revision
 from profiles.services import editing, imports
 
 
 def possible(profile: Profile) -> list[str]:
-    """What the state of this profile permits."""
+    """List the actions that the state of this profile permits."""
     if profile.is_library:
         return ["check"]
     drafted = ["publish", "discard"] if profile.draft else []
@@ -25,7 +25,7 @@ def possible(profile: Profile) -> list[str]:
 
 
 def permitted(user: Any) -> list[str]:
-    """What this caller may do to any profile."""
+    """List the actions that this caller may take on any profile."""
     editor = ["edit", "publish", "discard"] if may(user, Role.OPERATOR, ANYWHERE) else []
     return ["check", *editor]
 
@@ -38,7 +38,7 @@ class NoteOut(serializers.Serializer[Any]):
     message = serializers.CharField()
 
 
-class DifferenceOut(serializers.Serializer[Difference]):
+class DifferenceOut(serializers.Serializer[ContentDifference]):
     part = serializers.ChoiceField(PARTS)
     key = serializers.CharField(help_text="Of components and policy objects also what is inside them.")
     before = serializers.CharField(allow_null=True)
@@ -193,5 +193,5 @@ class CheckIn(Body[Any]):
     source = _source("Without it the draft, or the newest revision's text, is checked.", required=False)  # type: ignore[assignment]
 
 
-def differences(found: list[Difference]) -> Any:
+def differences(found: list[ContentDifference]) -> Any:
     return DifferenceOut(found, many=True).data  # type: ignore[arg-type]  # the stubs forget many=True

@@ -3,7 +3,7 @@
 profiles/compare.html
     form            CompareForm: before, after, as `training r3` or an id
     before, after   Revision or None
-    changes         [Difference]
+    changes         [ContentDifference]
     names           of the newest revisions, to choose from
 
 profiles/export.html
@@ -12,7 +12,7 @@ profiles/export.html
 
 profiles/import.html
     form            ImportForm: name, source, token (hidden; of what was looked at)
-    preview         imports.Preview or None: nothing is stored before it was shown
+    preview         imports.ImportPreview or None: nothing is stored before it was shown
     problems, warnings    [(Note, the text of its line)]
 """
 
@@ -31,7 +31,7 @@ from accounts.permissions import ANYWHERE, Role, require
 from common.errors import Missing, Refusal
 from common.requests import UserRequest
 from profiles import exports
-from profiles.document.schema import InvalidProfile, Note
+from profiles.document.schema import InvalidProfile, ProfileNote
 from profiles.editor import presentation
 from profiles.models import Revision
 from profiles.services import editing, imports
@@ -132,7 +132,7 @@ def profile_import(request: UserRequest) -> HttpResponse:
     if request.method == "GET":
         return render(request, "profiles/import.html", {"form": form})
     preview, status = None, 422
-    problems: Sequence[Note] = ()
+    problems: Sequence[ProfileNote] = ()
     if form.is_valid():
         name, source = form.cleaned_data["name"], form.cleaned_data["source"]
         try:

@@ -7,8 +7,9 @@ profiles/list.html
 
 profiles/profile.html
     profile, latest (Revision or None), revisions (a Page of Revision, newest first)
-    groups          [Group: apply_class, title, meaning, rows]; Row: wanted (key, operator, value, origin), info
-                    (SettingInfo: title, unit, range_text, risk, sources, platforms, or None), is_inherited, why
+    groups          [SettingGroup: apply_class, title, meaning, rows]; SettingRow: wanted (key, operator, value,
+                    origin), info (SettingInfo: title, unit, range_text, risk, sources, platforms, or None),
+                    is_inherited, why
     content         Content of the latest revision, or None: labels, annotations (key, value, origin), taints
     cluster         ClusterPart of it, or None: components, objects
     draft           Judged or None: source, is_valid, problems, warnings, changes, digest
@@ -58,12 +59,12 @@ def may_see(user: User) -> None:
 
 
 def sent(request: UserRequest) -> QueryDict | None:
-    """What a form is bound to: an empty POST too, which `or None` would take for a first visit."""
+    """Return the data that a form is bound to: an empty POST too, which `or None` would take for a first visit."""
     return request.POST if request.method == "POST" else None
 
 
 def _why_not(user: User, profile: Profile | None = None) -> str:
-    """Why this person cannot write this profile, or nothing."""
+    """Explain why this user cannot write this profile; empty: they can."""
     if not may(user, Role.OPERATOR, ANYWHERE):
         return "You need the role operator."
     if profile and profile.is_library:
@@ -109,7 +110,7 @@ def _profile_page(
         "latest": latest,
         "content": content,
         "uses": uses_of(request.user, profile),
-        "platforms": platforms.verdicts(content) if content else [],
+        "platforms": platforms.platform_reports(content) if content else [],
         "groups": presentation.groups(content, str(latest)) if content else [],
         "cluster": cluster_scope.part(content, str(latest)) if content else None,
         "revisions": Paginator(history, ROWS).get_page(request.GET.get("page")),
@@ -127,7 +128,7 @@ def _profile_page(
 
 
 def uses_of(user: User, profile: Profile) -> list[tuple[RevisionUse, int]]:
-    """What stands on any of this profile's newest revisions, each with that revision's number."""
+    """List the uses of this profile's newest revisions, each with that revision's number."""
     numbers = dict(profile.revisions.order_by("-number").values_list("pk", "number")[:USED])
     return [(use, numbers[use.revision_id]) for use in hooks.revision_uses(user, list(numbers))] if numbers else []
 
@@ -209,7 +210,7 @@ def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
         "profile": found.profile,
         "content": content,
         "uses": hooks.revision_uses(request.user, [found.pk]),
-        "platforms": platforms.verdicts(content),
+        "platforms": platforms.platform_reports(content),
         "groups": presentation.groups(content, str(found)),
         "cluster": cluster_scope.part(content, str(found)),
         "authors": list(found.authors.all()),

@@ -103,7 +103,7 @@ CUT_OFF = [
 @pytest.mark.parametrize(("key", "value"), CUT_OFF)
 def test_what_would_cut_a_node_off_is_refused_before_it_is_published_and_by_the_agent(key, value):
     """No revert reaches a node that lost its network."""
-    with pytest.raises(setting_check.Refused):
+    with pytest.raises(setting_check.SettingRefused):
         setting_check.ask(key, value, "=")
     assert fitness.unfit(key, "=", value, NOWHERE) or judging.refusal(key, value)
 

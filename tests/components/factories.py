@@ -1,4 +1,4 @@
-"""What components are made from, in the database, and small charts as archives."""
+"""Factories of the rows that components are made from, and small charts as archives."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from clusters.kube.apiserver import ApiResponse, Call
 
 
 class Kube:
-    """In ApiServer's place. `answers`: (method, path) to (status, body); `asked`: every request."""
+    """A stand-in for ApiServer. `answers`: (method, path) to (status, body); `asked`: every request."""
 
     def __init__(self) -> None:
         self.answers: dict[tuple[str, str], tuple[int, Any]] = {}

@@ -11,7 +11,7 @@ import pytest
 from clusters.fleet import Conflict, FleetRefused, NotFound, ObjectRef
 from clusters.kube import managed_fields
 from clusters.kube.policy_objects import RESOURCES
-from components.plans.prepared import Look
+from components.plans.prepared import ReadinessResult
 from components.policies import policy_objects, takeover
 from profiles.content.content import WantedObject
 from profiles.policies import kinds
@@ -116,7 +116,7 @@ def test_fields_are_taken_of_exactly_the_version_that_was_looked_at(world, fleet
     assert live["spec"]["hard"]["pods"] == "300"
 
     would_be = eventually_taken(fleet, manifest, dry_run=True)
-    [take] = takeover.found(fleet.policy(ref), would_be)
+    [take] = takeover.fields_to_take(fleet.policy(ref), would_be)
     assert (take.field, take.there, take.wanted) == ("spec.hard.pods", "300", "100")
     assert take.manager in managed_fields.holders(live, ("spec", "hard", "pods"))
     assert fleet.policy(ref)["spec"]["hard"]["pods"] == "300"
@@ -218,7 +218,7 @@ def test_a_profiles_objects_are_prepared_carried_out_and_put_back(world, fleet, 
 
     for _ in range(2):
         policy_objects.carry_out(fleet, prepared, direction="forward", **ends)
-    assert policy_objects.look(fleet, prepared, direction="forward") == Look(True)
+    assert policy_objects.check_readiness(fleet, prepared, direction="forward") == ReadinessResult(True)
     assert policy_objects.prepare(fleet, wanted).changes == 0, "1k and 8 are what the server makes of them"
 
     changed = [replace(wanted[0], body={"spec": {"hard": {GPU: 16}}}), *wanted[1:]]
@@ -226,11 +226,11 @@ def test_a_profiles_objects_are_prepared_carried_out_and_put_back(world, fleet, 
     assert [one.title for one in second.objects if one.change == "changed"] == [f"ResourceQuota {team}/gpus"]
     policy_objects.carry_out(fleet, second, direction="forward", **ends)
     policy_objects.carry_out(fleet, second, direction="revert", **ends)
-    assert policy_objects.look(fleet, second, direction="revert") == Look(True)
-    assert policy_objects.look(fleet, prepared, direction="forward") == Look(True)
+    assert policy_objects.check_readiness(fleet, second, direction="revert") == ReadinessResult(True)
+    assert policy_objects.check_readiness(fleet, prepared, direction="forward") == ReadinessResult(True)
 
     policy_objects.carry_out(fleet, prepared, direction="revert", **ends)
-    assert policy_objects.look(fleet, prepared, direction="revert") == Look(True)
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert") == ReadinessResult(True)
     assert fleet.policy(ObjectRef("v1", "Namespace", team))["metadata"]["labels"]["a"] == "b"
 
 

@@ -20,7 +20,7 @@ from components.plans.authority import Authority
 from components.plans.hits import Blast
 from components.plans.prepared import Destroyed
 from components.release import work
-from components.release.work import Look, Note, ObjectDifference, Prepared
+from components.release.work import ObjectDifference, PlanNote, Prepared, ReadinessResult
 from profiles.content.cluster import WantedComponent
 
 
@@ -36,7 +36,7 @@ class Release:
 class Releases:
     requires: dict[str, tuple[str, ...]] = field(default_factory=dict)
     after: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    notes: dict[str, tuple[Note, ...]] = field(default_factory=dict)
+    notes: dict[str, tuple[PlanNote, ...]] = field(default_factory=dict)
     destroys: dict[str, tuple[Destroyed, ...]] = field(default_factory=dict)
     blasts: dict[str, Blast] = field(default_factory=dict)
     authorities: dict[str, Authority] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Releases:
     """Each completed change: (component, version now; empty: removed)."""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Releases:
-        for name in ("prepare", "carry_out", "look"):
+        for name in ("prepare", "carry_out", "check_readiness"):
             monkeypatch.setattr(work, name, getattr(self, name))
         return self
 
@@ -121,18 +121,24 @@ class Releases:
             release.revisions.clear()
         self.writes.append((name, goal))
 
-    def look(self, cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> Look:
+    def check_readiness(
+        self, cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None
+    ) -> ReadinessResult:
         name = prepared.component
         if failed := self.broken.get(name):
-            return Look(is_ready=False, missing="", failed=failed)
+            return ReadinessResult(is_ready=False, missing="", failed=failed)
         if missing := self.not_ready.get(name):
-            return Look(is_ready=False, missing=missing, failed="")
+            return ReadinessResult(is_ready=False, missing=missing, failed="")
         goal = prepared.version if direction == "forward" else self._before(prepared)
         if seen is not None and (reads := self.reads.get(name, [])):
             said = reads.pop(0)
-            return Look(is_ready=said == "ready" and seen > 0, missing=said, is_steady=said == "ready" and not seen)
+            return ReadinessResult(
+                is_ready=said == "ready" and seen > 0, missing=said, is_steady=said == "ready" and not seen
+            )
         is_there = self.version(name) == goal and not self.there[name].pending
-        return Look(is_ready=is_there, missing="" if is_there else f"{name} is not {goal or 'gone'}", failed="")
+        return ReadinessResult(
+            is_ready=is_there, missing="" if is_there else f"{name} is not {goal or 'gone'}", failed=""
+        )
 
     def _before(self, prepared: Prepared) -> str:
         if not prepared.from_revision:

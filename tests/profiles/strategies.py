@@ -13,7 +13,7 @@ from profiles.catalog import known_settings
 from profiles.catalog.known_settings import Shape
 from profiles.content.cluster import WantedObject
 from profiles.document import setting_check
-from profiles.document.document import ComponentWish, Document, Extends, Wish
+from profiles.document.document import DocumentComponent, DocumentSetting, Extends, ProfileDocument
 
 SETTABLE = [info for info in known_settings.all() if not info.observe_only and info.owner != "kubelet"]
 ALONE = [
@@ -26,7 +26,7 @@ ALONE = [
 
 
 @st.composite
-def wishes(draw: Any, among: Any = ALONE) -> Wish:
+def wishes(draw: Any, among: Any = ALONE) -> DocumentSetting:
     info = draw(st.sampled_from(among))
     operator = draw(st.sampled_from(info.operators))
     if info.choices:
@@ -41,11 +41,11 @@ def wishes(draw: Any, among: Any = ALONE) -> Wish:
         value = " ".join(map(str, sorted(numbers) if info.is_ascending else numbers))
     try:
         asked = setting_check.ask(info.key, value, str(operator))
-    except setting_check.Refused:  # a single value that is denied, such as yama.ptrace_scope=3, or too few ports
+    except setting_check.SettingRefused:  # a single value that is denied, such as yama.ptrace_scope=3, or too few ports
         widest = " ".join(str(number) for number in (info.minimum, info.maximum)[: info.count or 1])
         asked = setting_check.ask(info.key, info.choices[0] if info.choices else widest, str(Operator.EQUALS))
     why = draw(st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=30))
-    return Wish(asked.key, asked.operator, asked.value, why)
+    return DocumentSetting(asked.key, asked.operator, asked.value, why)
 
 
 _name = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
@@ -58,9 +58,9 @@ extends = st.none() | st.builds(Extends, _name, st.none() | st.integers(1, 999))
 
 
 @st.composite
-def documents(draw: Any, parents: Any = extends) -> Document:
+def documents(draw: Any, parents: Any = extends) -> ProfileDocument:
     settings = {wish.key: wish for wish in draw(st.lists(wishes(), max_size=6))}
-    return Document(
+    return ProfileDocument(
         extends=draw(parents),
         description=draw(st.text(st.characters(codec="ascii", categories=("L", "N")), max_size=30)),
         settings=tuple(settings[key] for key in sorted(settings)),
@@ -84,7 +84,7 @@ _label = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 _version = st.sampled_from(["", "1.20.0", "v26.7.0", "1.2.3-rc.1+build"])
 _reasons = st.sampled_from(["", "because", "e5", "yes", "# no"])
 _presets = st.none() | st.lists(_label, max_size=3, unique=True).map(tuple)
-component_wishes = st.builds(ComponentWish, _label, _version, _presets, values_of_charts, _reasons)
+component_wishes = st.builds(DocumentComponent, _label, _version, _presets, values_of_charts, _reasons)
 quantities = st.integers(0, 512) | st.sampled_from(["8", "64", "1k"])
 _spec = st.fixed_dictionaries({"spec": st.fixed_dictionaries({"hard": st.dictionaries(
     st.sampled_from(["requests.nvidia.com/gpu", "requests.rdma/hca_a", "pods"]), quantities, min_size=1
@@ -98,8 +98,8 @@ objects = st.one_of(
 
 
 @st.composite
-def whole_documents(draw: Any, parents: Any = extends) -> Document:
-    """With components and policy objects."""
+def whole_documents(draw: Any, parents: Any = extends) -> ProfileDocument:
+    """Draw documents with components and policy objects."""
     nodes = draw(documents(parents))
     components = {wish.name: wish for wish in draw(st.lists(component_wishes, max_size=3))}
     policies = {wanted.title: wanted for wanted in draw(st.lists(objects, max_size=4))}

@@ -70,5 +70,5 @@ def test_what_kubernetes_refuses_is_no_amount(text: str) -> None:
     ("text", "whole"), [("2Pi", 2 * 1024**5), ("1E", 10**18), ("9007199254740993", 2**53 + 1), ("1500u", 0)]
 )
 def test_large_and_tiny_amounts_count_in_whole(text: str, whole: int) -> None:
-    """They were 0, or rounded by floating point."""
+    """These amounts were 0 once, or rounded by floating point."""
     assert quantities.count(text) == whole

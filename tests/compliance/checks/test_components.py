@@ -21,7 +21,7 @@ from compliance.models import ComponentChange, ComponentStanding, NodeStanding
 from compliance.reports import component_selectors
 from compliance.services import assignments
 from components.release import conformance
-from components.release.conformance import Conformity, Difference
+from components.release.conformance import Conformity, FieldDifference
 from simfleet.apiserver.callers import person
 from tests.demo.glossary import states
 from tests.factories import TokenClient
@@ -32,7 +32,7 @@ from tests.jobs.releases import wanted
 
 __all__ = ["cluster"]
 pytestmark = pytest.mark.django_db
-DRIFT = Difference("DaemonSet", "agent", "x-system", "apps/v1", "spec.image", "one", "two", "kubectl-edit")
+DRIFT = FieldDifference("DaemonSet", "agent", "x-system", "apps/v1", "spec.image", "one", "two", "kubectl-edit")
 
 
 class FixedConformity:

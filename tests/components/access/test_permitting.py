@@ -1,4 +1,4 @@
-"""Whether helm may do what a component needs: asked before, by name; an administrator only where a plan names it."""
+"""Helm's rights for a component are asked beforehand, by name; an administrator runs only where a plan names it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_dangerous_right_is_named_left_out_of_the_role_and_in_the_whole_one():
 
 
 def test_a_role_that_gathers_others_needs_the_right_to_give_any():
-    """Kubernetes asks whoever makes one for every right there is, or for `escalate`."""
+    """Kubernetes asks the author of such a role for every right there is, or for `escalate`."""
     found = needed(one("ClusterRole", aggregationRule={"clusterRoleSelectors": [{}]}))
     assert [each.verbs for each in found.dangerous] == [("escalate",)]
 

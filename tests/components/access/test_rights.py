@@ -134,7 +134,7 @@ def test_reading_everything_is_not_withheld():
 
 
 def test_the_manifest_for_components_itself_has_nothing_that_is_withheld():
-    """Without this line a fence could be taken away by the one it holds (Kubernetes guards no policy by a policy)."""
+    """An account could otherwise remove the fence that holds it (Kubernetes guards no policy by a policy)."""
     for base in rights.base_rules():
         assert not rights._objection(base), base
         assert "*" not in {*base["apiGroups"], *base["resources"], *base["verbs"]}

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from components.blast import judgement
-from components.blast.ground import Ground, Held, Job, Place
+from components.blast.ground import GpuPodHold, GpuPodOwner, Ground, NodeGround
 from components.blast.judgement import Scene
 from components.catalog import catalog
 from components.helm.rendering import HOOK, Manifest
@@ -35,7 +35,7 @@ pytestmark = [
 GROUND = Ground(
     nodes=(
         *(
-            Place(
+            NodeGround(
                 f"gpu-{n}",
                 {
                     "nvidia.com/gpu.present": "true",
@@ -47,9 +47,9 @@ GROUND = Ground(
             )
             for n in range(4)
         ),
-        Place("plain-0", {"kubernetes.io/os": "linux"}),
+        NodeGround("plain-0", {"kubernetes.io/os": "linux"}),
     ),
-    held=(Held("gpu-1", Job("team", "Job", "train"), 8),),
+    held=(GpuPodHold("gpu-1", GpuPodOwner("team", "Job", "train"), 8),),
 )
 
 
@@ -70,7 +70,7 @@ def rendered(chart: str, version: str, **values: Any) -> dict[tuple[str, str], d
 
 
 def judged(chart: str, before: dict, after: dict, action: str = "upgrade") -> Blast:
-    """As preparing does it, with what the API server would have filled in left out."""
+    """Return the blast as preparing computes it, with what the API server would have filled in left out."""
     compared = []
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
@@ -80,7 +80,7 @@ def judged(chart: str, before: dict, after: dict, action: str = "upgrade") -> Bl
         raw = new or old
         compared.append(Compared(Manifest(raw), change, raw["metadata"].get("namespace", ""), old, new))
     scene = Scene(catalog.get(chart).effects, GROUND, chart, own=after)
-    return judgement.of(scene, compared, action=action)
+    return judgement.blast_of(scene, compared, action=action)
 
 
 def test_a_gpu_operators_upgrade_loads_the_driver_again_one_node_at_a_time():

@@ -1,4 +1,4 @@
-"""How a blast is reckoned: where a DaemonSet runs, which field decides, who takes node by node, what is refused."""
+"""The blast of a change: where a DaemonSet runs, which field decides, what proceeds node by node, what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.blast import judgement
-from components.blast.ground import Ground, Held, Job, Place
+from components.blast.ground import GpuPodHold, GpuPodOwner, Ground, NodeGround
 from components.blast.judgement import Scene
 from components.catalog import catalog, loader
 from components.catalog.yaml_reader import BadCatalog
@@ -19,12 +19,12 @@ from tests.components import packing
 NIC = {"feature.node.kubernetes.io/pci-15b3.present": "true"}
 GROUND = Ground(
     (
-        Place("a", {"zone": "1", **NIC}, ({"key": "dedicated", "effect": "NoExecute", "value": "gpu"},), 8),
-        Place("b", {"zone": "1", **NIC}, gpus=8),
-        Place("c", {"zone": "2"}),
-        Place("d", {"zone": "2"}, ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)),
+        NodeGround("a", {"zone": "1", **NIC}, ({"key": "dedicated", "effect": "NoExecute", "value": "gpu"},), 8),
+        NodeGround("b", {"zone": "1", **NIC}, gpus=8),
+        NodeGround("c", {"zone": "2"}),
+        NodeGround("d", {"zone": "2"}, ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)),
     ),
-    (Held("b", Job("team", "Job", "train"), 8),),
+    (GpuPodHold("b", GpuPodOwner("team", "Job", "train"), 8),),
 )
 
 
@@ -42,7 +42,7 @@ def daemon(pod: dict[str, Any], image: str = "1", counted: int = 0, **strategy: 
 def judged(name: str, before: dict[str, Any] | None, after: dict[str, Any], **scene: Any) -> Blast:
     one = Compared(Manifest(after), "changed" if before else "created", "kube-system", before, after)
     own = {(after["kind"], after["metadata"]["name"]): after}
-    return judgement.of(Scene(catalog.get(name).effects, GROUND, name, own=own, **scene), [one], action="upgrade")
+    return judgement.blast_of(Scene(catalog.get(name).effects, GROUND, name, own=own, **scene), [one], action="upgrade")
 
 
 ZONE = {"key": "zone", "operator": "In", "values": ["2"]}
@@ -86,7 +86,7 @@ def test_a_daemonset_restarts_as_its_update_strategy_says(strategy, worst, at_on
 
 
 def test_a_daemonset_that_the_catalog_does_not_know_restarts_within_the_budget_too():
-    """Of the GPU Operator it counts as one that stops GPU pods, so that its places are kept as well."""
+    """A DaemonSet of the GPU Operator counts as one that stops GPU pods, so that its places are kept as well."""
     wide = {"rollingUpdate": {"maxUnavailable": 2}}
     found = judged("gpu-operator", daemon({}, "1", 3, **wide), daemon({}, "2", 3, **wide))
     assert (found.worst, found.places) == ("gpu-pods", 2)
@@ -129,7 +129,7 @@ def test_what_is_deleted_is_told_and_a_kind_that_goes_takes_its_objects_along():
     gone = Manifest({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}})
     compared = [Compared(gone, "deleted", "there", dict(gone.raw))]
     scene = Scene(catalog.get("volcano").effects, GROUND, "volcano")
-    found = judgement.of(scene, compared, action="upgrade", destroys=["every Queue"])
+    found = judgement.blast_of(scene, compared, action="upgrade", destroys=["every Queue"])
     assert found.deleted == ("Service there/a",)
     assert found.worst == "gpu-pods"
 
@@ -137,7 +137,7 @@ def test_what_is_deleted_is_told_and_a_kind_that_goes_takes_its_objects_along():
 def test_where_nothing_is_done_nothing_is_hit():
     scene = Scene(catalog.get("cilium").effects, GROUND, "cilium")
     one = Compared(Manifest(daemon({})), "changed", "kube-system", daemon({}, "1"), daemon({}, "2"))
-    assert judgement.of(scene, [one], action="none") == Blast()
+    assert judgement.blast_of(scene, [one], action="none") == Blast()
 
 
 GOOD = """\

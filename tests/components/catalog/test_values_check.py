@@ -129,11 +129,11 @@ def test_each_value_has_one_origin_that_has_it(presets, profile, cluster):
 # ── What helm makes of them ───────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture(scope="module")
 def helm() -> str:
-    return process.found("", os.environ)
+    return process.find_program("", os.environ)
 
 
 def rendered_by(helm: str, defaults: Any, layers: list[Any]) -> Any:
-    """What a template of this chart sees as .Values, with these files given in this order."""
+    """Return .Values as a template of this chart sees them, with these files given in this order."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "templates").mkdir()

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from components.catalog import catalog
-from components.catalog.entry import Chart
+from components.catalog.entry import ChartReference
 from components.charts import archives
 from components.charts import store as repositories
 from tests.components.catalog.test_catalog import write
@@ -21,10 +21,10 @@ CHART = "apiVersion: v2\nname: small\nversion: 1.2.3\n"
 
 @pytest.fixture
 def offered(monkeypatch, tmp_path):
-    """What the repository of `small` lists; the archive itself is stored, so nothing is fetched."""
+    """Set the versions that the repository of `small` lists; the archive itself is stored, so nothing is fetched."""
 
     def offer(*versions: str) -> None:
-        def answer(chart: Chart) -> Sequence[str]:
+        def answer(chart: ChartReference) -> Sequence[str]:
             assert chart.chart == "small"
             return versions
 

@@ -1,4 +1,4 @@
-"""Whether a chart may ask the cluster while it renders: never missed, however it is hidden."""
+"""A chart that may ask the cluster while it renders is never missed, however the call is hidden."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_does_not_ask_is_rendered_without_credentials():
 
     program = client.program()
     watched = Watched(program.program, program.version)
-    job = client.Job(
+    job = client.HelmJob(
         "one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60
     )
     rendering.render(watched, job, tiny(), {}, kube_version="v1.33.1", api_versions=(), is_upgrade=False)

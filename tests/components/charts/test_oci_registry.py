@@ -1,4 +1,4 @@
-"""What helm itself pushes into a plain OCI registry, Setpoint fetches, and it is what helm pulls from there."""
+"""Setpoint fetches the chart that helm itself pushed into a plain OCI registry, the same that helm pulls from there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.catalog.entry import Chart
+from components.catalog.entry import ChartReference
 from components.charts import store
 from components.helm import client
 from tests.components.chart_server import AUTHORITY
@@ -39,7 +39,7 @@ def test_a_chart_that_helm_pushed_is_fetched_and_is_what_helm_pulls(registry, tm
     (tmp_path / f"tiny-{version}.tgz").write_bytes(content)
     run(tmp_path, "push", f"tiny-{version}.tgz", f"oci://{registry.plain}/charts")
     RepositoryFactory(url=f"oci://{registry.place}/charts", ca=AUTHORITY.pem)
-    chart = Chart("oci", f"oci://{registry.place}/charts", "tiny", ())
+    chart = ChartReference("oci", f"oci://{registry.place}/charts", "tiny", ())
 
     assert store.versions(chart) == [version]
     fetched = bytes(store.fetch(chart, version).content)

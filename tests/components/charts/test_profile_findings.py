@@ -1,4 +1,4 @@
-"""What the catalog says of a profile while it is written: asked through hooks.profile_findings."""
+"""The catalog's findings on a profile while it is written: asked through hooks.profile_findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ pytestmark = pytest.mark.django_db
 
 def found(*wanted: WantedComponent) -> dict[str, tuple[str, str]]:
     """(severity, code) by path."""
-    return {note.path: (note.severity, note.code) for note in profile_findings.of(Content(components=wanted))}
+    return {
+        note.path: (note.severity, note.code)
+        for note in profile_findings.component_findings(Content(components=wanted))
+    }
 
 
 def want(name: str, *presets: str, version: str = "", values: dict[str, Any] | None = None) -> WantedComponent:
@@ -34,7 +37,7 @@ def test_it_is_asked_wherever_a_profile_is_judged():
     (problem,) = refused.value.problems
     assert (problem.path, problem.line, problem.code) == ("components.cillium", 4, "unknown-component")
     assert "did you mean cilium" in problem.message
-    assert profile_findings.of in hooks.profile_findings._subscribers
+    assert profile_findings.component_findings in hooks.profile_findings._subscribers
 
 
 def test_a_warning_stands_on_the_line_it_speaks_of():

@@ -1,4 +1,4 @@
-"""What holds of every real chart's archive, rendered by helm without a cluster.
+"""Laws that hold of every real chart's archive, rendered by helm without a cluster.
 
 No third party's chart is committed. The archives are read from ../shared/data/charts/archives beside the checkout, or
 from the folder `archives` in the one that SETPOINT_CHARTS names.
@@ -63,7 +63,7 @@ def test_the_archives_have_definitions_in_their_folders_crds():
 
 @pytest.mark.parametrize("archive", ALL, ids=lambda path: path.stem)
 def test_every_real_archive_is_accepted(archive):
-    """But for one that counts its versions as no semantic version does."""
+    """The exception counts its versions as no semantic version does."""
     if re.search(r"\.0\d", archive.stem):
         with pytest.raises(archives.BadArchive, match="semantic version"):
             archives.judge(archive.read_bytes())
@@ -128,7 +128,7 @@ def test_every_preset_and_every_allowed_pair_renders_with_the_real_chart(compone
         if notes:
             wrong[presets] = str(notes)
             return
-        job = client.Job("one", "space", deadline=time.monotonic() + 300)
+        job = client.HelmJob("one", "space", deadline=time.monotonic() + 300)
         try:
             text = client.program().template(job, content, made.values, kube_version="v1.35.0")
             list(rendering.split(text, content))

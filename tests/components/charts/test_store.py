@@ -8,7 +8,7 @@ import time
 import pytest
 
 from common.errors import Invalid
-from components.catalog.entry import Chart
+from components.catalog.entry import ChartReference
 from components.charts import archives, store
 from components.charts import repositories as chart_repositories
 from components.charts.store import Unfetchable
@@ -42,9 +42,9 @@ def elsewhere():
     made.close()
 
 
-def http(server: ChartServer, *hosts: str, **over) -> Chart:
+def http(server: ChartServer, *hosts: str, **over) -> ChartReference:
     """The catalog's chart, and a row with the test's own CA."""
-    chart = Chart("http", server.url("/charts"), "tiny", hosts)
+    chart = ChartReference("http", server.url("/charts"), "tiny", hosts)
     known(chart, **over)
     return chart
 
@@ -53,27 +53,27 @@ def test_who_set_a_repository_up_is_an_author_of_what_it_sends(server):
     """A mirror sends what its administrator likes, where no digest is known."""
     first, second = UserFactory(roles=["admin"]), UserFactory(roles=["admin"])
     server.index(tiny())
-    chart = Chart("http", server.url("/charts"), "tiny")
+    chart = ChartReference("http", server.url("/charts"), "tiny")
     row = chart_repositories.create(by=first, name="ours", url=chart.url, ca=AUTHORITY.pem)
     chart_repositories.update(row, by=second, version=row.version, hosts=["a.example"])
 
     assert store.fetch(chart, "1.2.3").authors == sorted([first.pk, second.pk])
 
 
-def oci(server: ChartServer, *hosts: str, **over) -> Chart:
-    chart = Chart("oci", server.oci("/charts"), "tiny", hosts)
+def oci(server: ChartServer, *hosts: str, **over) -> ChartReference:
+    chart = ChartReference("oci", server.oci("/charts"), "tiny", hosts)
     known(chart, **over)
     return chart
 
 
-def known(chart: Chart, password: str = "", **over) -> Repository:
+def known(chart: ChartReference, password: str = "", **over) -> Repository:
     row = RepositoryFactory.build(**({"url": chart.url, "ca": AUTHORITY.pem} | over))
     row.set_secret(password)
     row.save()
     return row
 
 
-def refusal(chart: Chart, version: str = "1.2.3", error: type[Invalid | Unfetchable] = Unfetchable, **how):
+def refusal(chart: ChartReference, version: str = "1.2.3", error: type[Invalid | Unfetchable] = Unfetchable, **how):
     with pytest.raises(error) as raised:
         store.fetch(chart, version, **how)
     assert not Archive.objects.exists()
@@ -216,7 +216,7 @@ def test_an_index_and_an_archive_that_pour_are_cut_off(server, monkeypatch):
     assert "longer than 10,485,760 bytes" in str(refusal(http(server)))
     monkeypatch.setattr("components.charts.fetching.MAX_INDEX", 100)
     server.say("/charts/index.yaml", bytes(101))
-    assert "longer than 100 bytes" in str(refusal(Chart("http", server.url("/charts"), "tiny")))
+    assert "longer than 100 bytes" in str(refusal(ChartReference("http", server.url("/charts"), "tiny")))
 
 
 @pytest.mark.parametrize(("status", "is_final"), [(404, True), (400, True), (429, False), (500, False), (503, False)])
@@ -227,7 +227,7 @@ def test_an_error_says_whether_trying_again_can_help(server, status, is_final):
 
 
 def test_a_repository_that_is_not_there_is_said(settings):
-    chart = Chart("http", "https://127.0.0.1:1/charts", "tiny")
+    chart = ChartReference("http", "https://127.0.0.1:1/charts", "tiny")
     error = refusal(chart)
     assert not error.is_final
     assert "127.0.0.1" in str(error)
@@ -251,7 +251,7 @@ def test_a_repository_with_a_wrong_certificate_is_refused(elsewhere):
 def test_a_repository_on_a_forbidden_address_is_refused(server, settings):
     settings.SETPOINT_ALLOW_NETWORKS = []
     assert "loopback" in str(refusal(http(server)))
-    assert "metadata" in str(refusal(Chart("http", "https://169.254.169.254/charts", "tiny")))
+    assert "metadata" in str(refusal(ChartReference("http", "https://169.254.169.254/charts", "tiny")))
     assert server.asked == []
 
 
@@ -260,7 +260,7 @@ def test_a_ca_that_is_none_is_refused(server):
 
 
 def test_plain_http_is_refused(server):
-    assert "is not https" in str(refusal(Chart("http", f"http://127.0.0.1:{server.port}/charts", "tiny")))
+    assert "is not https" in str(refusal(ChartReference("http", f"http://127.0.0.1:{server.port}/charts", "tiny")))
 
 
 def test_the_whole_has_a_deadline(server, monkeypatch):
@@ -274,7 +274,7 @@ def test_the_whole_has_a_deadline(server, monkeypatch):
 # ── What the administrator set up ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_mirror_is_asked_in_the_repositorys_place(server):
     server.index(tiny())
-    chart = Chart("http", "https://charts.example/stable", "tiny")
+    chart = ChartReference("http", "https://charts.example/stable", "tiny")
     known(chart, url=server.url("/charts"), stands_for="https://charts.example/stable")
     archive = store.fetch(chart, "1.2.3")
     assert archive.origin == chart.reference  # a plan knows it by the catalog's name
@@ -283,7 +283,7 @@ def test_a_mirror_is_asked_in_the_repositorys_place(server):
 def test_a_mirror_trusts_only_its_own_hosts(server, elsewhere):
     server.index(tiny(), url=elsewhere.url("/a.tgz"))
     elsewhere.say("/a.tgz", tiny())
-    chart = Chart("http", "https://charts.example/stable", "tiny", (f"127.0.0.1:{elsewhere.port}",))
+    chart = ChartReference("http", "https://charts.example/stable", "tiny", (f"127.0.0.1:{elsewhere.port}",))
     row = known(chart, url=server.url("/charts"), stands_for=chart.url)
     refusal(chart)
     Repository.objects.filter(pk=row.pk).update(hosts=[f"127.0.0.1:{elsewhere.port}"])

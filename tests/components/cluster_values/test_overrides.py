@@ -79,7 +79,7 @@ def wanted(cluster, operator):
 
 
 def here(cluster, small):
-    return overrides.standing(cluster, small)
+    return overrides.component_in_cluster(cluster, small)
 
 
 def text_of(answer) -> str:
@@ -109,8 +109,8 @@ def test_each_key_has_its_origin_and_the_clusters_goes_over_all(cluster, small, 
 def test_without_a_target_there_is_no_layer_of_a_profile_until_one_is_chosen(cluster, small, operator):
     revision = published(operator, "base", PROFILE)
     assert here(cluster, small).wish is None
-    assert overrides.standing(cluster, small, revision.pk).presets == ("big",)
-    assert overrides.standing(cluster, small, 0).wish is None
+    assert overrides.component_in_cluster(cluster, small, revision.pk).presets == ("big",)
+    assert overrides.component_in_cluster(cluster, small, 0).wish is None
 
 
 def test_what_the_chart_does_not_know_is_flagged_and_what_its_schema_refuses_is_refused(

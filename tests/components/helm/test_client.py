@@ -16,22 +16,22 @@ import pytest
 
 from clusters.net.credentials import Credentials
 from components.helm import client, process
-from components.helm.client import Helm, HelmMissing, HelmRefused, HelmTimeout, HelmUnavailable, Job, Stopped
+from components.helm.client import Helm, HelmJob, HelmMissing, HelmRefused, HelmTimeout, HelmUnavailable, Stopped
 from components.helm.errors import translated
 from tests.components.packing import tiny
 
 
 @pytest.fixture(autouse=True)
 def private_temporary(tmp_path, monkeypatch):
-    """Whatever a run leaves behind is seen."""
+    """Give each test its own temporary folder, so that leftovers of a run are seen."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 
 
-def job(**over) -> Job:
-    return Job(**{"release": "one", "namespace": "space", "deadline": time.monotonic() + 30} | over)
+def job(**over) -> HelmJob:
+    return HelmJob(**{"release": "one", "namespace": "space", "deadline": time.monotonic() + 30} | over)
 
 
 def script(tmp_path: Path, body: str) -> Helm:
@@ -43,7 +43,7 @@ def script(tmp_path: Path, body: str) -> Helm:
 
 
 def ends(pid: int) -> bool:
-    """Within 5 s: whoever was sent SIGKILL may take a moment to die."""
+    """Return whether the process ends within 5 s: one that was sent SIGKILL may take a moment to die."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
         try:

@@ -24,7 +24,7 @@ def answer(allowed: bool) -> dict:
 def test_a_right_that_is_there_now_is_tried_again(where, namespace):
     kube = Kube()
     kube.say("POST", REVIEWS, answer(True), 201)
-    judged = rbac.judged(kube, translated(SAID + where, 1))
+    judged = rbac.recheck(kube, translated(SAID + where, 1))
     assert isinstance(judged, HelmUnavailable)
     assert not judged.is_final
     wanted = {"verb": "get", "group": "apps", "resource": "daemonsets"} | (
@@ -37,18 +37,18 @@ def test_a_right_that_is_missing_ends_the_step_in_helms_own_words():
     kube = Kube()
     kube.say("POST", REVIEWS, answer(False), 201)
     refused = translated(SAID + " at the cluster scope", 1)
-    assert rbac.judged(kube, refused) is refused
+    assert rbac.recheck(kube, refused) is refused
 
 
 def test_a_server_that_does_not_answer_is_asked_again_later():
     kube = Kube()
     kube.say("POST", REVIEWS, {"kind": "Status", "message": "starting"}, 503)
-    judged = rbac.judged(kube, translated(SAID + " at the cluster scope", 1))
+    judged = rbac.recheck(kube, translated(SAID + " at the cluster scope", 1))
     assert isinstance(judged, HelmUnavailable)
 
 
 def test_any_other_refusal_asks_nobody():
     kube = Kube()
     refused = HelmRefused("admission webhook denied the request: no")
-    assert rbac.judged(kube, refused) is refused
+    assert rbac.recheck(kube, refused) is refused
     assert kube.asked == []

@@ -1,4 +1,4 @@
-"""What helm installed is held against what was approved: charts that render otherwise when it counts."""
+"""The release that helm installed is compared with the approved one: charts that render otherwise when it counts."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from clusters.fleet import Conflict, FleetRefused, Untrusted
-from components.catalog.entry import Chart
+from components.catalog.entry import ChartReference
 from components.helm import releases
 from components.plans import gitops
-from components.plans.gitops import Manager, Wish
+from components.plans.gitops import Manager, ProposedChange
 from tests.components.kube import Kube, payload, record
 
 SECRETS = "/api/v1/namespaces/space/secrets"
@@ -158,8 +158,8 @@ def test_argo_cd_and_flux_are_known_by_their_marks(meta, who):
 
 
 def test_what_to_commit_instead_is_ready_to_copy():
-    chart = Chart("oci", "oci://registry.example/charts", "tiny")
-    wish = Wish(chart, "1.2.3", "one", "space", {"color": "blue"})
+    chart = ChartReference("oci", "oci://registry.example/charts", "tiny")
+    wish = ProposedChange(chart, "1.2.3", "one", "space", {"color": "blue"})
     argo, flux = Manager("Argo CD", "batch"), Manager("Flux", "batch", "flux")
     application = yaml.safe_load(gitops.to_commit(argo, wish))
     assert application["spec"]["source"] == {

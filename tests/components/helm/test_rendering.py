@@ -1,4 +1,4 @@
-"""What a chart would install, and a digest that changes with what matters and with nothing else."""
+"""The objects a chart would install, and a digest that changes with what matters and with nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusters.net.credentials import Credentials
 from components.helm import client, rendering
-from components.helm.client import HelmRefused, Job
+from components.helm.client import HelmJob, HelmRefused
 from components.helm.errors import translated
 from tests.components.packing import CHART, CONFIG, packed, tiny
 
@@ -33,8 +33,8 @@ webhooks:
 CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.example.com}\n"
 
 
-def job() -> Job:
-    return Job("one", "space", deadline=time.monotonic() + 60)
+def job() -> HelmJob:
+    return HelmJob("one", "space", deadline=time.monotonic() + 60)
 
 
 KUBE = {"kube_version": "v1.33.1", "api_versions": (), "is_upgrade": False}
@@ -121,7 +121,7 @@ BEFORE = [
     )
 )
 def test_every_document_of_a_file_in_crds_is_known_as_one_however_they_are_separated(files):
-    """As helm copies them: one header before each file, and the file below it as it is."""
+    """helm copies them so: one header before each file, and the file below it as it is."""
     text, wanted, packing = "", [], {"Chart.yaml": CHART}
     for number, (before, between, is_sub) in enumerate(files):
         path, content = f"{'charts/sub/' if is_sub else ''}crds/{number}.yaml", before
@@ -235,7 +235,7 @@ def test_a_chart_finds_the_kinds_of_its_own_crds_served():
 
 
 class CannotAsk(client.Helm):
-    """As helm v4 where the cluster does not know a kind: it renders without the cluster only."""
+    """A helm v4 beside a cluster that does not know a kind: it renders without the cluster only."""
 
     def template(self, job, *arguments, **how):
         if job.credentials:
@@ -245,7 +245,9 @@ class CannotAsk(client.Helm):
 
 def test_a_helm_that_cannot_ask_before_a_kind_is_there_renders_without_and_says_so():
     program = CannotAsk(client.program().program, "v4.3.1")
-    asking = Job("one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60)
+    asking = HelmJob(
+        "one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60
+    )
     files = {"Chart.yaml": CHART, "crds/a.yaml": OWN, "templates/a.yaml": ASKS}
     lookup = files | {"templates/b.yaml": '{{ if lookup "v1" "Secret" "a" "b" }}{{ fail "x" }}{{ end }}'}
 
@@ -258,7 +260,7 @@ def test_a_helm_that_cannot_ask_before_a_kind_is_there_renders_without_and_says_
 
 
 class MayNotRead(client.Helm):
-    """As helm v4 where who asks may not read an object of the chart."""
+    """A helm v4 whose identity may not read an object of the chart."""
 
     def template(self, job, *arguments, **how):
         if job.credentials:
@@ -268,8 +270,10 @@ class MayNotRead(client.Helm):
 
 @pytest.mark.parametrize("is_upgrade", [False, True])
 def test_what_may_not_be_read_is_rendered_without_the_cluster_and_again_by_whoever_may(is_upgrade):
-    """Who plans may not read what who installs may: both render the same, for the plan is judged by its digest."""
-    asking = Job("one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60)
+    """The planner may not read what the installer may: both render the same, for the plan is judged by its digest."""
+    asking = HelmJob(
+        "one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60
+    )
     lookup = '{{ if lookup "v1" "Secret" "a" "b" }}{{ fail "x" }}{{ end }}'
     chart = packed({"Chart.yaml": CHART, "templates/a.yaml": ASKS, "templates/b.yaml": lookup})
     how = KUBE | {"is_upgrade": is_upgrade}
@@ -301,7 +305,7 @@ def test_words_of_helm_about_an_object_that_may_not_be_read_are_known():
     ],
 )
 def test_a_chart_cannot_say_helms_words_to_be_rendered_without_the_cluster(words):
-    """What it installs is held against its plan less strictly then."""
+    """An install is compared with its plan less strictly then."""
     with pytest.raises(HelmRefused) as caught:
         client.program().template(job(), tiny(a=f"{{{{ fail `{words}` }}}}"), {}, kube_version="v1.33.1")
     assert words in str(caught.value)

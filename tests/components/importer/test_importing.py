@@ -1,4 +1,4 @@
-"""What a cluster runs already, as a profile's draft: matched to the catalog, without secrets, or why not."""
+"""Draft of a profile from what a cluster runs: matched to the catalog, without secrets, or the reason why not."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def release(config: dict | None = None, *, chart: str = "tiny", version: str = "
 
 
 def read(operator):
-    return importing.read(ClusterFactory(name="atlas"), by=operator)
+    return importing.draft_profile(ClusterFactory(name="atlas"), by=operator)
 
 
 def test_what_differs_from_the_chart_becomes_a_draft_that_can_be_judged(kube, operator):
@@ -76,7 +76,7 @@ def test_a_preset_that_stands_there_whole_is_named_and_only_the_rest_written_out
     assert draft.found[0].notes[0] == "Among its values is all of the preset big."
 
     installed(kube, release({"replicas": 3}, namespace="space"))
-    again = importing.read(Cluster.objects.get(), by=operator)
+    again = importing.draft_profile(Cluster.objects.get(), by=operator)
     (wanted,) = editing.check(again.source).content.components
     assert (wanted.presets, dict(wanted.values)) == ((), {"replicas": 3})
 

@@ -1,4 +1,4 @@
-"""What a person is shown of a difference: what changes, in which order, and nothing that is secret."""
+"""A difference shows what changes, in which order, and nothing that is secret."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def manifest(kind: str, name: str = "a", api_version: str = "v1", generated: tup
 
 
 def there(kube: Kube, one: Manifest, *, owned: bool = True, becomes: dict | None = None, **over) -> None:
-    """In the cluster, as helm would have made it, and what a dry run makes of it."""
+    """Put an object into the cluster, as helm would have made it, with the answer of a dry run of it."""
     resource = SERVED.find(one.api_version, one.kind)
     raw = {**(marked(one.raw, "one", "space") if owned else one.raw), **over}
     raw = {**raw, "metadata": {**raw["metadata"], "uid": "u", "resourceVersion": "7", "managedFields": [{}]}}

@@ -1,4 +1,4 @@
-"""What policy objects do to running work, by what becomes of each."""
+"""The effect of policy objects on running work, by what becomes of each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from components.blast.ground import Ground, Place
+from components.blast.ground import Ground, NodeGround
 from components.policies import policy_blast
 from components.policies.policy_objects import PreparedObject, PreparedPolicies
 
-GROUND = Ground((Place("g1", {"nvidia.com/gpu.present": "true"}, gpus=8),))
+GROUND = Ground((NodeGround("g1", {"nvidia.com/gpu.present": "true"}, gpus=8),))
 
 
 def one(kind: str, after: dict[str, Any], before: dict[str, Any] | None = None, **meta: Any) -> PreparedObject:
@@ -24,14 +24,18 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 def test_a_lowered_quota_says_what_it_lowers_and_that_running_pods_stay():
     gpus = "requests.nvidia.com/gpu"
-    found = policy_blast.of([one("ResourceQuota", spec(hard={gpus: "32"}), spec(hard={gpus: "64"}))], GROUND)
+    found = policy_blast.policies_blast(
+        [one("ResourceQuota", spec(hard={gpus: "32"}), spec(hard={gpus: "64"}))], GROUND
+    )
     assert found.worst == "new-pods"
     assert f"{gpus} 64 → 32" in found.why
     assert "Running pods stay" in found.why
 
 
 def test_a_quota_that_is_only_raised_holds_nobody_back():
-    found = policy_blast.of([one("ResourceQuota", spec(hard={"pods": "200"}), spec(hard={"pods": "100"}))], GROUND)
+    found = policy_blast.policies_blast(
+        [one("ResourceQuota", spec(hard={"pods": "200"}), spec(hard={"pods": "100"}))], GROUND
+    )
     assert (found.worst, found.hits) == ("live", ())
 
 
@@ -52,7 +56,7 @@ def test_a_quota_that_is_only_raised_holds_nobody_back():
     ],
 )
 def test_each_kind_has_the_class_of_what_becomes_of_it(prepared, worst):
-    found = policy_blast.of([prepared], GROUND)
+    found = policy_blast.policies_blast([prepared], GROUND)
     assert found.worst == worst
     assert found.places == 0
 
@@ -61,11 +65,11 @@ def test_what_stays_as_it_is_does_nothing():
     same = PreparedObject(
         {"apiVersion": "v1", "kind": "Queue", "metadata": {"name": "a"}, "spec": {"weight": 1}}, "same"
     )
-    assert policy_blast.of([same], GROUND).hits == ()
+    assert policy_blast.policies_blast([same], GROUND).hits == ()
 
 
 def test_it_survives_the_json_of_its_group():
     queue = one("Queue", spec(weight=1), spec(weight=2))
-    group = PreparedPolicies((queue,), blast=policy_blast.of([queue], GROUND))
+    group = PreparedPolicies((queue,), blast=policy_blast.policies_blast([queue], GROUND))
     assert PreparedPolicies.from_json(group.to_json()) == group
     assert "blast" not in PreparedPolicies((queue,)).to_json(), "digests stand of plans made before"

@@ -82,24 +82,24 @@ def test_a_plan_shows_what_would_be_and_writes_nothing(cluster, fleet):
 
 def test_it_is_carried_out_in_order_twice_without_effect_and_put_back(fleet):
     prepared = policy_objects.prepare(fleet, wanted())
-    assert not policy_objects.look(fleet, prepared, direction="forward").is_ready
+    assert not policy_objects.check_readiness(fleet, prepared, direction="forward").is_ready
 
     carry(fleet, prepared)
     version = fleet.policy(QUOTA)["metadata"]["resourceVersion"]
     carry(fleet, prepared)
     assert fleet.policy(QUOTA)["metadata"]["resourceVersion"] == version
-    assert policy_objects.look(fleet, prepared, direction="forward").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="forward").is_ready
     again = policy_objects.prepare(fleet, wanted())
     assert ([one.change for one in again.objects], again.changes) == (["same"] * 3, 0)
 
-    assert not policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert not policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
     told = carry(fleet, prepared, "revert")
     assert told == [
         "ResourceQuota team-a/gpus is removed.",
         "PriorityClass training is removed.",
         "Namespace team-a stays: what is in it is not ours to delete.",
     ]
-    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
     assert carry(fleet, prepared, "revert")[0] == "ResourceQuota team-a/gpus is not ours any more."
 
 
@@ -120,14 +120,14 @@ def test_a_revert_of_a_change_goes_back_to_what_we_had_and_leaves_what_others_ad
         "metadata": {"labels": {policy_objects.MARK: "applied"}},
         "spec": {"hard": hard},
     }
-    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
 
 def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cluster, fleet):
     first = policy_objects.prepare(fleet, wanted())
     carry(fleet, first)
     edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"pods": "7", "services": "5"}}}, "team-a")
-    assert "was changed by another party" in policy_objects.look(fleet, first, direction="forward").failed
+    assert "was changed by another party" in policy_objects.check_readiness(fleet, first, direction="forward").failed
 
     prepared = policy_objects.prepare(fleet, wanted())
     [note] = prepared.notes
@@ -152,15 +152,15 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
     assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "services")) == ["kubectl-edit"], (
         "nobody asked for it"
     )
-    assert policy_objects.look(fleet, prepared, direction="forward").is_ready
-    assert not policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="forward").is_ready
+    assert not policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
     [*_, told] = carry(fleet, prepared, "revert")[:1]
     assert told == (
         "ResourceQuota team-a/gpus is as it was. spec.hard.pods is 7 again, as kubectl-edit had it; Setpoint holds it "
         "from now on."
     )
-    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"requests.nvidia.com/gpu": "8", "pods": "7", "services": "5"}
     assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
 
@@ -265,7 +265,7 @@ def test_a_revert_leaves_what_somebody_took_again_and_what_was_never_taken(clust
     assert [
         managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", n)) for n in ("pods", "requests.nvidia.com/gpu")
     ] == held
-    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
     carry(fleet, prepared)
     edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"pods": "64"}}}, "team-a")
@@ -274,7 +274,7 @@ def test_a_revert_leaves_what_somebody_took_again_and_what_was_never_taken(clust
     assert "spec.hard.pods stays as kubectl-edit has it." in told
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"pods": "64", "requests.nvidia.com/gpu": "3"}
     assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["kubectl-edit"]
-    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
 
 def test_nothing_is_taken_of_an_object_without_our_mark(cluster, fleet):
@@ -370,7 +370,7 @@ def test_a_removal_that_waits_for_a_finalizer_says_so(cluster, fleet):
     edit(cluster, "priorityclasses", "training", {"metadata": {"finalizers": ["example.org/in-use"]}})
     carry(fleet, prepared, "revert")
 
-    missing = policy_objects.look(fleet, prepared, direction="revert").missing
+    missing = policy_objects.check_readiness(fleet, prepared, direction="revert").missing
     assert missing == "PriorityClass training is being removed, and waits for example.org/in-use."
 
 
@@ -382,7 +382,7 @@ def test_what_somebody_else_put_in_its_place_is_not_waited_for(cluster, fleet):
 
     carry(fleet, prepared, "revert")
 
-    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
     assert fleet.policy(PRIORITY)["value"] == 1
 
 
@@ -395,7 +395,7 @@ def test_an_object_that_was_there_before_us_is_never_removed(cluster, fleet):
 
     assert fleet.policy(PRIORITY)["value"] == 10000
     assert managed_fields.fields(fleet.policy(PRIORITY)) == {}
-    assert policy_objects.look(fleet, prepared, direction="revert").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
 
 @pytest.mark.parametrize(("how", "done"), [({"stop": lambda: True}, 0), ({"deadline": 0.0}, 0)])
@@ -405,7 +405,7 @@ def test_it_ends_when_told_or_in_time(fleet, how, done):
     with pytest.raises(FleetUnavailable, match="before Namespace team-a"):
         carry(fleet, prepared, **how)
     carry(fleet, prepared)
-    assert policy_objects.look(fleet, prepared, direction="forward").is_ready
+    assert policy_objects.check_readiness(fleet, prepared, direction="forward").is_ready
 
 
 def test_a_kind_or_namespace_that_nothing_brings_blocks_the_plan(fleet):
@@ -474,4 +474,6 @@ def test_many_objects_are_asked_about_at_once(fleet, monkeypatch):
     prepared = policy_objects.prepare(fleet, wanted(text))
 
     assert [one.title for one in prepared.objects] == [f"PriorityClass p{n}" for n in range(policy_objects.AT_ONCE)]
-    assert policy_objects.look(fleet, prepared, direction="forward").missing == "PriorityClass p0 is not there."
+    assert (
+        policy_objects.check_readiness(fleet, prepared, direction="forward").missing == "PriorityClass p0 is not there."
+    )

@@ -1,4 +1,4 @@
-"""What a look at a component says: through real helm into the simulated fleet, then somebody changes things by hand."""
+"""Conformance of a component: installed by real helm into the simulated fleet, then changed by hand."""
 
 from __future__ import annotations
 

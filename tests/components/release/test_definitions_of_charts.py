@@ -1,4 +1,4 @@
-"""What a chart has in `crds/`: created as the plan lists it, by Setpoint, and never changed where it is there."""
+"""Setpoint creates the definitions of a chart's `crds/` as the plan lists them, and never changes existing ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clusters.kube import discovery
 from clusters.kube.apiserver import Call
 from components.catalog import catalog
 from components.charts import archives
-from components.helm.client import Job
+from components.helm.client import HelmJob
 from components.helm.errors import HelmRefused, HelmTimeout, Stopped
 from components.models import Archive
 from components.plans.prepared import Prepared
@@ -170,15 +170,15 @@ def test_it_names_a_template_that_the_chart_keeps(world):
 
 # ── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_it_is_waited_for_no_longer_than_helm_would_have(world, monkeypatch):
-    """One that the cluster never serves ends with the job, or when somebody stops it, and says what is missing."""
+    """One that the cluster never serves ends with the job, or when an operator stops it, and says what is missing."""
     never = parsed(DEFINITION.replace("things", "nevers").replace("Thing", "Never"))
     monkeypatch.setattr(definitions, "_is_served", lambda served, raw: False)
     with registry.api_server(world.cluster) as server:
-        job = Job("tiny", "tiny", deadline=time.monotonic() + 0.5)
+        job = HelmJob("tiny", "tiny", deadline=time.monotonic() + 0.5)
         with pytest.raises(HelmTimeout, match="does not serve its kind yet"):
             definitions.make(server, job, [never])
         other = parsed(DEFINITION.replace("thing", "never2").replace("Thing", "Never2"))
-        job = Job("tiny", "tiny", deadline=time.monotonic() + 60, stop=lambda: True)
+        job = HelmJob("tiny", "tiny", deadline=time.monotonic() + 60, stop=lambda: True)
         with pytest.raises(Stopped):
             definitions.make(server, job, [other])
 

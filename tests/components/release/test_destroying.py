@@ -111,7 +111,7 @@ def test_more_objects_than_were_consented_to_are_not_destroyed(world):
 
 # ── What helm cannot build ────────────────────────────────────────────────────────────────────────────────────────────
 def removal(world: World) -> Prepared:
-    """Of a release whose second revision has an object of the kind that its first one brought."""
+    """Prepare the removal of a release whose second revision has an object of the kind that its first one brought."""
     for version in ("1.0.0", "1.1.0"):
         made = world.prepare("tiny", version)
         world.carry_out(made)
@@ -120,7 +120,10 @@ def removal(world: World) -> Prepared:
 
 
 def half_removed(world: World) -> None:
-    """As a killed helm leaves it: its record says so, and the definition is gone, with the objects of its kind."""
+    """Leave the release as a killed helm does.
+
+    Its record says so, and the definition is gone, with the objects of its kind.
+    """
     with registry.api_server(world.cluster) as server:
         records.leave(server, "tiny", "tiny", "uninstalling")
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.org"

@@ -28,7 +28,7 @@ def leave(world: World, status: str) -> None:
         records.leave(server, NAMESPACE, NAME, status)
 
 
-def newest(world: World) -> releases.Revision:
+def newest(world: World) -> releases.ReleaseRevision:
     with registry.api_server(world.cluster) as server:
         last = releases.history(server, NAMESPACE, NAME).last
     assert last is not None
@@ -155,7 +155,7 @@ def test_what_helm_recorded_as_failed_is_a_verdict(world, monkeypatch):
 
 
 def test_an_api_server_that_does_not_say_what_it_serves_is_away():
-    """As helm v3 says of discovery that an API server forbade which had just started."""
+    """helm v3 words it so when discovery was forbidden by an API server that had just started."""
     said = 'Error: unable to build kubernetes objects from current release manifest: unable to recognize "": '
     assert isinstance(translated(f"{said}unknown", 1), HelmUnavailable)
     assert isinstance(translated(f'{said}no matches for kind "A" in version "b/v1"', 1), HelmRefused)

@@ -1,4 +1,4 @@
-"""What helm left undone although it ended well, as helm v4 does beside an API server that has just started."""
+"""Work that helm left undone although it succeeded, as helm v4 does beside an API server that has just started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clusters.connection import registry
 from clusters.fleet import Untrusted
 from clusters.kube import discovery
 from components.helm import releases
-from components.helm.client import Helm, Job
+from components.helm.client import Helm, HelmJob
 from components.helm.errors import HelmError, HelmUnavailable
 from components.plans.prepared import Prepared
 from components.release import passed_over
@@ -121,7 +121,7 @@ def test_what_the_release_records_again_is_left(world):
     told: list[str] = []
     with registry.api_server(world.cluster) as server:
         release = releases.history(server, "volcano-system", "volcano").last.read()
-        job = Job("volcano", "volcano-system", world.site.credentials, 0.0, lambda: False, told.append)
+        job = HelmJob("volcano", "volcano-system", world.site.credentials, 0.0, lambda: False, told.append)
         passed_over.delete_dropped(server, job, release, prepared.objects)
     assert names(world, "validatingwebhookconfigurations") == [WEBHOOK]
     assert told == []
@@ -130,7 +130,7 @@ def test_what_the_release_records_again_is_left(world):
 @pytest.mark.parametrize("verb", ["GET", "PATCH"])
 @pytest.mark.parametrize("is_back", [False, True])
 def test_helm_fails_where_it_may_not_read_or_change_what_it_upgrades(world, monkeypatch, verb, is_back):
-    """So no existing object is passed over in an upgrade: nothing has to be looked at afterwards for its content."""
+    """An upgrade therefore passes over no existing object: none has to be compared afterwards for its content."""
     installed(world, "volcano")
     prepared = world.prepare("volcano", version_of("volcano"), custom={"scheduler_replicas": 2})
     if is_back:
@@ -152,7 +152,10 @@ def without_webhook(world: World, *, is_back: bool) -> Prepared:
 
 
 def forbidden(monkeypatch: pytest.MonkeyPatch, verb: str, name: str) -> list[str]:
-    """From now on helm may not `verb` the object of this name, and nobody else notices; what was refused."""
+    """Forbid helm to `verb` the object of this name from now on; no other caller is affected.
+
+    Returns the list of what was refused.
+    """
     answer, refused = Handler._answer, []
 
     def judged(self, method, caller, at, query, sent):

@@ -1,11 +1,11 @@
-"""Whether a component is ready: each test of the catalog's vocabulary, and the sentence of what is missing where."""
+"""Readiness: each test of the catalog's vocabulary, and the sentence that names what is missing where."""
 
 from __future__ import annotations
 
 import pytest
 
 from clusters.kube.discovery import Resource, ServedApis
-from components.catalog.entry import Test
+from components.catalog.entry import ReadinessTest
 from components.release import readiness
 from components.release.readiness import Readiness
 from tests.components.kube import Kube
@@ -37,7 +37,7 @@ SERVED = ServedApis("v1.35.4", {(one.api_version, one.kind): one for one in TYPE
 
 
 def look(kube: Kube, kind: str, what: dict, **over):
-    return Readiness(kube, SERVED, "space").look([Test(kind, what, **over)])
+    return Readiness(kube, SERVED, "space").look([ReadinessTest(kind, what, **over)])
 
 
 def workload(name: str = "a", *, replicas: int = 2, ready: int = 2, **over) -> dict:
@@ -207,18 +207,18 @@ def test_a_field_that_must_stay_so_is_looked_at_again_before_it_counts(kube):
 
     kube.say("GET", POLICY_PATH, policy("ready"))
     asked = Readiness(kube, SERVED, "space")
-    first = asked.look([Test("field", POLICY)], seen=0)
+    first = asked.look([ReadinessTest("field", POLICY)], seen=0)
     assert (first.is_ready, first.is_steady) == (False, True)
     assert first.missing == "ClusterPolicy main is as wanted; looked at again, to see that it stays so."
-    assert asked.look([Test("field", POLICY)], seen=1).is_ready
-    assert asked.look([Test("field", POLICY)]).is_ready, "who only watches asks once"
+    assert asked.look([ReadinessTest("field", POLICY)], seen=1).is_ready
+    assert asked.look([ReadinessTest("field", POLICY)]).is_ready, "who only watches asks once"
 
-    absent = Test("workloads", {"names": ["a"]})
-    both = asked.look([Test("field", POLICY), absent], seen=0)
+    absent = ReadinessTest("workloads", {"names": ["a"]})
+    both = asked.look([ReadinessTest("field", POLICY), absent], seen=0)
     assert (both.missing, both.is_steady) == ("Workload space/a is absent.", False)
 
     kube.say("GET", POLICY_PATH, policy("notReady"))
-    other = asked.look([Test("field", POLICY)], seen=1)
+    other = asked.look([ReadinessTest("field", POLICY)], seen=1)
     assert (other.missing, other.is_steady) == ("ClusterPolicy main: status.state is notReady, not ready.", False)
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from components.charts import archives
-from components.plans.prepared import Look, Prepared
+from components.plans.prepared import Prepared, ReadinessResult
 from components.release import conformance, work
 from config.demo import packing
 from profiles.content.cluster import WantedComponent
@@ -38,11 +38,11 @@ class World:
         work.carry_out(self.cluster, prepared, direction=direction, **how)
         return told
 
-    def look(self, prepared: Prepared, direction: str = "forward") -> Look:
-        return work.look(self.cluster, prepared, direction=direction)
+    def look(self, prepared: Prepared, direction: str = "forward") -> ReadinessResult:
+        return work.check_readiness(self.cluster, prepared, direction=direction)
 
     def until_ready(self, prepared: Prepared, direction: str = "forward") -> list[str]:
-        """What was missing meanwhile."""
+        """Look until the component is ready; return what was missing meanwhile."""
         missing: list[str] = []
         until = time.monotonic() + 40
         while not (look := self.look(prepared, direction)).is_ready:

@@ -120,6 +120,6 @@ def test_helm_reads_the_same():
         "doubtful.yaml": DOUBTFUL,
         "templates/a.yaml": 'a: {{ .Files.Get "doubtful.yaml" | fromYaml | toJson }}',
     }
-    job = client.Job("one", "space", deadline=time.monotonic() + 30)
+    job = client.HelmJob("one", "space", deadline=time.monotonic() + 30)
     said = client.program().template(job, packed(files), {}, kube_version="v1.33.1").decode()
     assert chart_yaml.load(files["doubtful.yaml"]) == json.loads(said.partition("a: ")[2])

@@ -91,7 +91,7 @@ def carry_out(fleet: KubeFleet, prepared: PreparedPolicies, direction: str = "fo
     told: list[str] = []
     ends: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": told.append}
     policy_objects.carry_out(fleet, prepared, direction=direction, **ends)
-    eventually(lambda: policy_objects.look(fleet, prepared, direction=direction).is_ready)
+    eventually(lambda: policy_objects.check_readiness(fleet, prepared, direction=direction).is_ready)
     return told
 
 
@@ -168,7 +168,7 @@ def test_a_field_that_somebody_changed_is_taken_as_shown_and_put_back(
     quota = notes[f"1 field of ResourceQuota {team}/gpus is taken from alice"]
     assert quota.startswith('spec.hard["requests.nvidia.com/gpu"] is 3, held by alice since 2')
     assert "this plan makes it 8." in quota
-    assert "was changed by another party" in policy_objects.look(fleet, first, direction="forward").failed
+    assert "was changed by another party" in policy_objects.check_readiness(fleet, first, direction="forward").failed
     assert gpus() == ("3", ["alice"]), "a plan wrote something"
 
     patched("5", "alice")

@@ -27,7 +27,7 @@ def stored(world: World, name: str, version: str) -> list[str]:
     content = path.read_bytes()
     archives.store(content, origin="uploaded", by="admin")
     text = client.program().template(
-        client.Job("x", "x", deadline=time.monotonic() + 120), content, {}, kube_version="v1.35.0"
+        client.HelmJob("x", "x", deadline=time.monotonic() + 120), content, {}, kube_version="v1.35.0"
     )
     names = [str(raw["metadata"]["name"]) for raw, is_crd in rendering.split(text, content) if is_crd]
     world.forget(names)

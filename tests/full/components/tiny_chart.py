@@ -104,11 +104,11 @@ class World:
 
     def until_ready(self, prepared: Prepared, direction: str = "forward") -> None:
         until = time.monotonic() + 60
-        while not (look := work.look(self.cluster, prepared, direction=direction)).is_ready:
+        while not (look := work.check_readiness(self.cluster, prepared, direction=direction)).is_ready:
             assert time.monotonic() < until, look
             time.sleep(0.2)
 
-    def history(self) -> releases.History:
+    def history(self) -> releases.ReleaseHistory:
         with registry.api_server(self.cluster) as server:
             return releases.history(server, self.namespace, "tiny")
 

@@ -30,7 +30,7 @@ class Releases:
     def __init__(self, plane: Plane) -> None:
         self.plane = plane
 
-    def history(self, name: str) -> releases.History:
+    def history(self, name: str) -> releases.ReleaseHistory:
         server = ApiServer(self.plane.admin, policy=LOOPBACK)
         try:
             return releases.history(server, NAMESPACES[name], name)

@@ -126,10 +126,10 @@ def test_a_component_that_is_not_ready_any_more_is_not_as_wanted(world, releases
 
 
 def test_what_blocks_a_component_blocks_the_plan(world, releases):
-    from components.release.work import Note
+    from components.release.work import PlanNote
 
     releases.notes["cilium"] = (
-        Note(severity="block", code="gitops", title="Argo CD owns the release", detail="Commit it there."),
+        PlanNote(severity="block", code="gitops", title="Argo CD owns the release", detail="Commit it there."),
     )
     plan = plan_of(world, "cilium")
 

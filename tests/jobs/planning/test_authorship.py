@@ -105,8 +105,8 @@ def test_each_who_saves_values_of_a_cluster_is_an_author_of_them_until_they_are_
     component = catalog.get("cilium")
     one, other = person("one", role="operator"), person("other", role="operator")
     for by, values in ((one, {"a": 1}), (other, {"a": 1, "b": 2})):
-        here = overrides.standing(world.cluster, component)
+        here = overrides.component_in_cluster(world.cluster, component)
         row = overrides._stored(here, values, by, here.version_of_row)
     assert set(row.authors) == {one.pk, other.pk}
-    here = overrides.standing(world.cluster, component)
+    here = overrides.component_in_cluster(world.cluster, component)
     assert overrides._stored(here, {}, other, here.version_of_row).authors == [other.pk]

@@ -57,7 +57,7 @@ def installed(world: World, entrance: Entrance, name: str) -> None:
     raw["spec"]["selector"] = {"matchLabels": {"app": name}}
     raw["spec"]["template"]["metadata"] = {"labels": {"app": name}}
     chart = versioned(component.chart.chart.rpartition("/")[2], component.newest, yaml.safe_dump(raw))
-    job = client.Job(name, component.namespace, entrance.credentials(), deadline=time.monotonic() + 120)
+    job = client.HelmJob(name, component.namespace, entrance.credentials(), deadline=time.monotonic() + 120)
     client.program().install(job, chart, {})
 
 

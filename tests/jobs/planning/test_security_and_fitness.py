@@ -82,7 +82,7 @@ def test_a_value_weakens_or_does_not(key, operator, value, is_weak):
     ],
 )
 def test_what_no_node_could_use_is_not_published(key, value):
-    with pytest.raises(setting_check.Refused) as refusal:
+    with pytest.raises(setting_check.SettingRefused) as refusal:
         setting_check.ask(key, value)
     assert refusal.value.code == "out-of-range"
 

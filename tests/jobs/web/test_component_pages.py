@@ -11,7 +11,7 @@ from django.test import Client
 
 from common.templatetags.setpoint import difference
 from components.helm.errors import HelmUnavailable
-from components.release.work import Note, ObjectDifference
+from components.release.work import ObjectDifference, PlanNote
 from jobs import tasks
 from jobs.engine import component_runner, reconcile
 from jobs.engine.event_log import log
@@ -26,8 +26,10 @@ from tests.jobs.releases import Releases
 def releases(monkeypatch: Any) -> Releases:
     made = Releases(requires={"kueue": ("cert-manager",)}, after={"kueue": ("nodes", "cilium")}).install(monkeypatch)
     made.notes["cert-manager"] = (
-        Note(severity="info", code="crds", title="Brings 6 new kinds", detail=""),
-        Note(severity="warn", code="webhooks", title="A webhook changes", detail="Pods are asked for while it rolls."),
+        PlanNote(severity="info", code="crds", title="Brings 6 new kinds", detail=""),
+        PlanNote(
+            severity="warn", code="webhooks", title="A webhook changes", detail="Pods are asked for while it rolls."
+        ),
     )
     return made
 
@@ -60,7 +62,7 @@ def test_a_plan_shows_components_in_their_order_before_the_nodes(world, releases
 
 
 def test_a_plan_that_lacks_a_decision_leads_to_where_the_cluster_takes_it(world, releases, pages):
-    releases.notes["kueue"] = (Note(severity="block", code="decision", title="k8sServiceHost: Which?", detail=""),)
+    releases.notes["kueue"] = (PlanNote(severity="block", code="decision", title="k8sServiceHost: Which?", detail=""),)
     plan = plan_of(world, "kueue", "cert-manager")
 
     assert f'href="/clusters/{plan.cluster_id}/values/"' in read(pages, f"/plans/P-{plan.number}/")

@@ -1,4 +1,4 @@
-"""What a revision wants of the cluster, in memory: equality, digest, differences and JSON."""
+"""The cluster part of a revision, in memory: equality, digest, differences and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rubbish is refused with the field named; never anything but InvalidProfile, whatever the text."""
+"""Rubbish is refused with the field named; any text raises InvalidProfile at most."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from profiles.content.content import Content, diff
 from profiles.document import schema
-from profiles.document.document import Note
+from profiles.document.document import ProfileNote
 from profiles.document.schema import InvalidProfile
 from tests.profiles.strategies import whole_documents
 
@@ -22,7 +22,7 @@ def flat(text: str, parent: Content | None = None, origin: str = "draft") -> Con
     return schema.flatten(schema.parse(text), parent, origin=origin).content
 
 
-def problems(text: str, parent: Content | None = None) -> list[Note]:
+def problems(text: str, parent: Content | None = None) -> list[ProfileNote]:
     with pytest.raises(InvalidProfile) as caught:
         schema.flatten(schema.parse(text), parent, origin="draft")
     return list(caught.value.problems)

@@ -1,4 +1,4 @@
-"""Whatever a catalog or a document offers to be copied into a profile can be wanted: it goes through the parser."""
+"""Every text that a catalog or a document offers to be copied into a profile is accepted by the parser."""
 
 from __future__ import annotations
 

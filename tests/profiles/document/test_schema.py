@@ -1,4 +1,4 @@
-"""What a sound document means, and that writing it another way does not change that."""
+"""The meaning of a sound document, which another layout of it does not change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from profiles.content.content import BadContent, Content, WantedSetting, build
 from profiles.document import schema
-from profiles.document.document import Document
+from profiles.document.document import ProfileDocument
 from tests.profiles.strategies import documents
 
 
@@ -196,14 +196,14 @@ def test_a_taint_is_replaced_by_key_and_effect():
     assert [(t.name, t.value) for t in content.taints] == [("t:NoSchedule", "other")]
 
 
-def compose(lower: Document, upper: Document) -> Document:
-    """What one document would have to say to mean the same as `upper` over `lower`: the model for the law below."""
+def compose(lower: ProfileDocument, upper: ProfileDocument) -> ProfileDocument:
+    """Return the one document that means the same as `upper` over `lower`: the model for the law below."""
 
     def over(a, b):
         return tuple(sorted({**{item[:-1]: item for item in a}, **{item[:-1]: item for item in b}}.values()))
 
     settings = {wish.key: wish for wish in (*lower.settings, *upper.settings)}
-    return Document(
+    return ProfileDocument(
         settings=tuple(settings[key] for key in sorted(settings)),
         labels=over(lower.labels, upper.labels),
         annotations=over(lower.annotations, upper.annotations),

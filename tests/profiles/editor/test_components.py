@@ -1,4 +1,4 @@
-"""Components as fields of the form: only what changed is written anew, and comments stay where they are."""
+"""Components as fields of the form: only changed ones are written again, and comments stay where they are."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_values_cannot_write_into_the_text_around_them():
 
 # ── The page ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def sent(page, **over):
-    """What the form of this page sends."""
+    """Return the fields that the form of this page sends."""
     components = page.context["components"]
     fields = {
         "view": "form",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from common.errors import Invalid
 from profiles.document import schema
 from profiles.editor import form_data, yaml_patch
-from profiles.editor.form_data import Line, Pair, Sheet, TaintLine
+from profiles.editor.form_data import MarkLine, SettingLine, Sheet, TaintLine
 from tests.profiles.strategies import documents
 
 COMMENTED = """\
@@ -57,9 +57,9 @@ sheets = st.builds(
     Sheet,
     extends=_typed,
     description=_prose,
-    settings=_named(st.builds(Line, _key, _operator, _typed, _prose)),
-    labels=_named(st.builds(Pair, _key, _typed)),
-    annotations=_named(st.builds(Pair, _key, st.one_of(_typed, st.text(st.sampled_from("ab\n\t #:"), max_size=8)))),
+    settings=_named(st.builds(SettingLine, _key, _operator, _typed, _prose)),
+    labels=_named(st.builds(MarkLine, _key, _typed)),
+    annotations=_named(st.builds(MarkLine, _key, st.one_of(_typed, st.text(st.sampled_from("ab\n\t #:"), max_size=8)))),
     taints=st.lists(st.builds(TaintLine, _typed, _typed, _typed), max_size=3).map(tuple),
     remove=st.lists(_typed, max_size=3).map(tuple),
 )
@@ -91,7 +91,7 @@ def test_any_sheet_becomes_any_other(first: Sheet, second: Sheet) -> None:
 
 @settings(max_examples=40)
 @given(documents())
-def test_a_sound_profile_means_the_same_in_both_views(document: schema.Document) -> None:
+def test_a_sound_profile_means_the_same_in_both_views(document: schema.ProfileDocument) -> None:
     source = schema.render(document)
 
     assert yaml_patch.write(form_data.read(source), source).source == source
@@ -136,13 +136,13 @@ def test_components_and_objects_stay_as_they_are_written_whatever_is_typed_into_
 def test_components_in_a_layout_of_one_line_mean_the_same_afterwards() -> None:
     source = "{settings: {vm.swappiness: 10}, components: {cilium: {values: {a: [1, x]}}}, policies: [ ]}"
 
-    written = yaml_patch.write(Sheet(settings=(Line("vm.swappiness", "=", "1"),)), source)
+    written = yaml_patch.write(Sheet(settings=(SettingLine("vm.swappiness", "=", "1"),)), source)
 
     assert form_data.read(written.source).kept == {
         "components": {"cilium": {"values": {"a": [1, "x"]}}},
         "policies": [],
     }
-    assert form_data.read(written.source).settings == (Line("vm.swappiness", "=", "1"),)
+    assert form_data.read(written.source).settings == (SettingLine("vm.swappiness", "=", "1"),)
 
 
 def test_reading_alone_changes_not_a_character() -> None:
@@ -158,7 +158,10 @@ def changed(**fields: object) -> yaml_patch.Rewritten:
 
 def test_a_changed_value_keeps_every_comment_and_all_other_lines() -> None:
     read = form_data.read(COMMENTED)
-    lines = (Line("vm.swappiness", "=", "1"), Line("vm.max_map_count", ">=", "300000", "Loaders map many files."))
+    lines = (
+        SettingLine("vm.swappiness", "=", "1"),
+        SettingLine("vm.max_map_count", ">=", "300000", "Loaders map many files."),
+    )
 
     written = changed(settings=(*lines, read.settings[2]))
 
@@ -169,7 +172,7 @@ def test_a_changed_value_keeps_every_comment_and_all_other_lines() -> None:
 
 
 def test_an_added_setting_stands_behind_the_last_one() -> None:
-    added = Line("vm.min_free_kbytes", ">=", "65536", "receive buffers")
+    added = SettingLine("vm.min_free_kbytes", ">=", "65536", "receive buffers")
 
     written = changed(settings=(*form_data.read(COMMENTED).settings, added))
 
@@ -192,7 +195,7 @@ def test_a_removed_setting_takes_only_the_comments_of_its_own_lines_and_they_are
 def test_a_reason_is_added_to_a_bare_value() -> None:
     read = form_data.read(COMMENTED)
 
-    written = changed(settings=(Line("vm.swappiness", "=", "10", "because"), *read.settings[1:]))
+    written = changed(settings=(SettingLine("vm.swappiness", "=", "10", "because"), *read.settings[1:]))
 
     assert "  vm.swappiness:\n    value: 10\n    why: because  # not 0\n" in written.source
     assert written.lost == ()
@@ -202,7 +205,7 @@ def test_parts_that_are_not_there_yet_are_put_where_they_belong() -> None:
     source = "# mine\nsettings:\n  vm.swappiness: 10\nremove: []\n"
     read = form_data.read(source)
 
-    written = yaml_patch.write(Sheet("base", "d", read.settings, (Pair("a", "b"),)), source)
+    written = yaml_patch.write(Sheet("base", "d", read.settings, (MarkLine("a", "b"),)), source)
 
     assert written.source == (
         "# mine\nextends: base\ndescription: d\nsettings:\n  vm.swappiness: 10\nlabels:\n  a: b\nremove: []\n"
@@ -211,10 +214,15 @@ def test_parts_that_are_not_there_yet_are_put_where_they_belong() -> None:
 
 @pytest.mark.parametrize("source", ["{settings: {vm.swappiness: 10}}", "settings: {vm.swappiness: 10}  # c\n", ""])
 def test_flow_style_is_written_as_a_block_when_it_changes(source: str) -> None:
-    written = yaml_patch.write(Sheet(settings=(Line("vm.swappiness", "=", "9"), Line("b", "=", "1"))), source)
+    written = yaml_patch.write(
+        Sheet(settings=(SettingLine("vm.swappiness", "=", "9"), SettingLine("b", "=", "1"))), source
+    )
 
     assert written.lost == ()
-    assert form_data.read(written.source).settings == (Line("vm.swappiness", "=", "9"), Line("b", "=", "1"))
+    assert form_data.read(written.source).settings == (
+        SettingLine("vm.swappiness", "=", "9"),
+        SettingLine("b", "=", "1"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +248,7 @@ def test_what_no_field_can_show_is_named_with_its_line(source: str, line: int, p
 
 def test_two_rows_of_one_name_are_refused_by_name() -> None:
     with pytest.raises(Invalid) as refusal:
-        yaml_patch.write(Sheet(labels=(Pair("a", "1"), Pair("a", "2"))))
+        yaml_patch.write(Sheet(labels=(MarkLine("a", "1"), MarkLine("a", "2"))))
 
     assert list(refusal.value.fields) == ["labels.a"]
 

@@ -1,4 +1,4 @@
-"""A form's fields are written into the text they came from: whoever commented it finds every comment again."""
+"""A form's fields are written into the text they came from: its author finds every comment again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contract.nodetuning import Operator
 from profiles.catalog import known_settings
 from profiles.document import schema
 from profiles.editor import form_data, yaml_patch
-from profiles.editor.form_data import Line, Pair, Sheet, TaintLine
+from profiles.editor.form_data import MarkLine, SettingLine, Sheet, TaintLine
 from tests.profiles.editor.test_form_data import COMMENTED
 from tests.profiles.strategies import ALONE, documents, marks, wishes
 
@@ -49,7 +49,7 @@ def retyped(draw: Any, before: Sheet) -> Sheet:
     )
     there = {line.key for line in lines}
     more = [wish for wish in draw(st.lists(wishes(), max_size=2)) if wish.key not in there]
-    added = {wish.key: Line(wish.key, wish.operator, wish.value, form_data.one_line(wish.why)) for wish in more}
+    added = {wish.key: SettingLine(wish.key, wish.operator, wish.value, form_data.one_line(wish.why)) for wish in more}
     return replace(
         before,
         extends=draw(st.just(before.extends) | st.sampled_from(["base", "base r3"])),
@@ -62,10 +62,10 @@ def retyped(draw: Any, before: Sheet) -> Sheet:
     )
 
 
-def _other_values(draw: Any, pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
+def _other_values(draw: Any, pairs: tuple[MarkLine, ...]) -> tuple[MarkLine, ...]:
     added = {key: value for key, value in draw(marks).items() if key not in {pair.key for pair in pairs}}
     changed = tuple(replace(pair, value=draw(st.just(pair.value) | _word)) for pair in pairs)
-    return (*changed, *(Pair(*item) for item in added.items()))
+    return (*changed, *(MarkLine(*item) for item in added.items()))
 
 
 def judge(source: str, typed: Sheet) -> None:
@@ -99,7 +99,7 @@ def test_what_did_not_change_stays_to_the_character(data: Any) -> None:
     new = data.draw(st.sampled_from([info.key for info in ALONE if not before.line(info.key)]))
     value = "1" if known_settings.get(new).is_number else "x"
 
-    written = yaml_patch.write(replace(before, settings=(*before.settings, Line(new, "=", value))), source)
+    written = yaml_patch.write(replace(before, settings=(*before.settings, SettingLine(new, "=", value))), source)
 
     old = source.splitlines()
     kept = iter(written.source.splitlines())

@@ -1,4 +1,4 @@
-"""What is judged of a NicClusterPolicy before a cluster is asked."""
+"""The checks of a NicClusterPolicy before a cluster is asked."""
 
 from __future__ import annotations
 

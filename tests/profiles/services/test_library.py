@@ -1,4 +1,4 @@
-"""What comes with the product is sound, published once, and left alone by people."""
+"""The profiles of the product are sound, published once, and left alone by people."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_platform_is_named_as_unsafe_exactly_where_its_limit_refuses_the_value
             for platform in platforms.PLATFORMS
             if f"Unsafe on {platform}" in setting.why
         }
-        verdicts = platforms.verdicts(checked.content)
+        verdicts = platforms.platform_reports(checked.content)
         assert named == {(v.platform, wanted.key) for v in verdicts for wanted, _ in v.outside}, name
         for verdict in verdicts:
             assert verdict.is_unsafe == (f"UNSAFE on {verdict.platform}" in library.source(name)), name
@@ -129,13 +129,13 @@ def test_the_limits_that_a_reason_quotes_are_the_catalogs():
 
 
 def test_platforms_are_judged_by_their_own_limits():
-    aks, gke = platforms.verdicts(flat("training-rdma").content)
+    aks, gke = platforms.platform_reports(flat("training-rdma").content)
 
     assert [wanted.key for wanted, _ in aks.outside] == ["net.core.rmem_max", "net.core.wmem_max"]
     assert (gke.outside, gke.is_unsafe) == ((), False)
     assert "cmdline.iommu" in {wanted.key for wanted in gke.elsewhere}
     for name in INTENTS.keys() - {"training-rdma"}:
-        assert not any(verdict.is_unsafe for verdict in platforms.verdicts(flat(name).content)), name
+        assert not any(verdict.is_unsafe for verdict in platforms.platform_reports(flat(name).content)), name
 
 
 def test_no_key_of_the_kubelet_or_of_a_pods_own_is_in_the_library():

@@ -1,4 +1,4 @@
-"""What nobody should send, at each door: the editor's text and form, the verdict, the import and REST."""
+"""Bad input is refused at each door: the editor's text and form, the verdict, the import and REST."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def said(words: str, answer: Any) -> bool:
 
 
 def in_box(text: str) -> str:
-    """As a page shows it: a browser cannot show U+0000, and HTML has no way to write it."""
+    """Return the text as a page shows it: a browser cannot show U+0000, and HTML has no way to write it."""
     return html.escape(text, quote=True)
 
 
@@ -113,7 +113,7 @@ def test_an_import_is_refused_named_and_kept(olga, text, words):
 
 @pytest.mark.parametrize(("text", "words"), TEXTS.values(), ids=TEXTS)
 def test_a_chosen_file_is_refused_named_and_shown(olga, text, words):
-    """As a browser without JavaScript sends it."""
+    """A browser without JavaScript sends the file like this."""
     file = SimpleUploadedFile("profile.yaml", text.encode())
 
     answer = browser(olga).post(at("profile_import"), {"name": "base", "source": "", "file": file, "intent": "look"})

@@ -9,7 +9,7 @@ import pytest
 
 from common import hooks
 from profiles.content.content import Content, digest
-from profiles.document.document import WARN, Note
+from profiles.document.document import WARN, ProfileNote
 from profiles.models import Profile, Revision
 from tests.profiles.services.test_profiles import made, published
 from tests.profiles.web.test_editor import Editor
@@ -234,10 +234,10 @@ def test_an_export_imported_elsewhere_means_the_same(olga, top):
 @pytest.fixture
 def findings(monkeypatch):
     """Answers to `hooks.profile_findings`, as a room above would give them."""
-    given: list[Note] = []
+    given: list[ProfileNote] = []
     asked: list[Content] = []
 
-    def answer(content: Content) -> list[Note]:
+    def answer(content: Content) -> list[ProfileNote]:
         asked.append(content)
         return given
 
@@ -248,7 +248,7 @@ def findings(monkeypatch):
 def test_a_finding_that_blocks_is_a_problem_at_every_door(olga, findings):
     made(olga)
     given, asked = findings
-    given.append(Note("components.cilium.version", 0, "unknown-version", "has no chart 1.20.0"))
+    given.append(ProfileNote("components.cilium.version", 0, "unknown-version", "has no chart 1.20.0"))
     source = "components:\n  cilium:\n    version: 1.20.0\n"
     page, rest = browser(olga), caller(olga)
 
@@ -270,7 +270,7 @@ def test_a_finding_that_blocks_is_a_problem_at_every_door(olga, findings):
 
 def test_a_draft_that_was_sound_when_it_was_saved_is_judged_again_when_it_is_published(olga, findings):
     profile = made(olga, source="components: {cilium: {}}\n")
-    findings[0].append(Note("components.cilium", 0, "unknown", "is in no catalog"))
+    findings[0].append(ProfileNote("components.cilium", 0, "unknown", "is in no catalog"))
 
     answer = browser(olga).post(at("profile_publish", "base"), {"message": "", "version": profile.version})
 
@@ -280,7 +280,9 @@ def test_a_draft_that_was_sound_when_it_was_saved_is_judged_again_when_it_is_pub
 
 
 def test_a_finding_that_warns_stands_among_the_warnings_at_its_line(olga, findings):
-    findings[0].append(Note("components.cilium.values.mtu", 0, "unknown-value", "is no value of the chart", WARN))
+    findings[0].append(
+        ProfileNote("components.cilium.values.mtu", 0, "unknown-value", "is no value of the chart", WARN)
+    )
     source = "labels: {a: b}\ncomponents:\n  cilium:\n    values:\n      mtu: 1\n"
     made(olga, source=source)
 
@@ -298,7 +300,7 @@ def test_a_finding_that_warns_stands_among_the_warnings_at_its_line(olga, findin
 
 def test_a_finding_about_something_inherited_points_at_what_brings_it(olga, findings):
     published(olga, "base", BASE)
-    findings[0].append(Note("components.cilium.values.MTU", 0, "x", "y", WARN))
+    findings[0].append(ProfileNote("components.cilium.values.MTU", 0, "x", "y", WARN))
 
     answer = caller(olga).post(
         "/api/v1/profiles/base/actions/check", {"source": "# first\nsettings: {vm.swappiness: 1}\n"}, format="json"

@@ -24,7 +24,7 @@ def edited(olga):
 
 
 class Editor:
-    """What a browser would send of the form it was shown."""
+    """A browser's answers to the form it was shown."""
 
     def __init__(self, client: Any, name: str) -> None:
         self.client, self.path = client, at("profile_edit", name)

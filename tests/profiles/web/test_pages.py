@@ -1,4 +1,4 @@
-"""What pages are given, what they say, and where they lead."""
+"""The context, the texts and the links of the pages."""
 
 from __future__ import annotations
 

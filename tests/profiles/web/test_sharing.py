@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 from audit.models import Record
 from profiles import exports
 from profiles.content import content
-from profiles.content.content import Content, Difference, WantedSetting, WantedTaint, build
+from profiles.content.content import Content, ContentDifference, WantedSetting, WantedTaint, build
 from profiles.document import schema
 from profiles.models import Profile
 from tests.profiles.services.test_profiles import OTHER, SOURCE, made, published
@@ -22,7 +22,7 @@ from tests.profiles.web.test_pages import at, browser
 
 
 # ── Differences ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def applied(differences: list[Difference], to: Content) -> Content:
+def applied(differences: list[ContentDifference], to: Content) -> Content:
     """`to`, changed as the differences say; written from their words alone."""
     rows: dict[str, dict[str, str]] = {
         "settings": {s.key: s.value if s.operator == "=" else f"{s.operator} {s.value}" for s in to.settings},
@@ -54,13 +54,15 @@ def applied(differences: list[Difference], to: Content) -> Content:
     )
 
 
-def flat(document: schema.Document) -> Content:
+def flat(document: schema.ProfileDocument) -> Content:
     return schema.flatten(document, None, origin="x").content
 
 
 @settings(max_examples=60)
 @given(documents(st.none()), documents(st.none()))
-def test_a_difference_applied_to_the_first_gives_the_second(first: schema.Document, second: schema.Document) -> None:
+def test_a_difference_applied_to_the_first_gives_the_second(
+    first: schema.ProfileDocument, second: schema.ProfileDocument
+) -> None:
     a, b = flat(first), flat(second)
 
     differences = content.diff(a, b)
