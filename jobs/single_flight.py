@@ -1,4 +1,4 @@
-"""One thread of a process at a time looks at a rollout; who is woken meanwhile says so, and the rollout comes again.
+"""Per-process mutex per rollout; a wake during a turn is remembered, and the rollout comes again.
 
 Steps are claimed in sets, so any number may look at once and nothing is done twice. But each look asks the database
 about all steps, and its calls go out in parallel anyway: a second thread would do the same work again, and keep it from
@@ -26,7 +26,7 @@ class Turns:
 
     @contextmanager
     def turn(self, pk: UUID, again: Callable[[UUID], object]) -> Iterator[bool]:
-        """Whether it is this thread's turn. `again` is called after it for a rollout that was woken meanwhile."""
+        """Yield whether it is this thread's turn. `again` is called after it for a rollout that was woken meanwhile."""
         mine = self._take(pk)
         try:
             yield mine is not None

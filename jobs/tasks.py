@@ -61,7 +61,7 @@ def sweep() -> None:
 
 @shared_task(ignore_result=True)
 def take_over(takeover_id: str) -> None:
-    """One slice of a takeover that was approved; the next sweep goes on."""
+    """Carry out one slice of an approved takeover; the next sweep continues it."""
     takeovers.carry_out(UUID(takeover_id))
 
 

@@ -1,1 +1,1 @@
-"""Who may approve a plan, how many must, and what may be done with it now."""
+"""Approval of plans: required approvers, their verdicts, and the actions that a plan permits now."""

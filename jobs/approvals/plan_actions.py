@@ -1,4 +1,4 @@
-"""What may be done with a plan, by whom, and why not: one answer for a page's buttons and posts, and for REST (law 10).
+"""Actions on a plan: permitted or not, for a person, and why: one answer for pages and REST (law 10).
 
 A verb is refused by the plan's state, for everyone, or to a person, whatever the state. Lists leave out what takes
 reading the whole plan: whether it still is what its digest says.
@@ -63,7 +63,7 @@ TOKEN_SCOPE_FOR = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one verb: empty reasons mean yes. Each says what is the case and what to do instead."""
+    """Answer about one verb: empty reasons mean yes. Each says what is the case and what to do instead."""
 
     verb: str
     of_state: str
@@ -77,25 +77,25 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Why not: what no change of the plan would mend comes first."""
+        """The reason against it; what no change of the plan would mend comes first."""
         return self.of_person or self.of_state
 
 
 def of(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, Answer]:
-    """By verb. Reads all of the plan. `given`: its verdicts, where they were read already."""
+    """Return the answer of each verb. Reads all of the plan. `given`: its verdicts, where they were read already."""
     states = of_state(plan)
     people = of_person(plan, user, given)
     return {verb: Answer(verb, states[verb], people[verb]) for verb in FROM}
 
 
 def of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
-    """By verb, why the plan does not permit it; empty where it does."""
+    """Return, by verb, why the plan does not permit it; empty where it does."""
     altered = _altered(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
     return {verb: _why_not_now(plan, verb, altered) for verb in FROM}
 
 
 def of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, str]:
-    """By verb, why this person may not; empty where they may."""
+    """Return, by verb, why this person may not; empty where they may."""
     judging = verdicts.reason_not_to(plan, user)
     has_approved = verdicts.has_approved(plan, user, given)
     return {verb: _why_not(plan, verb, user, judging, has_approved=has_approved) for verb in FROM}
@@ -196,7 +196,7 @@ def _owned_by_another_pool(plan: Plan) -> str:
 
 
 def _beyond_the_budget(plan: Plan) -> str:
-    """What was in the budget when planned and is not any more would wait for ever (law 1)."""
+    """Explain which component exceeds the present budget and would wait for ever, though it fitted once (law 1)."""
     budget = Strategy.from_json(plan.strategy).allowed_out(plan.cluster.budget)
     for row in plan.components.filter(left_out=""):
         if why := blast_radius.kept_for(row, budget):
@@ -220,7 +220,7 @@ def _taken(plan: Plan) -> str:
 
 
 def busy(other: Step | None) -> str:
-    """Why a plan cannot start while `other` lives; None where that one ended a moment ago."""
+    """Explain why a plan cannot start while `other` lives; None: that one ended a moment ago."""
     name = f"R-{other.rollout.number} ({other.name})" if other else "another rollout"
     return f"{name} works on some of these nodes or components. Start this plan when it is done."
 

@@ -147,7 +147,7 @@ def retract(plan: Plan, *, by: User) -> Plan:
 
 
 def withdraw(plan: Plan, *, by: User, comment: str = "") -> Plan:
-    """Close one's own plan, or anybody's as admin."""
+    """Close one's own plan, or any plan as admin."""
     plan_actions.require(plan, "withdraw", by)
     check_length(comment, COMMENT_CHARACTERS, "comment")
     with transaction.atomic():
@@ -157,7 +157,7 @@ def withdraw(plan: Plan, *, by: User, comment: str = "") -> Plan:
 
 
 def expire() -> int:
-    """Close what nobody decided in time; expiry means no. Returns how many."""
+    """Close plans that got no decision in time; expiry means no. Returns how many."""
     count = 0
     for plan in Plan.objects.expired().select_related("cluster")[:100]:
         try:

@@ -1,4 +1,4 @@
-"""Writing approval rules: who may, what is accepted, and what follows for plans that wait now."""
+"""Writing of approval rules: permission, validation, and the effect on plans that wait now."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OF_ROLES = (RoleBinding.Role.APPROVER, RoleBinding.Role.OPERATOR, RoleBinding.Ro
 
 
 def reason_not_to(user: User) -> str:
-    """Why this person may not change rules; empty when they may."""
+    """Return why this person may not change rules; empty when they may."""
     if user.is_service:
         return "A service account cannot write approval rules: people decide them."
     return "" if may(user, "admin", GLOBAL) else "This needs the role admin for all clusters."
@@ -69,7 +69,9 @@ def create(*, by: User, **fields: Any) -> ApprovalRule:
 
 @transaction.atomic
 def change(row: ApprovalRule, *, by: User, version: int, **fields: Any) -> ApprovalRule | Proposed:
-    """Only the given fields. What any plan would need less by waits for consent. Raises NotAllowed, Invalid, Stale."""
+    """Change only the given fields. Raises NotAllowed, Invalid, Stale.
+    A change by which any plan would need less waits for consent.
+    """
     require_person(by, "admin", GLOBAL, doing="write approval rules")
     wanted = _checked({name: getattr(row, name) for name in FIELDS} | fields)
     _lock(row, version)
@@ -128,7 +130,7 @@ def _said(row: ApprovalRule) -> str:
 
 
 def _consented(change: PendingChange, by: User) -> None:
-    """What was proposed, on the very version that it was proposed for. Raises Stale, Invalid."""
+    """Apply a proposed change to the very version that it was proposed for. Raises Stale, Invalid."""
     row = ApprovalRule.objects.filter(pk=int(change.target.removeprefix("rule:"))).first()
     if row is None:
         raise WrongState("The rule is gone by now: refuse this.")
@@ -147,7 +149,7 @@ pending.KINDS[WEAKEN] = _consented
 
 
 def as_json(row: ApprovalRule) -> dict[str, Any]:
-    """For the audit record: what the rule says, the cluster by its id."""
+    """Return what the rule says, for the audit record; the cluster by its id."""
     out = {name: getattr(row, name) for name in FIELDS if name != "cluster"}
     return out | {"cluster": str(row.cluster_id) if row.cluster_id else None}
 

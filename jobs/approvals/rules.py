@@ -1,6 +1,6 @@
-"""Which approval rules fit a plan, and what they ask for together: all of them apply, so the strictest wins.
+"""Approval rules that apply to a plan, and what they require together: all of them apply, so the strictest wins.
 
-Whatever the rows say, one approver is always needed: a plan that no rule fits is no plan that nobody must read.
+One approver is always needed, even if the rows say otherwise: a plan that no rule fits still has to be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one rule asks for, as data: `approvers` in all, of whom `of_count` hold `of_role` in `of_scope`."""
+    """Requirement of one rule, as data: `approvers` in all, of whom `of_count` hold `of_role` in `of_scope`."""
 
     name: str
     approvers: int
@@ -62,7 +62,7 @@ Holds = Callable[[User, str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What rules look at. Shares are of the whole cluster as it is now, 0 to 1."""
+    """Facts of a plan that rules are matched against. Shares are of the whole cluster as it is now, 0 to 1."""
 
     environment: str
     cluster_id: UUID
@@ -83,7 +83,7 @@ class Need:
 
     @property
     def missing(self) -> int:
-        """At least so many more must approve. One person may meet several rules, so this is not a sum."""
+        """The least number of further approvers. One person may meet several rules, so this is not a sum."""
         return max(0, self.rule.approvers - self.approved, self.rule.of_count - self.held)
 
     @property
@@ -92,7 +92,7 @@ class Need:
 
 
 def fits(row: ApprovalRule, facts: Facts) -> bool:
-    """Whether the rule is about such a plan: every condition that it states holds.
+    """Return whether the rule applies to such a plan: every condition that it states holds.
 
     One that was changed in the table is about every plan, and one of an environment about each whose own is not known.
     """
@@ -136,7 +136,7 @@ def of_plan(plan: Plan) -> tuple[Rule, ...]:
 
 
 def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Facts]:
-    """By plan, what these rules ask about; as many queries for any number of plans."""
+    """Return, by plan, the facts that these rules need; as many queries for any number of plans."""
     has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
     has_more = any(rule_facts.are_asked(row) for row in rows)
     shares = _shares(plans) if has_share else {}
@@ -166,7 +166,7 @@ def holder(plan: Plan) -> Holds:
 
 
 def held_then(person: User, role: str, scopes: Sequence[str], at: datetime) -> bool:
-    """Whether one of the bindings that count now was there at that time already."""
+    """Return whether one of the bindings that count now existed at that time already."""
     if person.is_superuser:
         return True
     return any(
@@ -175,8 +175,9 @@ def held_then(person: User, role: str, scopes: Sequence[str], at: datetime) -> b
 
 
 def _shares(plans: Sequence[Plan]) -> dict[UUID, tuple[float, float]]:
-    """Of GPUs and of nodes of the cluster, those on nodes that the plan changes or disturbs; from rows, not from its
-    summary."""
+    """Return the shares of the cluster's GPUs and nodes that the plan changes or disturbs.
+    Counted from rows, not from its summary.
+    """
     nodes, gpus = Count("pk"), Sum("gpus", default=0)
     touched = PlanNode.objects.filter(plan__in=plans, left_out="").order_by().values_list("plan").annotate(nodes, gpus)
     present = Node.objects.present().filter(cluster__in={plan.cluster_id for plan in plans}).order_by()
@@ -214,7 +215,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def sentence(row: ApprovalRule) -> str:
-    """Which plans, in words: `production, containerd restart or more disruptive`."""
+    """Describe the plans that the rule fits: `production, containerd restart or more disruptive`."""
     parts = [row.environment or "every environment"]
     if row.cluster_id:
         parts.append(f"cluster {row.cluster}")
@@ -239,7 +240,7 @@ def sentence(row: ApprovalRule) -> str:
 
 
 def demand(rule: Rule) -> str:
-    """How many, and who: `2 approvers, 1 of them admin for all clusters`."""
+    """Describe the number and kind of approvers: `2 approvers, 1 of them admin for all clusters`."""
     text = f"{rule.approvers} approver{'' if rule.approvers == 1 else 's'}"
     return f"{text}, {rule.of_count} of them {whom(rule)}" if rule.of_count else text
 

@@ -1,4 +1,4 @@
-"""What a plan's verdicts come to, and who may give one. Reads only: `reviews` writes, `rules` says how many."""
+"""Result of a plan's verdicts, and permission to give one. Reads only: `reviews` writes, `rules` counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.planning import authorship, consents
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a plan's approval stands: what the rules ask for, the newest verdict of each person, what is missing."""
+    """State of a plan's approval: what the rules require, the newest verdict of each person, what is missing."""
 
     needs: tuple[Need, ...]
     """One a rule that applies, the strictest first."""
@@ -30,12 +30,12 @@ class Standing:
 
     @property
     def missing(self) -> int:
-        """At least so many more must approve."""
+        """The least number of further approvers."""
         return max(need.missing for need in self.needs)
 
     @property
     def wanted(self) -> tuple[Need, ...]:
-        """Rules that still ask for somebody who holds a role."""
+        """Rules that still require an approver with a certain role."""
         return tuple(need for need in self.needs if need.missing_of_role)
 
     @property
@@ -49,15 +49,15 @@ def rule_for(plan: Plan) -> Rule:
 
 
 def given(plan: Plan) -> list[Approval]:
-    """Every verdict on this plan, of all digests and rounds, the oldest first: as stored now, whatever was read."""
+    """Return every verdict on this plan, of all digests and rounds, the oldest first: always as stored now."""
     return list(plan.approvals.select_related("person").order_by("at", "pk"))
 
 
 def standing(plan: Plan, verdicts: Iterable[Approval] | None = None) -> Standing:
-    """Only genuine verdicts of the plan's present digest and round count, and only the newest of each who may still
+    """Return the state of the plan's approval.
+    Only genuine verdicts of its present digest and round count, and only the newest of each person who may still
     approve.
-
-    `verdicts`: what given() just said, where a page shows them, too.
+    `verdicts`: what given() just returned, where a page shows them, too.
     """
     newest: dict[int, Approval] = {}
     for row in given(plan) if verdicts is None else verdicts:
@@ -76,7 +76,7 @@ def standing(plan: Plan, verdicts: Iterable[Approval] | None = None) -> Standing
 
 
 def has_approved(plan: Plan, user: User, verdicts: Iterable[Approval] | None = None) -> bool:
-    """Whether this person's newest verdict on the present digest is an approval. `verdicts` as in standing()."""
+    """Return whether this person's newest verdict on the present digest is an approval. `verdicts` as in standing()."""
     rows = plan.approvals.all() if verdicts is None else verdicts
     mine = (user.pk, plan.digest, plan.round)
     own = [a for a in rows if (a.person_id, a.digest, a.round) == mine and a.is_genuine]
@@ -84,7 +84,7 @@ def has_approved(plan: Plan, user: User, verdicts: Iterable[Approval] | None = N
 
 
 def reason_not_to(plan: Plan, user: User) -> str:
-    """Why this person may not give a verdict on this plan; empty when they may. Superusers are no exception."""
+    """Return why this person may not give a verdict on this plan; empty when they may. Superusers are no exception."""
     if user.is_service:
         return "A service account never approves."
     if not user.is_active:

@@ -1,8 +1,8 @@
-"""Whether a change to an approval rule lets any plan through with less. In doubt it does.
+"""Detection of changes to approval rules that let any plan through with less. In doubt a change does.
 
-A rule may be widened (it fits more plans) and tightened (it asks for more) by one administrator. Whatever this module
-does not know to be one of the two counts as weaker, so that a condition that is added to rules is safe before it is
-known here.
+A rule may be widened (it fits more plans) and tightened (it asks for more) by one administrator. A change that this
+module does not know to be one of the two counts as weaker, so that a condition that is added to rules is safe before it
+is known here.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a plan changes on a node and in a cluster, as plain data: differences, their order, and what changed since."""
+"""Changes of a plan on a node and in a cluster, as plain data: differences, their order, and what changed since."""

@@ -1,6 +1,6 @@
-"""What changes on one node, as plain data: computed when planning, frozen by its hash, carried out by a step.
+"""Changes on one node, as plain data: computed when planning, frozen by its hash, carried out by a step.
 
-Identical differences are one ChangeSet whatever the number of nodes; its id is the SHA-256 of its canonical JSON.
+Identical differences are one ChangeSet for any number of nodes; its id is the SHA-256 of its canonical JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contract.keys import ApplyClass
 
 
 class Disruption(enum.StrEnum):
-    """What a change does to running work, in rising order: ApplyClass, and what components, labels and taints do.
+    """Effect of a change on running work, in rising order: ApplyClass, and what components, labels and taints do.
 
     `network`: the node's network agents restart. `gpu-pods`: pods that hold GPUs are stopped. `drain`: all pods leave.
     """

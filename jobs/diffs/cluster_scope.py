@@ -1,4 +1,4 @@
-"""What is done to the cluster itself, beside its nodes: Helm releases and policy objects, each by those who know it."""
+"""Changes of the cluster itself, beside its nodes: Helm releases and policy objects, each by its own functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Prepared = work.Prepared | PreparedPolicies
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What its step says while it is carried out."""
+    """Texts of a step's states while it is carried out."""
 
     waits: str
     unserved: str
@@ -62,7 +62,8 @@ def step_kind(row: PlanComponent) -> str:
 
 
 def key(plan: Plan, row: PlanComponent) -> str:
-    """What no two live steps may share, and by which later rollouts are known to have written the same: Step.release.
+    """Return the key that no two live steps share, and by which later rollouts of the same object are found:
+    Step.release.
 
     A release is one in its cluster. Objects of two pools are never the same: the plan leaves them out, or is blocked.
     """

@@ -1,9 +1,9 @@
-"""In which order components and node settings come: one graph a plan, forwards and, turned round, backwards.
+"""Order of components and node settings: one graph a plan, forwards and, reversed, backwards.
 
 Its vertices are the components, the groups of policy objects, and `nodes`, all node steps together. What one
-`requires` must have succeeded; what it comes `after` must have ended, whatever the end. So what fails stops what
-requires it, and nothing else. Node steps that give no value, and only tell agents to look after what is there, are
-nobody's ground to stand on: what comes after the node settings does not wait for them.
+`requires` must have succeeded; what it comes `after` must have ended, with any result. So a failure stops what
+requires it, and nothing else. Node steps that give no value, and only tell agents to watch for drift, are no
+prerequisite: what comes after the node settings does not wait for them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Vertex:
 
 
 class Order:
-    """Of one rollout, as its steps stand now. Three queries; read again for each slice."""
+    """Order of one rollout's steps, by their present state. Three queries; read again for each slice."""
 
     def __init__(self, rollout: Rollout) -> None:
         self._rollout = rollout
@@ -87,7 +87,7 @@ class Order:
             self._nodes[status, way] += count
 
     def wait(self, step: Step) -> Wait | None:
-        """What this queued component waits for; None: it may begin."""
+        """Return what this queued component waits for; None: it may begin."""
         waits = self._backwards(step.component) if step.direction == REVERT else self._forwards(step.component)
         found = list(waits)
         return next((w for w in found if w.is_for_good), found[0] if found else None)
@@ -116,7 +116,7 @@ class Order:
 
     @cached_property
     def _gives_values(self) -> bool:
-        """Whether any node's change is more than what its agent does about drift.
+        """Return whether any node's change is more than what its agent does about drift.
 
         Judged by the change sets, which the plan's digest covers. There are two that give none, and their like where a
         node cannot take a key; of more than a few, some do.
@@ -152,7 +152,9 @@ class Order:
         ]
 
     def nodes_wait(self) -> Wait | None:
-        """What the node settings wait for on their way back; None: they may go. Forwards they wait for nothing."""
+        """Return what the node settings wait for when reverted; None: they may start.
+        Forwards they wait for nothing.
+        """
         return next(self._backwards(NODES), None)
 
     def stuck(self) -> Wait | None:
@@ -171,7 +173,7 @@ class Order:
         return next((n for n, v in self._steps.items() if (v.status, v.direction) == (Status.FAILED, FORWARD)), "")
 
     def _is_busy(self) -> bool:
-        """Whether a component is under way or held, or a node has not come to rest."""
+        """Return whether a component is under way or held, or a node has not come to rest."""
         if any(v.status in (*Step.ACTIVE, Status.HELD) for v in self._steps.values()):
             return True
         return any(count and status not in Step.RESTING for (status, _), count in self._nodes.items())

@@ -26,23 +26,23 @@ def brought(changes: Changes, *, is_revert: bool = False) -> list[Raw]:
 
 
 def spares(changes: Changes) -> bool:
-    """Whether the node is drained because of such taints alone: pods that tolerate them stay."""
+    """Return whether the node is drained because of such taints alone: pods that tolerate them stay."""
     others = (Disruption(change.apply_class) for change in changes.items if change.kind != Kind.TAINT)
     return changes.worst_class.drains and not any(worst.drains for worst in others)
 
 
 def is_reached(pod: Raw) -> bool:
-    """Whether a taint can end it: a mirror pod is the kubelet's, which lets it tolerate every NoExecute taint."""
+    """Return whether a taint can end the pod; a mirror pod tolerates every NoExecute taint, as the kubelet lets it."""
     return not (objects.is_mirror(pod) or objects.is_finished(pod))
 
 
 def leaves(pod: Raw, taints: Iterable[Raw]) -> bool:
-    """Whether the taint manager evicts it, at once or once its time is over."""
+    """Return whether the taint manager evicts the pod, at once or once its time is over."""
     return is_reached(pod) and tolerations.lasts(tolerations.of_pod(pod), taints) is not None
 
 
 def is_asked(target: Target, nodes: Iterable[Sequence[Raw]]) -> bool:
-    """Whether such a taint comes to any of these nodes, given by the taints that each has: their pods must be read."""
+    """Return whether such a taint is new to any of these nodes, given by each one's taints: pods must be read."""
     wanted = {(key, value) for key, value, effect in target.taints if effect == EVICTS}
     return any(
         wanted - {(str(t.get("key")), str(t.get("value") or "")) for t in there if t.get("effect") == EVICTS}
@@ -52,7 +52,7 @@ def is_asked(target: Target, nodes: Iterable[Sequence[Raw]]) -> bool:
 
 
 def by_node(pods: Iterable[Raw]) -> dict[str, Pods]:
-    """What the pods of each node tolerate, of those that a taint can end."""
+    """Return what the pods of each node tolerate, of those that a taint can end."""
     out: dict[str, list[Sequence[Raw]]] = defaultdict(list)
     for pod in pods:
         name = (pod.get("spec") or {}).get("nodeName")

@@ -24,7 +24,7 @@ ABSENT_IS_A_VALUE = frozenset({keys.KeyKind.MODULE, keys.KeyKind.CMDLINE})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a revision wants, read once for all nodes."""
+    """Target state of a revision, read once for all nodes."""
 
     settings: tuple[tuple[str, str, str, str], ...]
     """(key, operator, value, apply class)"""
@@ -51,7 +51,7 @@ NOTHING = Target(settings=())
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of one node when planning."""
+    """State of one node as known when planning."""
 
     observed: Mapping[str, str]
     labels: Mapping[str, str]
@@ -107,7 +107,7 @@ def watching(changes: Changes, *, enforce: bool, mode: str, is_expected: bool) -
 
 
 def is_within(changes: Changes, target: Target, *, enforce: bool) -> bool:
-    """Whether these are live changes of a node that Setpoint never wrote to, and nothing but what the target wants."""
+    """Return whether these are live changes to a node that Setpoint never wrote to, and all of them the target's."""
     wanted = {(Kind.SETTING, *setting) for setting in target.settings}
     wanted |= {
         (Kind.LABEL, key, Operator.EQUALS, value, _class_of_mark(Kind.LABEL, key))
@@ -122,7 +122,7 @@ def is_within(changes: Changes, target: Target, *, enforce: bool) -> bool:
 
 
 def is_mild(change: Change) -> bool:
-    """Whether it touches nothing that runs or comes by itself: live, or a taint that keeps new pods away.
+    """Return whether the change disturbs nothing that runs or comes by itself: live, or a taint against new pods.
 
     A node that joins has no pods yet that such a taint could concern.
     """
@@ -156,13 +156,15 @@ def _decorations(
 
 
 def _class_of_mark(kind: Kind, key: str) -> str:
-    """What writing or removing it does to running work: a label that a program acts upon is as bad as what it does."""
+    """Return the effect of writing or removing it on running work: that of a program that acts upon the label."""
     known = known_labels.get(key) if kind == Kind.LABEL else None
     return Disruption(known.disruption) if known else ApplyClass.LIVE
 
 
 def _class_of_taint(effect: str, value: str = "", key: str = "", pods: Pods | None = ()) -> Disruption:
-    """What setting it does: new pods without a toleration stay away, and of NoExecute running ones are evicted, too."""
+    """Return the effect of setting the taint: new pods without a toleration stay away.
+    NoExecute evicts running ones, too.
+    """
     if effect not in tolerations.KEEPS_AWAY:
         return Disruption.LIVE
     taint = {"key": key, "value": value, "effect": effect}

@@ -1,7 +1,7 @@
-"""After a restore from backup the cluster is ahead: its objects name steps that this database never heard of (law 12).
+"""Steps unknown after a restore from backup: the cluster's objects name steps not in this database (law 12).
 
 Such an object is held, not overwritten, by plans and by steps alike, and a retry holds it again: trying again is not a
-decision about it. The decision is to take the node over (jobs.rollouts.takeovers): two people see each difference.
+decision about it. The decision is a takeover (jobs.rollouts.takeovers): two people see each difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEFT_OUT = (
 
 
 def unknown_steps(named: Iterable[str]) -> frozenset[str]:
-    """Of the step ids found in a cluster, those that are not in this database. Empty text names no step."""
+    """Return those of the step ids found in a cluster that are not in this database. Empty text names no step."""
     wanted = {text: _uuid(text) for text in named if text}
     ids = [found for found in wanted.values() if found]
     known: set[UUID] = set()

@@ -1,4 +1,4 @@
-"""What changed on a plan's nodes since it was made: nothing is written over it, so approvers must know."""
+"""Changes on a plan's nodes since it was made: nothing is written over them, so approvers must know."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOKED_AT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Of a plan that has not been started."""
+    """Changes since a plan was made that has not been started."""
 
     values: int = 0
     """Planned values that are neither what the plan saw nor what it wants: the steps of their nodes will be held."""
@@ -37,7 +37,7 @@ class Since:
 
 
 def is_moved(change: Change, effective: str | None) -> bool:
-    """Whether a planned setting has neither its before- nor its after-value."""
+    """Return whether a planned setting has neither its before- nor its after-value."""
     if change.kind == Kind.RESTORE:
         is_after = effective == change.value
     else:
@@ -72,13 +72,13 @@ def planned(plan: Plan) -> Since:
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """What a node has now."""
+    """Present values of a node."""
 
     observed: Mapping[str, Any]
     taints: Mapping[tuple[str, str], Any]
 
     def moved(self, change: Change) -> bool:
-        """Only what holds a step counts: labels and annotations are set whatever they are by then."""
+        """Return whether a change that can hold its step has moved; labels and annotations are set over any value."""
         if change.kind in (Kind.SETTING, Kind.RESTORE):
             return is_moved(change, self.observed.get(change.key))
         if change.kind == Kind.TAINT:

@@ -1,4 +1,4 @@
-"""What holds a batch back although everything before it is done: a gate, and the control of the order `measured`."""
+"""Obstacles to a batch although everything before it is done: a gate, and the control group of the order `measured`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Status = Step.Status
 
 
 def reason(rollout: Rollout, strategy: Strategy) -> str:
-    """What a person may have it go on in spite of: a gate, or the control's time. Empty: nothing holds it."""
+    """Return the obstacle that an operator may override: a gate, or the control's time; empty: there is none."""
     if rollout.status != Rollout.Status.RUNNING:
         return ""
     if gate := standing_gate(rollout):
@@ -31,7 +31,7 @@ def reason(rollout: Rollout, strategy: Strategy) -> str:
 
 
 def batch_waits(rollout: Rollout, batch: int, strategy: Strategy) -> str:
-    """Why a batch does not open although everything before it rests; empty: it may."""
+    """Return why a batch does not open although everything before it rests; empty: it may."""
     return control(rollout, batch, strategy) or look(rollout, batch, strategy)
 
 
@@ -56,13 +56,13 @@ def look(rollout: Rollout, batch: int, strategy: Strategy) -> str:
 
 
 def standing_gate(rollout: Rollout) -> Signal | None:
-    """The newest word counts: a gate from before a person had it go on is over."""
+    """Return the newest gate that holds the rollout; one from before a manual override is over."""
     gates = Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now())
     return (gates.filter(created_at__gt=rollout.went_on_at) if rollout.went_on_at else gates).first()
 
 
 def control(rollout: Rollout, batch: int, strategy: Strategy) -> str:
-    """Why this batch, which is of the control, does not open yet; empty: it may, or it is no control's."""
+    """Return why this batch, which is of the control, does not open yet; empty: it may, or it is not of the control."""
     if strategy.order != MEASURED:
         return ""
     held = rollout.steps.of_nodes().filter(status=Status.QUEUED, plan_node__is_control=True)
@@ -74,7 +74,7 @@ def control(rollout: Rollout, batch: int, strategy: Strategy) -> str:
 
 
 def control_until(rollout: Rollout, strategy: Strategy) -> datetime | None:
-    """When the control may be carried out; None: now, for the time is over, a person said so, or nobody was changed."""
+    """Return when the control may be carried out; None: now (time over, overridden, or no node was changed)."""
     if strategy.order != MEASURED:
         return None
     changed = rollout.steps.of_nodes().filter(plan_node__is_control=False, node__is_control_plane=False)

@@ -1,4 +1,4 @@
-"""Which batch is open, and who is in it.
+"""Selection of the current batch and its nodes.
 
 Canary and first batch are as approved; later ones are a forecast, made again by the approved order rule as each opens.
 """
@@ -27,18 +27,19 @@ BACKWARDS = (RS.REVERTING, RS.ABORTING)
 
 
 def failures(rollout: Rollout, tally: Tally) -> int:
-    """Of nodes: what a failed component stops is what depends on it, see jobs.diffs.dependency_graph."""
+    """Count failed nodes: a failed component stops only what depends on it, see jobs.diffs.dependency_graph."""
     return max(0, tally.nodes((Status.FAILED,), Step.Direction.FORWARD) - rollout.extra_failures)
 
 
 def direction(rollout: Rollout) -> str | None:
-    """Of a rollout that is put back or aborted only steps that go backwards may start; of others, any."""
+    """Return the only direction in which steps may start: backwards while reverting or aborting; else None, any."""
     return Step.Direction.REVERT if rollout.status in BACKWARDS else None
 
 
 def next_batch(rollout: Rollout, tally: Tally) -> int | None:
-    """The lowest batch with queued steps, once everything before it rests; None: nothing can start now, whatever else
-    stands, and nothing else need be asked."""
+    """Return the lowest batch with queued steps, once everything before it rests.
+    None: nothing can start now, and no other condition need be checked.
+    """
     batch = tally.first_batch((Status.QUEUED,), direction(rollout))
     if batch is None or rollout.status in BACKWARDS:
         return batch
@@ -48,7 +49,7 @@ def next_batch(rollout: Rollout, tally: Tally) -> int | None:
 
 
 def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
-    """Whether the next batch may begin: what is before it has soaked, and nothing holds it back."""
+    """Return whether the next batch may begin: what is before it has soaked, and nothing holds it back."""
     if rollout.status in BACKWARDS:
         return True
     strategy = Strategy.from_json(rollout.plan.strategy)
@@ -81,8 +82,7 @@ def _held_before(batch: int, rollout: Rollout, tally: Tally, strategy: Strategy)
 
 
 def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
-    """As a later batch opens: the nodes that have not begun change places by the order rule, as the cluster is now.
-
+    """Order the nodes that have not begun again, as a later batch opens: by the order rule, as the cluster is now.
     Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again
     and those that joined since.
     """

@@ -39,7 +39,7 @@ def claim(
     batch: int | None = None,
     direction: str | None = None,
 ) -> tuple[str, datetime, list[Step]]:
-    """Take up to `limit` steps of one kind and status that nobody holds and that are due.
+    """Take up to `limit` steps of one kind and status that are unclaimed and due.
 
     Returns token, lease end and steps.
     """
@@ -69,9 +69,8 @@ def claim(
 
 
 def for_helm(at: datetime) -> QuerySet[Step]:
-    """Components and policy objects that a worker may begin or go on with: applying, due, and nobody's.
-
-    Not of a cluster that is another installation's (law 12), and not what an abort passes over or puts back.
+    """Return components and policy objects that a worker may begin or resume: applying, due, and unclaimed.
+    Not of a cluster that is another installation's (law 12), and not what an abort passes over or reverts.
     """
     rows = Step.objects.of_components().filter(
         _free(at), _due(at), status=Step.Status.APPLYING, rollout__status__in=Rollout.LIVE
@@ -98,7 +97,7 @@ def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
 
 
 def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:
-    """From here on it counts as begun, and the first time in an attempt its own time begins. False: it was lost."""
+    """Mark the step as begun; the first time in an attempt its own time begins. False: it was lost."""
     fields: dict[str, object] = {"has_applied": True, "waiting_for": cluster_scope.WORDS[step.kind].runs}
     if step.granted_at is None:
         at = now()
@@ -116,7 +115,7 @@ def renew(step: Step, token: str, until: datetime, output: list[str]) -> bool:
 
 
 def _has_news(at: datetime) -> Q:
-    """Of steps that wait for their agents' answer: those whose answer came, whose node changed, or whose time is over.
+    """Select, of steps that wait for their agents' answer, those whose answer came, node changed, or time is over.
 
     The others would be read, judged and put back as they are, hundreds at a time, whenever one agent answers.
     """
@@ -126,5 +125,5 @@ def _has_news(at: datetime) -> Q:
 
 
 def release(token: str) -> None:
-    """Give back what was claimed and not committed, so that nobody waits for the lease to end."""
+    """Give back what was claimed and not committed, so that no worker waits for the lease to end."""
     Step.objects.filter(claim=token).update(claim="", lease_until=None)

@@ -49,7 +49,7 @@ def moved(step: Step, to: str, **fields: Any) -> None:
 
 
 def deadline_for(step: Step, strategy: Strategy) -> Any:
-    """When this state has lasted too long (law 4); None for resting states."""
+    """Return when this state has lasted too long (law 4); None for resting states."""
     if step.status in Step.RESTING:
         return None
     if step.is_component and step.status in OF_COMPONENTS:
@@ -71,7 +71,7 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
 
 
 def helm_seconds(strategy: Strategy) -> float:
-    """For one attempt, from where a worker has begun."""
+    """Return the time limit of one attempt in seconds, from the moment a worker has begun."""
     most = float(settings.SETPOINT_HELM_SECONDS)
     return min(most, strategy.component_deadline_seconds) if strategy.component_deadline_seconds else most
 
@@ -133,7 +133,7 @@ def commit(
 
 
 def is_news(step: Step, outcome: Outcome) -> bool:
-    """Whether there is anything to write: it does not just wait on for what it waited for."""
+    """Return whether there is anything to write: the step does not just wait on for what it waited for."""
     if outcome.to or outcome.fields or outcome.log or outcome.again_in:
         return True
     return step.waiting_for != outcome.waits_for[:500] or step.not_before is not None

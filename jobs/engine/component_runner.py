@@ -41,13 +41,13 @@ SHOWS_EVERY_SECONDS = 2.0
 
 
 def due(rollout_id: UUID, *, kind: str = "") -> list[UUID]:
-    """Steps of a rollout that a worker should begin or go on with now."""
+    """Return the steps of a rollout that a worker should begin or resume now."""
     rows = claims.for_helm(now()).filter(rollout=rollout_id, **({"kind": kind} if kind else {}))
     return list(rows.order_by("position").values_list("pk", flat=True))
 
 
 def next_look(rollout_id: UUID) -> float | None:
-    """Seconds until it is looked whether one is ready, where that is soon; None: nobody waits, or the sweep will do."""
+    """Return the seconds until the next readiness check that is soon; None: no step waits, or the sweep will do."""
     at = now()
     waiting = Step.objects.of_components().filter(rollout=rollout_id, status=Status.VERIFYING, claim="")
     # One that was due just now and was not looked at: the slice took that long. Longer ago, something keeps it.

@@ -1,4 +1,4 @@
-"""What a step about the cluster itself does in each state, next to `stages` for nodes: look, answer an Outcome.
+"""Stages of a step about the cluster itself, next to `stages` for nodes: each looks and returns an Outcome.
 
 helm runs, and policy objects are applied, elsewhere: see `carrying`. No cordon and no drain: where a component's own
 operator takes nodes out of service, its step begins with as many places of the budget as that may take at once (law 1).
@@ -76,7 +76,7 @@ def _view(rollout: Rollout, step: Step, strategy: Strategy, until: datetime, gra
 
 
 def altered(step: Step, planned: PlanComponent, prepared: cluster_scope.Prepared) -> str:
-    """Why this is not the component of the plan that was approved, as a sentence; empty when it is (law 2)."""
+    """Explain, in a sentence, why this is not the component of the plan that was approved; empty when it is (law 2)."""
     if prepared.digest != planned.digest:
         return f"What was prepared of {planned.component} is not what was approved: its content was altered."
     named = (planned.component, planned.namespace, planned.release)
@@ -140,7 +140,9 @@ def verifying(view: ComponentView) -> Outcome:
 
 
 def _busy(view: ComponentView) -> Outcome | None:
-    """While its operator still works on nodes the step is not done, and keeps its places; one that failed fails it."""
+    """Keep the step open, with its places, while its operator works on nodes.
+    Fails the step if the operator failed on a node.
+    """
     if not view.planned.places:
         return None
     nodes = Node.objects.present().filter(cluster=view.cluster, name__in=view.planned.hit)

@@ -1,4 +1,4 @@
-"""How long a step may wait, and when it is worth trying again (law 4)."""
+"""Deadlines of a step, and times of its retries (law 4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSED = "The API server refuses Setpoint's credentials; replace them, and this
 
 
 def in_time(view: StepView, out: Outcome) -> Outcome:
-    """It may wait on, unless its deadline is over (law 4). A queued step's time begins with its turn."""
+    """Let the step wait on, unless its deadline is over (law 4). A queued step's time begins with its turn."""
     step = view.step
     if out.is_patient:
         return _renewed(view, out)
@@ -38,14 +38,14 @@ def in_time(view: StepView, out: Outcome) -> Outcome:
 
 
 def _unready(view: StepView) -> str:
-    """What keeps an agent or a kubelet from answering, where it is known."""
+    """Explain what keeps an agent or a kubelet from answering, where it is known."""
     if not isinstance(view, View) or view.node.is_ready:
         return ""
     return f" {view.node.name} is not Ready: {view.node.ready_reason or 'its kubelet is silent'}."
 
 
 def _renewed(view: StepView, out: Outcome) -> Outcome:
-    """What it waits for has a deadline; its own begins again, written down only now and then."""
+    """Restart the step's own deadline, as what it waits for has one; written down only now and then."""
     step = view.step
     whole = commit.deadline_for(step, view.strategy)
     if step.deadline_at is None or whole is None or step.deadline_at - now() < (whole - now()) / 2:

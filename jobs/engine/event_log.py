@@ -1,4 +1,4 @@
-"""What the page of a rollout says: the one sentence that it waits for, and its log."""
+"""Log of a rollout, and the one sentence that its page shows about what it waits for."""
 
 from __future__ import annotations
 

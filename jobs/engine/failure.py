@@ -1,8 +1,7 @@
-"""How a step ends when it cannot succeed (law 14).
+"""Failure outcomes of a step (law 14).
 
 Before the first disruptive write its node is given back: our cordon released, the slot returned. After it, the node
-stays
-cordoned and keeps its slot until a person, or the strategy, decides.
+stays cordoned and keeps its slot until an operator, or the strategy, decides.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ def fail(view: StepView, why: str) -> Outcome:
 
 
 def hold(view: StepView, why: str) -> Outcome:
-    """Not a failure: somebody must decide before it goes on."""
+    """Hold the step, which is not a failure: an operator must decide before it continues."""
     return _end(view, Status.HELD, why)
 
 

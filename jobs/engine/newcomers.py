@@ -62,7 +62,7 @@ def admit(rollout: Rollout, strategy: Strategy) -> int:
 
 
 def _unknown(plan: Plan, newest: int) -> list[Node]:
-    """Nodes of the pool that were not known when planning, that nothing was ever done to, and nobody works on."""
+    """Return nodes of the pool that were not known when planning, were never changed, and are part of no live step."""
     rows = Node.objects.present().filter(cluster=plan.cluster_id, pk__gt=newest, standing__pool=plan.pool_id)
     rows = rows.filter(expectation__revision=None).exclude(pk__in=plan.nodes.values("node"))
     rows = rows.exclude(pk__in=Step.objects.filter(is_live=True, node__cluster=plan.cluster_id).values("node"))
@@ -71,7 +71,7 @@ def _unknown(plan: Plan, newest: int) -> list[Node]:
 
 
 def _beyond(changes: Changes, target: Target, strategy: Strategy) -> str:
-    """What the option does not cover; empty when it covers everything that this node needs."""
+    """Return what the option does not cover; empty when it covers everything that this node needs."""
     if not all(map(is_mild, changes.items)):
         return f"needs more than a live write ({changes.worst_class.replace('-', ' ')})"
     if not is_within(changes, target, enforce=strategy.enforce):
@@ -81,7 +81,7 @@ def _beyond(changes: Changes, target: Target, strategy: Strategy) -> str:
 
 @transaction.atomic
 def _store(rollout: Rollout, rows: list[PlanNode], changes: Sequence[Changes], strategy: Strategy) -> int:
-    """Under the rollout's row lock, before any step as everywhere: of two workers one finds them there already."""
+    """Store the rows under the rollout's row lock, before any step as everywhere: a second worker finds them."""
     plan = rollout.plan
     locked = Rollout.objects.select_for_update(no_key=True).values_list("status", "version").get(pk=rollout.pk)
     there = set(plan.nodes.filter(node__in=[r.node_id for r in rows]).values_list("node_id", flat=True))

@@ -64,7 +64,7 @@ def may_reboot(view: View) -> str:
 
 
 def failed(view: View) -> str:
-    """What a program says that it could not do, as a sentence; empty where none says so."""
+    """Explain, in a sentence, what a program says it could not do; empty where none says so."""
     for known, value in changing(view):
         answer = view.node.labels.get(known.state) if known.state else None
         if view.node.labels.get(known.key) == value and answer in known.failed:
@@ -73,7 +73,7 @@ def failed(view: View) -> str:
 
 
 def pending(view: View) -> str:
-    """Which program has not ended yet, as a sentence; empty when all have."""
+    """Explain, in a sentence, which program has not ended yet; empty when all have."""
     for known, value in changing(view):
         if view.node.labels.get(known.key) != value and value is not None:
             return f"Waiting to see the label {known.key}={value}."

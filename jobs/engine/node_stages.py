@@ -101,7 +101,7 @@ def admitted(view: View) -> Outcome:
 
 
 def cordoning(view: View) -> Outcome:
-    """Cordon, unless somebody did before: then the cordon stays theirs (law 5)."""
+    """Cordon, unless the node was cordoned before: then the cordon stays another's (law 5)."""
     after, begins = (Status.DRAINING, {}) if view.worst.drains else (Status.APPLYING, {"has_applied": True})
     view.before_write()
     # Another step of this installation can only have rested: its slot on this node came over, and its cordon does, too.
@@ -267,7 +267,7 @@ def _going_down(view: View, *, is_taken: bool) -> Outcome:
 
 
 def _asked_of_agent(view: View, grant: str, what: str, until: datetime | None, *, is_taken: bool) -> str:
-    """What the agent has to do by then; when that time is over, what it did not do."""
+    """Explain what the agent has to do by then; when that time is over, what it did not do."""
     end = f" until {clock_time(until)}" if until else ""
     name = view.node.name
     if until and until <= now():
@@ -324,7 +324,7 @@ def verifying(view: View) -> Outcome:
 
 
 def _answers(view: View) -> bool:
-    """Whether the agent's status is about this attempt and this generation of spec."""
+    """Return whether the agent's status is about this attempt and this generation of spec."""
     status = view.tuning.status if view.tuning else {}
     return (
         status.get("step") == str(view.step.pk)
@@ -335,7 +335,7 @@ def _answers(view: View) -> bool:
 
 
 def _unanswered(view: View, otherwise: str) -> str:
-    """An answer that nobody can read is no silence."""
+    """Explain that the agent's answer cannot be read, which is not the same as no answer; else return `otherwise`."""
     malformed = view.tuning.malformed if view.tuning else ""
     return f"The agent's answer cannot be read: {malformed}." if malformed else otherwise
 
@@ -359,7 +359,7 @@ def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:
 
 
 def _not_yet(view: View) -> str:
-    """What is still missing, as a sentence; empty when everything wanted is effective."""
+    """Explain, in a sentence, what is still missing; empty when everything wanted is effective."""
     assert view.tuning is not None
     reports = {s.get("key"): s for s in view.tuning.status.get("settings", ())}
     for key, operator, value, _ in view.target.settings:
@@ -489,7 +489,7 @@ JUDGED = (Status.QUEUED, *preconditions.WRITES, Status.VERIFYING)
 
 
 def guard(view: View) -> Outcome | None:
-    """What can happen to a node in any active stage: deleted, replaced, or uncordoned behind our back."""
+    """Handle what can happen to a node in any active stage: deleted, replaced, or uncordoned by others."""
     step, node = view.step, view.node
     if node.gone_at is not None:
         return gone(view, f"{node.name} was deleted or replaced while {step.status}.")

@@ -12,15 +12,16 @@ from jobs.engine.outcome import View
 
 
 def goes(view: View, pod: Mapping[str, Any]) -> bool:
-    """Whether this step's drain takes the pod off its node. One that tolerates the taint stays, where nothing but
-    taints is why the node is drained."""
+    """Return whether this step's drain takes the pod off its node.
+    One that tolerates the taint stays, where taints are the only reason to drain the node.
+    """
     if not evictions.spares(view.changes):
         return True
     return evictions.leaves(pod, evictions.brought(view.changes, is_revert=view.is_revert))
 
 
 def unforeseen(view: View) -> str:
-    """Whom a taint would evict from a node that is not drained, as a sentence; empty when that is nobody.
+    """Explain, in a sentence, which pods a taint would evict from a node that is not drained; empty: none.
 
     The approvers saw that it evicts no pod there. A pod may have come since, or before a way back (law 2).
     """

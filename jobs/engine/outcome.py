@@ -1,4 +1,4 @@
-"""What a stage sees and what it answers: plain data, so that stages can run in threads without a database."""
+"""Input and result of a stage: plain data, so that stages can run in threads without a database."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class View(StepView):
 
 @dataclass(slots=True)
 class Outcome:
-    """What is to be committed for one step."""
+    """Result to be committed for one step."""
 
     to: str = ""
     """New status; empty: it stays and waits."""

@@ -1,6 +1,6 @@
-"""Whether a rollout may still write (law 2): is its plan what was approved, and does a freeze stand?
+"""Preconditions of a rollout's writes (law 2): its plan is as approved, and no freeze is in effect.
 
-Asked before a step starts, and again until its first write.
+Checked before a step starts, and again until its first write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FREEZES = (Status.ADMITTED, Status.CORDONING, Status.DRAINING, Status.APPLYING)
 
 
 def altered(rollout: Rollout) -> str:
-    """Why the plan is not what was approved, as a sentence; empty when it is. Computed once a slice."""
+    """Explain, in a sentence, why the plan is not what was approved; empty when it is. Computed once a slice."""
     memory = rollout.__dict__
     if "altered" not in memory:
         is_approved = digests.is_as_approved(rollout.plan)
@@ -72,13 +72,13 @@ def _has_written(view: View) -> bool:
 
 
 def _decorates(view: View) -> bool:
-    """Whether labels, annotations or taints are written before the spec, so that some of them may be there."""
+    """Return whether labels, annotations or taints are written before the spec, so that some of them may be there."""
     marks = (view.target.labels, view.target.annotations, view.before.labels, view.before.annotations)
     return any(marks) or any(c.kind == Kind.TAINT for c in view.changes.items)
 
 
 def altered_step(view: View) -> str:
-    """Why this step is not the one of the plan that was approved, as a sentence; empty when it is."""
+    """Explain, in a sentence, why this step is not the one of the plan that was approved; empty when it is."""
     step, row = view.step, view.planned
     if view.changes.digest != row.change_set_id:
         return "The plan's change set is not what was approved: its content was altered."
@@ -88,7 +88,7 @@ def altered_step(view: View) -> str:
 
 
 def _beyond_the_option(view: View) -> str:
-    """Why a node that joined is not what the plan's option covers, as a sentence; empty when it is.
+    """Explain, in a sentence, why a node that joined is not what the plan's option covers; empty when it is.
 
     The digest does not name it: that it was unknown then, is of the pool and takes the revision live is judged here.
     """

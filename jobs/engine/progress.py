@@ -1,5 +1,4 @@
-"""The rollout as a whole: may it go on, which batch is open, when does it stop, and the sentence that says what it
-waits for."""
+"""Progress of the rollout as a whole: may it continue, which batch is open, when it stops, and what it waits for."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ READ_ANEW = ("status", "version", "waiting_for", "waiting_since", "started_at", 
 
 
 def obstacle(rollout: Rollout) -> bool:
-    """Whether nothing at all may be done now: another master, or a start that the plan no longer allows."""
+    """Return whether nothing at all may be done now: another master, or a start that the plan no longer allows."""
     cluster = rollout.cluster
     if cluster.ownership != Cluster.Ownership.OURS:
         say(
@@ -80,7 +79,7 @@ def _begin(rollout: Rollout) -> bool:
 
 
 def hindrance(rollout: Rollout, tally: Tally) -> str | None:
-    """Why queued steps may not begin now, as a sentence (empty: the status says it all); None when they may.
+    """Explain, in a sentence, why queued steps may not begin now (empty: the status says it all); None when they may.
 
     Asked once for one tally, which is as old as the answer.
     """
@@ -107,7 +106,7 @@ def _hindrance(rollout: Rollout, tally: Tally) -> str | None:
 
 
 def may_start(rollout: Rollout, tally: Tally) -> bool:
-    """Whether queued steps may begin now; if not, the sentence says why."""
+    """Return whether queued steps may begin now; if not, the rollout's sentence says why."""
     why = hindrance(rollout, tally)
     if why:
         tell(rollout, tally, why)
@@ -186,7 +185,9 @@ def _finish(rollout: Rollout, counts: Mapping[str, int], tally: Tally) -> None:
 
 
 def _expire_attention(rollout: Rollout) -> bool:
-    """Paused or stopped, and nobody came: what is under way has finished long ago, so it is aborted (law 4)."""
+    """Abort a rollout that was paused or stopped and got no decision in time (law 4).
+    What was under way has finished long ago.
+    """
     since = rollout.waiting_since or rollout.started_at
     if since is None or now() - since < timedelta(hours=settings.SETPOINT_WAIT_HOURS):
         return False
@@ -220,7 +221,7 @@ def _say_what(rollout: Rollout, tally: Tally, counts: Mapping[str, int]) -> None
 
 
 def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
-    """Only a person can have them go on, so they are said before anything that waits for itself."""
+    """Say which steps are held, before anything that waits for itself: only an operator can continue them."""
     held = list(rollout.steps.filter(status=Status.HELD).order_by("entered_at", "position"))
     if rollout.status == RS.REVERTING:
         held = [step for step in held if step.direction == Step.Direction.REVERT]

@@ -94,7 +94,7 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
 
 
 def _due(rollout_id: UUID) -> Rollout | None:
-    """With everything of the plan that its digest covers."""
+    """Return the rollout if it is due, with everything of the plan that its digest covers."""
     rows = Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").order_by()
     rollout = next(iter(rows.filter(pk=rollout_id)), None)
     if rollout is not None and rollout.plan.cluster_id == rollout.cluster_id:
@@ -119,9 +119,8 @@ def run(
 
 
 def _go_on(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
-    """What is under way, the furthest first. Returns how many moved; None: nobody's turn came.
-
-    Going backwards through the stages, one that is reached in this slice is looked at in the next.
+    """Advance in-flight steps, the latest stage first. Returns how many moved; None if nothing was claimed.
+    Backwards through the stages, so a step that reaches a stage in this slice is looked at in the next.
     """
     there = {(group.kind, group.status) for group in tally}
     return _sum(
@@ -133,7 +132,7 @@ def _go_on(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
 
 
 def _start(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
-    """What is queued. Returns how many moved; None: nobody's turn came."""
+    """Start queued steps. Returns how many moved; None if nothing was claimed."""
     if not tally.has_any((Status.QUEUED,)):
         return None
     graph = dependency_graph.of(rollout)
@@ -186,7 +185,7 @@ def _stage(
     direction: str | None = None,
     graph: Order | None = None,
 ) -> int | None:
-    """One set through its stage. Returns how many moved; None: nobody's turn came."""
+    """Take one set through its stage. Returns how many moved; None if nothing was claimed."""
     token, until, steps = claims.claim(rollout, status, kind=kind, limit=limit, batch=batch, direction=direction)
     if not steps:
         return None
@@ -226,7 +225,7 @@ def _stage(
 
 
 def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -> None:
-    """What the rollout as a whole may not do any more, into the views of steps that are about to write (law 2)."""
+    """Copy what forbids the rollout as a whole to write into the views of steps that are about to write (law 2)."""
     altered = preconditions.altered(rollout) if status in preconditions.WRITES else ""
     freeze = preconditions.freeze(rollout) if status in preconditions.FREEZES else ""
     for view in views:
@@ -237,8 +236,9 @@ def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -
 def _still_allowed(
     rollout: Rollout, strategy: Strategy, token: str, outcomes: list[tuple[StepView, Outcome]]
 ) -> list[tuple[StepView, Outcome]]:
-    """Judged again under the rollout's row lock: a pause, an abort or a freeze that somebody saw confirmed counts, and
-    two workers together keep to max_in_flight. Steps that were taken away meanwhile are left out.
+    """Keep the outcomes that are still allowed, judged again under the rollout's row lock.
+    A pause, an abort or a freeze that was confirmed to a person counts, and two workers together keep to max_in_flight.
+    Steps that were taken away meanwhile are left out.
     """
     status = Rollout.objects.select_for_update(no_key=True).values_list("status", flat=True).get(pk=rollout.pk)
     tally = Tally(rollout)

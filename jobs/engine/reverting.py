@@ -1,4 +1,4 @@
-"""A rollout that does not simply go on: stopping at failures, aborting, putting back, giving up what nobody decides."""
+"""Rollouts off their normal course: stopping at failures, aborting, reverting, and expiry of undecided steps."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ def turn_round(rollout: Rollout, tally: Tally) -> int:
 
 
 def _why_stuck(rollout: Rollout, strategy: Strategy, tally: Tally) -> str:
-    """Why nothing of this rollout can move any more although a component waits, or is to be put back; empty if it can.
-
-    A component that failed stops what requires it, and all else goes on: only then does the rollout stop.
+    """Explain why nothing can move any more although a component waits, or is to be reverted; empty if something can.
+    A component that failed stops only what requires it: the rollout stops once nothing else can move.
     """
     waiting = (Status.QUEUED,) if strategy.on_failure == "stop" else (Status.QUEUED, Status.FAILED)
     graph = dependency_graph.of(rollout) if tally.has_any(waiting) else None
@@ -69,7 +68,7 @@ def _why_stuck(rollout: Rollout, strategy: Strategy, tally: Tally) -> str:
 
 
 def _say_why(rollout: Rollout, graph: Order) -> None:
-    """What is queued says what it waits for now: in a rollout that stops, nobody looks at it again."""
+    """Store what each queued component waits for now: in a rollout that stops, it is not looked at again."""
     for step in rollout.steps.of_components().filter(status=Status.QUEUED):
         if waits := graph.wait(step):
             free = Step.objects.filter(pk=step.pk, version=step.version, status=Status.QUEUED)
@@ -77,7 +76,7 @@ def _say_why(rollout: Rollout, graph: Order) -> None:
 
 
 def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
-    """What the approved strategy says is to be done about failures: put back the failed nodes, or all of them."""
+    """Do what the approved strategy says about failures: revert the failed nodes, or all of them."""
     steps = rollout.steps.filter(has_applied=True, direction=Step.Direction.FORWARD)
     if rollout.steps.filter(status__in=Step.ACTIVE).exists():
         return 0
@@ -98,10 +97,9 @@ def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
 
 
 def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> int:
-    """Held steps, or with `by` those whose deadline is over by then: nobody decided (law 4).
-
+    """End held steps, or with `by` those whose deadline is over by then: they got no decision (law 4).
     A disturbed node stays a failure, with cordon and slot (law 14); another is passed over when the rollout ends, and a
-    failure while it goes on.
+    failure while it continues.
     """
     held = rollout.steps.filter(status=Status.HELD)
     if by is not None:
@@ -188,7 +186,9 @@ def turn(steps: list[Step], strategy: Strategy) -> None:
 
 
 def end(step: Step, to: str, why: str) -> None:
-    """In memory. A node that was asked anything is given back by its stage, which withdraws that first (law 14)."""
+    """End a step, in memory.
+    A node that was asked anything is given back by its stage, which withdraws that first (law 14).
+    """
     if to == Status.SKIPPED and step.has_applied and not step.is_component:
         moved(step, Status.RETURNING, ending=to, error=why, version=step.version + 1)
         step.deadline_at = deadline_for(step, Strategy.from_json(step.rollout.plan.strategy))

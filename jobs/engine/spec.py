@@ -41,8 +41,11 @@ def grant(view: View, boot_id: str) -> RestartGrant:
 
 
 def expects(view: View) -> dict[str, str | None]:
-    """What each key answers now that no digest names: stored before the first write, and asked of the agent from then
-    on, however often the spec of this attempt is written (law 6). A value that is changed in between has moved."""
+    """Return what each key answers now that no digest names.
+    Stored before the first write, and asked of the agent from then on, however often the spec of this attempt is
+    written
+    (law 6). A value that is changed in between has moved.
+    """
     forward = {c.key for c in view.changes.items if c.kind in (Kind.SETTING, Kind.RESTORE)}
     frozen = {w.key: w.expect for w in _wanted(view)}
     if not view.is_revert:

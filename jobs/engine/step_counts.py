@@ -1,6 +1,6 @@
-"""How the steps of a rollout stand at one moment, counted in one query: what a slice decides by before it locks.
+"""Counts of a rollout's steps at one moment, taken in one query: what a slice decides by before it locks.
 
-Whatever was done since makes it old, and the holder of a lock counts again.
+Any later change makes them old; recount under lock.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ class Tally:
         return min((group.batch for group in self._nodes(statuses, direction)), default=None)
 
     def holds(self, rollout: Rollout) -> bool:
-        """Whether a step waits for a person, of a rollout that goes on by itself otherwise; see `Rollout.state`.
-
-        What was held on the way forward waits for the end of a way back.
+        """Return whether a step waits for an operator in a rollout that otherwise continues; see `Rollout.state`.
+        What was held on the way forward waits until the revert ends.
         """
         is_back = rollout.status == Rollout.Status.REVERTING
         return rollout.status in Rollout.CARRIED_OUT and any(
@@ -61,11 +60,11 @@ class Tally:
         )
 
     def has_any(self, statuses: Collection[str]) -> bool:
-        """Of whatever kind."""
+        """Return whether there are steps of any kind in these statuses."""
         return any(group.status in statuses for group in self.groups)
 
     def is_overdue(self, status: str, at: datetime) -> bool:
-        """Whether any in this status is past its deadline."""
+        """Return whether any step in this status is past its deadline."""
         return any(g.deadline is not None and g.deadline < at for g in self.groups if g.status == status)
 
     def _nodes(self, statuses: Collection[str], direction: str | None) -> Iterator[Group]:

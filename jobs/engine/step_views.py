@@ -1,4 +1,4 @@
-"""From rows to views and back: what a stage may see, and what its writes returned."""
+"""Conversion of rows to views and back: what a stage may see, and what its writes returned."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def freshen(cluster: Cluster, fleet: Fleet) -> None:
 
 
 def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[View]:
-    """Of nodes."""
+    """Build the views of node steps."""
     node_ids = [s.node_key for s in steps]
     forward, altered = _target(rollout.plan.revision.digest)
     tunings: dict[int, NodeTuning | None] = {s.node_key: getattr(s.node, "tuning", None) for s in steps}
@@ -92,7 +92,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
 
 
 def _changes(steps: Sequence[Step]) -> dict[str | None, Changes]:
-    """By digest of the change set, of which nodes that differ alike share one; None: of a node that has none."""
+    """Return changes by digest of the change set, which nodes that differ alike share; None: of a node without."""
     sets = ChangeSet.objects.filter(pk__in={s.plan_node.change_set_id for s in steps if s.plan_node} - {None})
     found: dict[str | None, Changes] = {None: Changes(())}
     found.update({pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")})

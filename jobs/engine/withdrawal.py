@@ -1,4 +1,4 @@
-"""What a step asked of its node is taken back before the step ends, or gives its node back (laws 1 and 14).
+"""Withdrawal of what a step asked of its node, before the step ends or gives its node back (laws 1 and 14).
 
 A spec outlives its step in the node's object, and an agent that was cut off carries out what it finds when it is back:
 a grant that was forgotten there would reboot a node that is in service again. So the grant goes first, then the cordon.
@@ -59,7 +59,7 @@ def before_the_end(view: View, out: Outcome) -> Outcome:
 
 
 def before_the_return(view: View) -> Outcome | None:
-    """What the step must still wait for before its node is given back unfinished; None when it may be.
+    """Return what the step must still wait for before its node is given back unfinished; None when it may be.
 
     A node with a grant waits until its agent has seen that it is gone, or cannot carry it out any more.
 
@@ -88,7 +88,7 @@ def before_the_return(view: View) -> Outcome | None:
 
 
 def _may_stand(view: View) -> bool:
-    """Whether a spec of this step may be in the object."""
+    """Return whether a spec of this step may be in the object."""
     return view.step.has_applied or view.is_revert
 
 
@@ -134,6 +134,6 @@ def _grant(raw: Mapping[str, Any]) -> bool:
 
 
 def _has_seen(raw: Mapping[str, Any]) -> bool:
-    """Whether the agent's answer is about the object as it is."""
+    """Return whether the agent's answer is about the object as it is."""
     seen = (raw.get("status") or {}).get("observedGeneration")
     return isinstance(seen, int) and seen >= int(objects.meta(dict(raw)).get("generation") or 0)

@@ -1,1 +1,1 @@
-"""What a plan does to its cluster before it starts: batches, slots, time, blast radius and findings."""
+"""Forecast of a plan's effect on its cluster: batches, slots, time, blast radius and findings."""

@@ -1,4 +1,4 @@
-"""What the components and policy objects of a plan do to running work, put together with what is done to its nodes."""
+"""Blast radius of a plan's components and policy objects, put together with what is done to its nodes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from jobs.models import PlanComponent
 
 
 def columns(blast: Blast | None) -> dict[str, Any]:
-    """What PlanComponent keeps of it beside `prepared`."""
+    """Return the fields of PlanComponent that store the blast radius beside `prepared`."""
     if blast is None:
         return {}
     return {"worst_class": blast.worst, "hit": list(blast.nodes), "places": blast.places}
 
 
 def agrees(row: PlanComponent, blast: Blast | None) -> bool:
-    """Whether the columns still say what the approved content does (law 2)."""
+    """Return whether the columns still say what the approved content does (law 2)."""
     kept = {"worst_class": row.worst_class, "hit": row.hit, "places": row.places}
     return kept == (columns(blast) or {"worst_class": "", "hit": [], "places": 0})
 
@@ -35,7 +35,7 @@ def worst_of(rows: Iterable[PlanComponent]) -> Disruption:
 
 
 def seconds_of(row: PlanComponent) -> float:
-    """How long what is hit takes, node by node, beyond helm's own run."""
+    """Return the seconds that the nodes hit take, one after another, beyond helm's own run."""
     blast = cluster_scope.read(row).blast
     if blast is None:
         return 0.0
@@ -63,7 +63,7 @@ def refused(rows: Iterable[PlanComponent], budget: int) -> list[Finding]:
 
 
 def kept_for(row: PlanComponent, budget: int) -> str:
-    """Why it cannot begin whatever is free, as a sentence; empty where it can."""
+    """Explain, in a sentence, why the component cannot begin even if the whole budget is free; empty where it can."""
     if row.places > budget:
         return f"{row.component} may take {row.places} nodes out at once by itself, and the budget is {budget}."
     for hit in _rolling(row, budget):
@@ -80,7 +80,7 @@ def _rolling(row: PlanComponent, budget: int) -> list[Hit]:
 
 
 def seconds_at_work(row: PlanComponent) -> float:
-    """How long an operator may need for all of its nodes, by the columns alone: twice what the forecast says."""
+    """Return the seconds that an operator may need for all of its nodes, by the columns alone: twice the forecast."""
     if not row.places:
         return 0.0
     return 2 * ceil(len(row.hit) / row.places) * SECONDS_EACH[Disruption(row.worst_class)]

@@ -1,4 +1,4 @@
-"""How long one node takes, by class of change: the median of what such steps took, else a constant; and says which.
+"""Time of one node by class of change: the median of what such steps took, else a constant; and which of the two.
 
 Only the last few rollouts are looked at: what a cluster did a year ago says little, and the cost does not grow with it.
 """
@@ -41,7 +41,7 @@ class Estimate:
     """Classes for which only the constant is known."""
 
     def basis(self) -> str:
-        """Where it comes from, as a clause."""
+        """Describe the source of the estimate, as a clause."""
         parts = []
         if self.here:
             parts.append(f"from {self.here:,} step{'' if self.here == 1 else 's'} on this cluster")
@@ -58,7 +58,7 @@ class Estimate:
 
 
 def of(cluster_id: UUID, classes: Collection[Disruption]) -> Estimate:
-    """For these classes on this cluster: as it went here, else anywhere, else the constants."""
+    """Estimate these classes on this cluster: by steps there, else on all clusters, else by the constants."""
     seconds: dict[Disruption, float] = {}
     here = elsewhere = 0
     guessed = []
@@ -111,7 +111,7 @@ def _parts(names: Collection[str], cluster_id: UUID | None) -> dict[str, float]:
 
 
 def planned(summary: Mapping[str, Any], worst: str) -> float:
-    """What a plan reckoned with for a node of this class; the constant for plans older than estimates."""
+    """Return what a plan reckoned with for a node of this class; the constant for plans older than estimates."""
     known: Mapping[str, float] = (summary.get("estimate") or {}).get("seconds", {})
     return float(known.get(worst, SECONDS_EACH[Disruption(worst)])) or 1.0
 

@@ -1,4 +1,4 @@
-"""What a person must read before deciding: blocks, warnings and notes of a plan, each with the nodes it is about."""
+"""Findings that a person must read before deciding: blocks, warnings and notes of a plan, each with its nodes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ FEWEST_MEASURED = 5
 
 
 def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Finding]:
-    """What the order `measured` will do, and where it cannot tell anything."""
+    """List what the order `measured` will do, and where it cannot measure an effect."""
     workers = [c for c in candidates if not c.is_control_plane]
     held = randomization.control(workers, strategy)
     out = [
@@ -289,7 +289,7 @@ def drains(
 def _costs(
     bare: Mapping[str, list[str]], empty_dir: Mapping[str, list[str]], slow: Mapping[str, list[str]], strategy: Strategy
 ) -> list[Finding]:
-    """What a drain costs the pods of these nodes: each argument has pods' names by node."""
+    """List what a drain costs the pods of these nodes: each argument has pods' names by node."""
     out = []
     if bare:
         out.append(

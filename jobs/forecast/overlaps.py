@@ -1,4 +1,4 @@
-"""What other pools' targets want otherwise of nodes that a plan is about.
+"""Contradicting targets of other pools for nodes that a plan is about.
 
 A node that two pools select follows the plan that was carried out last: the other pool's nodes leave its target without
 drifting, and a plan there takes them back. Approvers must know that both targets cannot hold.
@@ -47,7 +47,7 @@ def _finding(row: Assignment, against: list[str], shared: list[str]) -> Finding:
 
 
 def contradictions(ours: Target, theirs: Target) -> Iterator[str]:
-    """In words, what no node can have at once, or has only by chance."""
+    """Yield, in words, what no node can have at once, or has only by chance."""
     wanted = {key: (operator, value) for key, operator, value, _ in theirs.settings}
     for key, operator, value, _ in ours.settings:
         if key in wanted and not _agree((operator, value), wanted[key]):

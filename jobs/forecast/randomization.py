@@ -1,4 +1,4 @@
-"""By chance, and so that anybody can draw it again: the order `measured`, and who is held back as its control."""
+"""Reproducible randomization: the order `measured`, and the choice of nodes held back as its control."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Drawn(Protocol):
 
 
 def seeded(strategy: Strategy) -> Strategy:
-    """With a seed, where chance decides and nobody gave one."""
+    """Return the strategy with a seed, where its order is random and none was given."""
     if strategy.order != MEASURED or strategy.seed:
         return strategy
     return replace(strategy, seed=1 + secrets.randbelow(BOUNDS["seed"][1]))
 
 
 def lot(seed: int, name: str) -> str:
-    """A node's lot: the lower, the earlier. SHA-256 of `<seed>/<name>`, so nobody's choice of names or order tells."""
+    """Return a node's lot: the lower, the earlier. SHA-256 of `<seed>/<name>`, so no choice of names or order tells."""
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What rules look at beyond class and shares: counted from the cluster as it is now and from what the digest covers."""
+"""Facts for rules beyond class and shares: counted from the cluster as it is now and from what the digest covers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DRAINS = tuple(each.value for each in Disruption if each.drains)
 
 
 def are_asked(row: ApprovalRule) -> bool:
-    """Whether the rule has a condition about them."""
+    """Return whether the rule has a condition about such facts."""
     has_number = row.gpus is not None or row.gpu_jobs is not None
     return has_number or bool(row.namespace or row.component or row.weakens_security)
 
@@ -54,8 +54,7 @@ def fit(row: ApprovalRule, extras: Extras) -> bool:
 
 
 def of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Extras]:
-    """By plan, what these rules ask about: one query for each kind of condition, two for jobs.
-
+    """Return, by plan, the facts that these rules need: one query for each kind of condition, two for jobs.
     Where the plan's own summary counted more than there is now, that counts: in doubt the stricter rule.
     """
     chosen = PlanNode.objects.filter(plan__in=plans, left_out="").order_by()
@@ -134,7 +133,7 @@ def _jobs(plans: Sequence[Plan], chosen: QuerySet[PlanNode]) -> dict[UUID, set[J
 
 
 def _sparing(change_sets: set[str | None]) -> dict[str | None, list[evictions.Raw]]:
-    """Of those that drain because of NoExecute taints alone, these taints."""
+    """Return the NoExecute taints of those change sets that drain because of such taints alone."""
     found: dict[str | None, list[evictions.Raw]] = {}
     rows = ChangeSet.objects.filter(pk__in=change_sets - {None}, worst_class=Disruption.DRAIN)
     for pk, content in rows.values_list("pk", "content"):

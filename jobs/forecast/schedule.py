@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def jobs(self) -> set[tuple[str, str, str]]:
-        """Whose pods end."""
+        """Owners of the pods that end."""
         return {(p["namespace"], p["owner_kind"] or "Pod", p["owner_name"] or p["name"]) for p in self.ends}
 
 
@@ -113,7 +113,9 @@ def seconds_of(
     budget: int,
     each: Mapping[Disruption, float] = SECONDS_EACH,
 ) -> int:
-    """How long one batch takes: disruptive nodes in rounds of the budget, live ones in rounds of max_in_flight."""
+    """Return the seconds of one batch.
+    Disruptive nodes go in rounds of the budget, live ones in rounds of max_in_flight.
+    """
     at_once = max(1, budget)
     slow = [each[c.worst] for c in batch if c.worst.takes_slot]
     live = [c for c in batch if not c.worst.takes_slot]
@@ -123,12 +125,12 @@ def seconds_of(
 
 
 def held_back_seconds(strategy: Strategy) -> int:
-    """Of the order `measured`: from its last changed node until the control is carried out, too."""
+    """Return the seconds of the order `measured` from its last changed node until the control is carried out, too."""
     return strategy.settle_minutes * 60 + strategy.measure_hours * 3600
 
 
 def through(before: Mapping[str, Sequence[str]], seconds: Mapping[str, float]) -> float:
-    """How long it takes until all of these are done, each of which waits for those before it: the longest way.
+    """Return the seconds until all of these are done, each of which waits for those before it: the longest way.
 
     Names that have no seconds are done, or are others'. On a circle, which blocks its plan, the way ends.
     """

@@ -25,7 +25,7 @@ TAKE_SLOTS = tuple(each.value for each in Disruption if each.takes_slot)
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Who of one cluster is out of service, as the law counts it."""
+    """Nodes of one cluster that are out of service, as the law counts them."""
 
     slots: frozenset[int]
     """Nodes that Setpoint holds, or is about to take: never more than the budget."""
@@ -51,7 +51,7 @@ class Places:
         return len(self.slots) + len(self.before) + len(self.since)
 
     def counts(self) -> dict[str, int]:
-        """What pages and REST show of it."""
+        """Return the counts that pages and REST show."""
         return {
             "total": self.total,
             "by_setpoint": len(self.slots),
@@ -161,8 +161,7 @@ def _reserved(cluster_id: UUID, out: frozenset[int], *, more: Sequence[Step] = (
 
 
 def reserve(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int) -> tuple[set[UUID], Places]:
-    """As many places of the budget as their operators may take out at once: all of them, or the step does not begin.
-
+    """Reserve the places of the budget that the operators may take out at once: all of a step's, or none.
     Runs inside the transaction that also moves the steps: from then on their status is what keeps the places.
     """
     Ledger.objects.get_or_create(cluster=cluster)

@@ -1,5 +1,4 @@
-"""How a rollout proceeds. Every number has a bound, and the defaults are safe: canary 1, stop at the
-first failure."""
+"""Strategy of a rollout. Every number has a bound, and the defaults are safe: canary 1, stop at the first failure."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ class Strategy:
 
     @property
     def gates(self) -> str:
-        """What stops the next batch, in words: `new XIDs or a fall of 10 % or more`; empty where nothing does."""
+        """Conditions that stop the next batch, in words: `new XIDs or a fall of 10 % or more`; empty: none."""
         words = ["new XIDs"] if self.gate_xids else []
         if self.gate_throttled_points:
             words.append(f"{self.gate_throttled_points} % of the time or more newly throttled")
@@ -93,7 +92,7 @@ class Strategy:
         return " or ".join(words)
 
     def control_size(self, count: int) -> int:
-        """How many of so many alike are held back: rounded up, and always somebody on both sides; of one, none."""
+        """Return how many of `count` alike nodes are held back: rounded up, one at least on each side; of one, none."""
         if self.order != MEASURED or count < 2:
             return 0
         wanted = -(-count * int(self.control[:-1]) // 100) if self.control.endswith("%") else int(self.control)

@@ -1,4 +1,4 @@
-"""What a person must read about the taints of a plan: whom one evicts, who stays, and what is kept away from now on."""
+"""Findings that a person must read about a plan's taints: pods evicted, pods that stay, and pods kept away later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Told:
-    """Of one taint that comes."""
+    """Effects of one new taint."""
 
     nodes: list[str] = field(default_factory=list)
     evicted: set[str] = field(default_factory=set)

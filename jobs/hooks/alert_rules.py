@@ -1,4 +1,4 @@
-"""What of rollouts is worth telling people, as `notices` evaluates it: those that go on only through a person."""
+"""Alert rules of rollouts, as `notices` evaluates them: about those that continue only through a person."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stopped(cluster_id: UUID, _threshold: float) -> RuleResult:
 
 
 def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> RuleResult:
-    """Where the cluster itself refuses, its own alert says so."""
+    """Return rollouts that wait for a new credential; where the cluster itself refuses, its own alert says so."""
     steps = Step.objects.filter(
         rollout__cluster=cluster_id,
         rollout__cluster__refused_since=None,

@@ -1,4 +1,4 @@
-"""Why a cluster or a pool cannot be taken away now: answers to the rooms below."""
+"""Reasons against removing a cluster or a pool now: answers to the rooms below."""
 
 from __future__ import annotations
 

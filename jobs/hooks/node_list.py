@@ -1,4 +1,4 @@
-"""What this room adds to lists of nodes, through `common.hooks`: the rollout that is at work on a node."""
+"""Marks that this room adds to lists of nodes, through `common.hooks`: the rollout that is at work on a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.models import Rollout, Step
 
 
 def marks(node_ids: Sequence[int]) -> Iterable[NodeMark]:
-    """Of nodes with a step that has not come to rest. One query."""
+    """Yield a mark for each node with a step that has not come to rest. One query."""
     under_way = [status for status in Step.Status.values if status not in Step.RESTING]
     rows = Step.objects.filter(node__in=node_ids, rollout__status__in=Rollout.LIVE, status__in=under_way)
     for step in rows.select_related("rollout"):

@@ -1,4 +1,4 @@
-"""What this room adds to the pages of clusters and nodes, through `common.hooks`."""
+"""Panels that this room adds to the pages of clusters and nodes, through `common.hooks`."""
 
 from __future__ import annotations
 

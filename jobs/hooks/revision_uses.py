@@ -1,4 +1,4 @@
-"""Which plans are for a revision, for the pages of profiles: an answer to `common.hooks.revision_uses`."""
+"""Plans for a revision, for the pages of profiles: an answer to `common.hooks.revision_uses`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
 
 
 def _plans(user: Any, needle: Needle) -> SearchGroup:
-    """By number, identifier or digest; else the newest for a profile or pool whose name begins so."""
+    """Find plans by number, identifier or digest; else the newest whose profile's or pool's name begins so."""
     named = needle.begins("revision__profile__name") | needle.begins("pool__name")
     found = named | needle.is_of() | _numbered(needle, "P")
     if needle.digest:
@@ -40,7 +40,7 @@ def _plans(user: Any, needle: Needle) -> SearchGroup:
 
 
 def _rollouts(user: Any, needle: Needle) -> SearchGroup:
-    """By number or identifier, its steps' too: the one that a NodeTuning names; else by profile or pool."""
+    """Find rollouts by number or identifier, also of their steps, which a NodeTuning names; else by profile or pool."""
     named = needle.begins("plan__revision__profile__name") | needle.begins("plan__pool__name")
     found = named | needle.is_of() | _numbered(needle, "R") | _numbered(needle, "P", "plan__number")
     if needle.uuids:

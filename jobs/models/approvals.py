@@ -1,4 +1,4 @@
-"""Who must approve what, and what each person said."""
+"""Approval rules, and the verdicts of people."""
 
 from __future__ import annotations
 
@@ -95,8 +95,9 @@ class Approval(models.Model):
 
     @property
     def is_genuine(self) -> bool:
-        """Whether a process that has the audit key gave it like this: a row that was put into the table, or changed
-        there, is nobody's verdict."""
+        """True if a process that has the audit key gave it like this.
+        A row that was put into the table, or changed there, is no verdict.
+        """
         return hmac.compare_digest(self.mac, self._mark())
 
     def _mark(self) -> str:

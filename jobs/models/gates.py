@@ -1,4 +1,4 @@
-"""What keeps steps from starting, or puts them in another order: freezes, and signals from above."""
+"""Freezes, which keep steps from starting, and signals from above, which also put them in another order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.clock import now
 
 
 class Freeze(models.Model):
-    """While one stands, no step starts: for one cluster, or for all when `cluster` is null."""
+    """A freeze: while one is in effect, no step starts, in one cluster, or in all when `cluster` is null."""
 
     cluster = models.ForeignKey(Cluster, null=True, on_delete=models.CASCADE, related_name="freezes")
     reason = models.CharField(max_length=500)

@@ -1,4 +1,4 @@
-"""Who may disturb a node: one ledger a cluster, one slot a node."""
+"""Permission to disturb a node: one ledger a cluster, one slot a node."""
 
 from __future__ import annotations
 

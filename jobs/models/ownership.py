@@ -1,4 +1,4 @@
-"""Which pool owns a component of its cluster."""
+"""Ownership of a cluster's component by a pool."""
 
 from __future__ import annotations
 

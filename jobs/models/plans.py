@@ -21,7 +21,7 @@ plans made before are not in time any more, for their approvers saw less. 0: bef
 
 
 class ChangeSet(models.Model):
-    """What changes on a node, content-addressed: identical differences are one row however many nodes share it."""
+    """Changes on a node, content-addressed: identical differences are one row for any number of nodes."""
 
     id = models.CharField(max_length=64, primary_key=True, help_text="SHA-256 of `content`, canonical JSON.")
     content = models.JSONField(help_text="A ChangeSet as JSON")
@@ -36,14 +36,14 @@ class PlanQuerySet(MarkedQuerySet["Plan"]):
         return self.filter(status__in=Plan.NEXT)
 
     def in_time(self) -> Self:
-        """What `late` says nothing against."""
+        """Filter plans that `late` says nothing against."""
         return self.filter(expires_at__gt=now(), judgement=JUDGEMENT)
 
     def expired(self) -> Self:
         return self.open().filter(Q(expires_at__lte=now()) | ~Q(judgement=JUDGEMENT))
 
     def waiting(self) -> Self:
-        """In review and still in time."""
+        """Filter plans in review and still in time."""
         return self.in_time().filter(status=Plan.Status.REVIEW)
 
 
@@ -130,13 +130,13 @@ class Plan(Moves, Marked):
 
     @property
     def state_in_words(self) -> str:
-        """What it is, for a sentence."""
+        """The status as words for a sentence."""
         words = {self.Status.DRAFT: "a draft", self.Status.REVIEW: "in review", self.Status.CHANGES: "sent back"}
         return words.get(self.Status(self.status), self.get_status_display().lower())
 
     @property
     def late(self) -> str:
-        """Why it can be neither asked for, approved nor started any more, whatever its status; empty while it can."""
+        """The reason why it can be neither asked for, approved nor started any more, in any status; empty: it can."""
         if self.judgement != JUDGEMENT:
             return f"{self} was made by another version of Setpoint, which judged plans differently. Plan again."
         is_expired = self.expires_at <= now()
@@ -153,7 +153,7 @@ class Plan(Moves, Marked):
 
     @property
     def has_parts(self) -> bool:
-        """Whether anything is done to the cluster itself, beside its nodes."""
+        """True if anything is done to the cluster itself, beside its nodes."""
         return bool(self.summary.get("components") or self.summary.get("policies"))
 
 

@@ -22,7 +22,7 @@ class RolloutQuerySet(MarkedQuerySet["Rollout"]):
         return self.filter(status__in=Rollout.LIVE)
 
     def with_state(self) -> Self:
-        """With what `state` tells besides the status, so that a list asks once."""
+        """Annotate what `state` tells besides the status, so that a list needs one query."""
         # By their names: steps import rollouts.
         counts = Q(steps__direction="revert") | ~Q(status=Rollout.Status.REVERTING)
         held = Rollout.objects.filter(counts, pk=OuterRef("pk"), steps__status="held")
@@ -147,7 +147,7 @@ class Rollout(Moves, Marked):
 
     @property
     def worked(self) -> timedelta:
-        """How long it has been carried out; of rows from before this was counted, from its start to its end."""
+        """The time during which it was carried out; of rows from before this was counted, from its start to its end."""
         if self.started_at and not self.worked_seconds and not self.working_since:
             return (self.finished_at or now()) - self.started_at
         running = now() - self.working_since if self.working_since else timedelta()
@@ -155,7 +155,7 @@ class Rollout(Moves, Marked):
 
     @property
     def state(self) -> str:
-        """What is the case, as people are told: the status, or `held` where nothing moves and a person must decide."""
+        """The state as shown to people: the status, or `held` where nothing moves and an operator must decide."""
         if self.status not in self.CARRIED_OUT:
             return self.status
         if "is_stuck" not in self.__dict__:
@@ -169,5 +169,5 @@ class Rollout(Moves, Marked):
 
     @property
     def is_under_way(self) -> bool:
-        """As RolloutQuerySet.under_way counts."""
+        """True if RolloutQuerySet.under_way counts it."""
         return self.state in self.CARRIED_OUT

@@ -28,7 +28,7 @@ class Moves(models.Model):
         self.put(status=to, **fields)
 
     def put(self, **fields: Any) -> None:
-        """Change fields if nobody else changed the row since it was read. Raises LostRace."""
+        """Change fields if the row was not changed since it was read. Raises LostRace."""
         if isinstance(self, Marked) and self.covers(fields):
             fields |= {"mac": self.mark_with(**fields)}
         fields |= {"version": self.version + 1}

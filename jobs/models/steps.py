@@ -19,7 +19,7 @@ class StepQuerySet(models.QuerySet["Step"]):
         return self.filter(kind=Step.Kind.NODE)
 
     def of_components(self) -> Self:
-        """Of what is done to the cluster itself: components, and groups of policy objects."""
+        """Filter steps about the cluster itself: components, and groups of policy objects."""
         return self.exclude(kind=Step.Kind.NODE)
 
 
@@ -171,7 +171,7 @@ class Step(models.Model):
 
     @property
     def name(self) -> str:
-        """What sentences call it: the node's name, the component's, or `policy objects`."""
+        """The name in sentences: the node's name, the component's, or `policy objects`."""
         return self.node_name or self.component
 
     @property
@@ -185,13 +185,13 @@ class Step(models.Model):
 
     @property
     def node_key(self) -> int:
-        """Of a node's step, which the database holds to have one."""
+        """The key of a node step's node, which the database holds to exist."""
         assert self.node_id is not None, f"step {self.pk} is about no node"
         return self.node_id
 
     @property
     def is_touched(self) -> bool:
-        """What a failure would leave behind (law 14): a node under our cordon, or a release that helm began with."""
+        """True if a failure would leave something (law 14): a node under our cordon, or a release that helm began."""
         if self.is_component:
             return self.has_applied
         return self.is_disrupted or self.is_ours_to_uncordon
@@ -220,6 +220,6 @@ class StepEvent(models.Model):
 
     @property
     def about_its_step(self) -> str:
-        """As a sentence that names the step; only of an event that has one."""
+        """The text as a sentence that names the step; only of an event that has one."""
         assert self.step is not None
         return f"{self.step.name}{' ' if self.text.startswith(Step.Status.FAILED) else ': '}{self.text}"

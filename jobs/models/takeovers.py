@@ -15,7 +15,7 @@ from jobs.models.state_machine import Moves
 
 
 class Takeover(Moves):
-    """What was found in a cluster, asked for by one admin and approved by another person, then carried out."""
+    """Takeover of unknown state in a cluster: requested by one admin, approved by another person, then carried out."""
 
     class Status(models.TextChoices):
         REQUESTED = "requested", "Waits for a second person"

@@ -1,4 +1,4 @@
-"""Who wrote what a plan brings. None of them approves it, whatever they hold: a second pair of eyes must be another's.
+"""Authors of what a plan brings. None of them approves it, with any role: a second pair of eyes must be another's.
 
 Authors are those of the revision and of all that it extends, of this cluster's values of the components that it
 brings, of the pool's selector since its last approved plan, and of its charts: an uploader of the archive, or those who
@@ -24,7 +24,9 @@ APPROVED = (Plan.Status.APPROVED, Plan.Status.STARTED)
 
 
 def of(plan: Plan) -> Mapping[int, str]:
-    """By person's key: what they wrote, as it follows “they”. Plans of before it was stored: of their revisions."""
+    """Return, by person's key, what they wrote, as it follows “they”.
+    Plans older than the field: authors of their revisions.
+    """
     if plan.authorship is None:
         return _of_revisions(plan.revision)
     prefetch_related_objects([plan.revision], "authors")  # once, however many people are judged
@@ -33,7 +35,7 @@ def of(plan: Plan) -> Mapping[int, str]:
 
 
 def find(pool: Pool, revision: Revision, rows: Iterable[PlanComponent]) -> dict[str, str]:
-    """As `Plan.authorship` stores it. `rows` are the components that the plan brings."""
+    """Return the authors as `Plan.authorship` stores them. `rows` are the components that the plan brings."""
     rows = [row for row in rows if row.kind == PlanComponent.Kind.RELEASE]
     found = _of_selector(pool) | _of_archives(rows) | _of_values(pool, [row.component for row in rows])
     found |= _of_revisions(revision)

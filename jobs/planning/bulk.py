@@ -1,4 +1,4 @@
-"""What may be done to all nodes of a filter at once. The person confirms a number, and the server holds them to it.
+"""Actions on all nodes of a filter at once. The person confirms a number, and the server holds them to it.
 
 The page shows how many nodes the filter has and seals exactly these nodes (their UIDs) in a digest. Doing it reads the
 filter again: if any node came, left or was replaced meanwhile, nothing is done and the new number is shown.
@@ -61,7 +61,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of it: plans made, and for which pools none, and why."""
+    """Result of a bulk action: plans made, and the pools for which none was made, with the reason."""
 
     plans: Sequence[Plan] = ()
     left: Sequence[tuple[str, str]] = ()
@@ -121,7 +121,7 @@ def why_not(verb: str, selection: Selection, user: User) -> str:
 
 
 def check(verb: str, selection: Selection, *, count: int, digest: str, by: User) -> None:
-    """Raises Changed, NotAllowed: whatever stands against doing it now."""
+    """Check that it may be done now. Raises Changed, NotAllowed."""
     if (count, digest) != (selection.count, selection.digest):
         raise Changed(
             f"You confirmed {count:,} node{'' if count == 1 else 's'}; the filter now has {selection.count:,}, "
@@ -148,7 +148,7 @@ def plan(selection: Selection, *, count: int, digest: str, by: User) -> Done:
 
 
 def refresh(selection: Selection, *, count: int, digest: str, by: User) -> Done:
-    """Which clusters are to be read again; the caller queues it, for this module sends nothing."""
+    """Record the refresh and return the clusters to read again; the caller queues it, for this module sends nothing."""
     check(REFRESH, selection, count=count, digest=digest, by=by)
     clusters = [cluster for cluster, _ in selection.clusters]
     _note(REFRESH, selection, by, {"clusters": [str(cluster) for cluster in clusters]})

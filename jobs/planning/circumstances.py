@@ -1,4 +1,4 @@
-"""What a plan finds around it: what its cluster, its pool and the pods there mean for its approvers."""
+"""Circumstances of a plan: what its cluster, its pool and the pods there mean for its approvers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def found(
 
 
 def _machine(node: Node) -> MachineSize:
-    """What the node offers to pods, its huge pages included: a little less than it has."""
+    """Return what the node offers to pods, its huge pages included: a little less than it has."""
     offered = {name: quantities.count(str(amount)) for name, amount in node.allocatable.items()}
     memory = sum(amount for name, amount in offered.items() if name == "memory" or name.startswith("hugepages-"))
     return MachineSize(memory if "memory" in offered else 0, offered.get("cpu", 0))
@@ -60,7 +60,7 @@ def _observed(nodes: list[Node]) -> dict[str, Mapping[str, str]]:
 
 
 def _fights(cluster: Cluster, target: Target, draft: Draft) -> Mapping[tuple[str, str], list[str]]:
-    """By (key, `path:line`), nodes on which the agent found a file that sets what this plan wants to another value."""
+    """Return, by (key, `path:line`), nodes whose agent found a file that sets what this plan wants to another value."""
     names = {c.node_id: c.name for c in draft.candidates}
     rows = SettingState.objects.filter(node__cluster=cluster, key__in=[key for key, *_ in target.settings])
     out: dict[tuple[str, str], list[str]] = defaultdict(list)

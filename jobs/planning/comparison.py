@@ -26,7 +26,7 @@ FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
 
 @dataclass(slots=True)
 class Draft:
-    """What a plan would hold."""
+    """Content of a plan that may be made."""
 
     candidates: list[Candidate] = field(default_factory=list)
     changes: dict[int, Changes] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def _candidate(node: Node, changes: Changes, held: Sequence[Mapping[str, Any]], 
 
 
 def _unfit(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:
-    """Why a node is left out, as a sentence; empty when it can be tuned."""
+    """Explain, in a sentence, why a node is left out; empty when it can be tuned."""
     tuning = getattr(node, "tuning", None)
     if tuning is None or tuning.protocol == 0:
         return "No agent has answered there."
@@ -151,7 +151,7 @@ def _before(nodes: list[Node]) -> tuple[dict[int, Target], dict[int, int]]:
 
 
 def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
-    """By node name."""
+    """Return pods that hold GPUs, by node name."""
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
     fields = ("namespace", "name", "node_name", "gpus", "owner_kind", "owner_name", "started_at", "tolerations")
     for pod in GpuPod.objects.filter(cluster=cluster).exclude(node_name="").values(*fields):
@@ -160,7 +160,7 @@ def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
 
 
 def signals(nodes: Iterable[Node]) -> dict[int, float]:
-    """What the rooms above say of the order, by node: lower goes first."""
+    """Return the order signals of the rooms above, by node: lower goes first."""
     scopes = {f"node:{n.pk}": n.pk for n in nodes}
     rows = Signal.objects.filter(kind="order", expires_at__gt=now(), scope__startswith="node:")
     return {scopes[s.scope]: float(s.value) for s in rows if s.scope in scopes}

@@ -1,6 +1,6 @@
-"""Who decides about a component that several pools of a cluster want: one of them, its owner.
+"""Ownership of a component that several pools of a cluster want: one of them, its owner, decides about it.
 
-The pool whose target wanted it first owns it, and goes on to own it through every later revision that wants it. Its
+The pool whose target wanted it first owns it, and keeps it through every later revision that wants it. Its
 plans change it, and say which other pools want it otherwise afterwards; plans of the others that want it otherwise are
 blocked. When the owner's target wants it no more, or is taken back, the pool that has wanted it longest comes next.
 """
@@ -25,7 +25,7 @@ SHOWN = 3
 
 @dataclass(slots=True)
 class Wishes:
-    """What the pools of one cluster want of one component."""
+    """Demands of one cluster's pools for one component."""
 
     owner: Pool
     of_pools: dict[Pool, WantedComponent] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Wishes:
 
 
 def of(cluster: Cluster) -> dict[str, Wishes]:
-    """By component: every one that a target of this cluster wants."""
+    """Return, by component, every one that a target of this cluster wants."""
     out: dict[str, Wishes] = {}
     rows = Assignment.objects.filter(pool__cluster=cluster).select_related("pool", "revision").order_by("set_at", "pk")
     for row in rows:
@@ -51,7 +51,7 @@ def of(cluster: Cluster) -> dict[str, Wishes]:
 
 
 def owners() -> Iterator[tuple[UUID, str, int]]:
-    """Of every cluster, for the rooms below (common.hooks.component_owners)."""
+    """Yield the owners of every cluster's components, for the rooms below (common.hooks.component_owners)."""
     yield from ComponentOwner.objects.values_list("cluster_id", "component", "pool_id")
 
 

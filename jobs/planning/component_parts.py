@@ -31,7 +31,7 @@ _UNSEEN = (Step.Status.FAILED, Step.Status.HELD, Step.Status.SKIPPED)
 
 @dataclass(slots=True)
 class Equipment:
-    """What a plan will store of it."""
+    """Components and policy objects of a plan to be stored."""
 
     rows: list[PlanComponent] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -95,7 +95,9 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
 
 
 def store(plan: Plan, equipment: Equipment) -> None:
-    """In the transaction that stores the plan. Raises WrongState where an archive of it was deleted meanwhile."""
+    """Store them, in the transaction that stores the plan.
+    Raises WrongState where an archive of it was deleted meanwhile.
+    """
     uploads.keep({row.archive: row.component for row in equipment.rows if row.archive})
     for row in equipment.rows:
         row.plan = plan
@@ -118,9 +120,8 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, found: list[Finding]) -
 
 
 def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
-    """Why a component that is installed as wanted is not done: it is not ready, or its last step did not see it so.
-
-    The plan then has it looked at again, and nothing installed: only so does its pool come to this revision.
+    """Explain why a component installed as wanted is not done: not ready, or its last step did not see it so.
+    The plan then has it checked again, and nothing installed: only so does its pool come to this revision.
     """
     if prepared.action != "none":
         return []
@@ -158,7 +159,7 @@ def _row(prepared: work.Prepared, unready: list[Finding], gone: set[str]) -> Pla
 
 
 def _lacking(rows: Mapping[str, PlanComponent], there: set[str]) -> list[Finding]:
-    """What a component requires and nobody here brings."""
+    """Warn about requirements of components that no revision in this cluster brings."""
     return [
         Finding(
             "warn",

@@ -13,7 +13,7 @@ from jobs.models import Plan, PlanComponent
 
 
 def phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
-    """What must be typed; empty: nothing is destroyed with a kind of object."""
+    """Return the phrase to be typed; empty: no kind is destroyed together with its objects."""
     counts = [int(one["count"]) for one in destroyed]
     if not any(counts):
         return ""
@@ -28,7 +28,7 @@ def of_rows(cluster: str, rows: Iterable[PlanComponent]) -> str:
 
 
 def asked(plan: Plan) -> str:
-    """As `plan.summary["consent"]` tells it to pages; read again from what the digest covers. Raises WrongState."""
+    """Return the phrase in `plan.summary["consent"]`, read again from what the digest covers. Raises WrongState."""
     rows = PlanComponent.objects.filter(plan=plan, left_out="", kind=PlanComponent.Kind.RELEASE)
     found = phrase(
         plan.cluster.name, [one for many in rows.values_list("prepared__destroys", flat=True) for one in many or ()]
@@ -39,12 +39,14 @@ def asked(plan: Plan) -> str:
 
 
 def told(plan: Plan) -> str:
-    """What pages and the API ask to be typed; empty: nothing."""
+    """Return the phrase that pages and the API ask to be typed; empty: none."""
     return str(plan.summary.get("consent", ""))
 
 
 def check(plan: Plan, typed: str) -> str:
-    """What was typed, where the plan asks for it. Raises Invalid at the field `consent`, WrongState."""
+    """Check the typed phrase and return it, where the plan asks for one.
+    Raises Invalid at the field `consent`, WrongState.
+    """
     wanted = asked(plan)
     if not wanted:
         return ""

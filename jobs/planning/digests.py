@@ -1,4 +1,4 @@
-"""What is approved, as one digest; and whether a plan still is what its digest says."""
+"""Digest of what is approved, and the check that a plan still is what its digest says."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def of(plan: Plan) -> str:
 
 
 def _authors(plan: Plan) -> dict[str, Any]:
-    """Who may not approve it; nothing at all where it was not stored, so that older digests stand."""
+    """Return those barred from approving it; nothing where they were not stored, so that older digests hold."""
     return {} if plan.authorship is None else {"authors": sorted(map(int, plan.authorship))}
 
 
@@ -68,7 +68,9 @@ def _components(plan: Plan) -> dict[str, Any]:
 
 
 def are_components_intact(plan: Plan) -> bool:
-    """Whether each component still is what its digest in the plan names. Reads all of them: not for every slice."""
+    """Return whether each component still is what its digest in the plan names.
+    Reads all of them: not for every slice.
+    """
     columns = ("kind", "digest", "prepared", "worst_class", "hit", "places")
     rows = PlanComponent.objects.filter(plan=plan, left_out="").only(*columns)
     return all(_is_part_intact(row) for row in rows.iterator())
@@ -80,7 +82,7 @@ def _is_part_intact(row: PlanComponent) -> bool:
 
 
 def is_as_approved(plan: Plan) -> bool:
-    """Whether plan, nodes and the revision's content still are what its digest was computed over."""
+    """Return whether plan, nodes and the revision's content still are what its digest was computed over."""
     if of(plan) != plan.digest or not is_intact(plan.revision.digest, plan.revision.content):
         return False
     newest = newest_then(plan)
@@ -90,7 +92,7 @@ def is_as_approved(plan: Plan) -> bool:
 
 
 def is_intact(name: str, raw: Mapping[str, Any]) -> bool:
-    """Whether this is the content that a revision's digest names."""
+    """Return whether this is the content that a revision's digest names."""
     try:
         return content.digest(content.Content.from_json(raw)) == name
     except content.BadContent:
@@ -98,7 +100,7 @@ def is_intact(name: str, raw: Mapping[str, Any]) -> bool:
 
 
 def newest_node() -> int:
-    """Whatever node is not known yet will have a greater key."""
+    """Return the greatest node key: any node that is not known yet will have a greater one."""
     return Node.objects.aggregate(newest=Max("pk"))["newest"] or 0
 
 

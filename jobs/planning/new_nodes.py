@@ -74,7 +74,9 @@ def _draft_for(assignment: Assignment) -> Plan | None:
 
 
 def _waiting(assignment: Assignment) -> dict[int, Any]:
-    """By node that joined and can be tuned now, since when; without those that another open plan is about."""
+    """Return the nodes that joined and can be tuned now, and since when.
+    Nodes that another open plan is about are left out.
+    """
     nodes = Node.objects.present().filter(standing__pool=assignment.pool_id, standing__is_joining=True)
     nodes = nodes.heard().exclude(unavailable_now()).filter(tuning__protocol__gt=0, tuning__malformed="")
     theirs = Plan.objects.open().filter(pool=assignment.pool_id).exclude(_ours())
@@ -83,7 +85,7 @@ def _waiting(assignment: Assignment) -> dict[int, Any]:
 
 
 def _ours() -> Q:
-    """Drafts that nobody has taken up: once approval is asked for, a plan is that person's."""
+    """Match drafts made by Setpoint and never taken up: once approval is asked for, a plan is that person's."""
     return Q(status=Plan.Status.DRAFT, created_by=None, summary__drafted=planner.DRAFTED)
 
 
@@ -97,7 +99,7 @@ def _nodes_of(plan: Plan) -> set[int]:
 
 
 def _make(assignment: Assignment, node_ids: list[int]) -> Plan:
-    """As carefully as the pool's last rollout went; without its consents, which were about other nodes."""
+    """Make a plan as careful as the pool's last rollout; without its consents, which were about other nodes."""
     last = Plan.objects.filter(rollout=assignment.rollout_id).first() if assignment.rollout_id else None
     strategy = Strategy.from_json(last.strategy) if last else Strategy()
     strategy = replace(

@@ -75,7 +75,7 @@ def make(
 
 
 def _has_a_point(pool: Pool, revision: Revision, draft: Draft) -> bool:
-    """Whether anything would change. To watch compliant nodes is no plan, unless the pool waits for that."""
+    """Return whether anything would change. To watch compliant nodes is no plan, unless the pool waits for that."""
     if Assignment.objects.filter(pool=pool, revision=revision).exists():
         return bool(draft.changes)
     return any(not c.is_watch or c.value == REPAIRED for row in draft.changes.values() for c in row.items)
@@ -166,7 +166,7 @@ def _summary(
     evicted: int,
     is_drafted: bool,
 ) -> dict[str, Any]:
-    """What the plan's page and REST tell of it as a whole, and its digest covers; durations are in seconds."""
+    """Summarize the plan as a whole, for its page and REST; the digest covers it, and durations are in seconds."""
     batches = schedule.arrange(draft.candidates, strategy)
     values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
     estimate = estimates.of(cluster.pk, {c.worst for c in draft.candidates})

@@ -148,7 +148,9 @@ def _namespaces(row: PlanComponent) -> set[str]:
 
 
 def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, list[tuple[Pool, WantedObject]]]:
-    """What targets of other pools of this cluster want, by kind, namespace and name; the longest standing first."""
+    """Return the objects that targets of other pools of this cluster want.
+    By kind, namespace and name; the oldest first.
+    """
     out: dict[str, list[tuple[Pool, WantedObject]]] = defaultdict(list)
     rows = Assignment.objects.filter(pool__cluster=cluster).exclude(pool=pool).select_related("pool", "revision")
     for row in rows.order_by("set_at", "pk"):

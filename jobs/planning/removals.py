@@ -1,5 +1,4 @@
-"""Whether a component that a revision wants removed is still needed by what is wanted in its cluster, and in which
-order removals come."""
+"""Components to be removed: still needed by what is wanted in their cluster, and the order of removals."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ _SHOWN = 5
 
 
 def needed(pool: Pool, revision: Revision, gone: Collection[str]) -> list[Finding]:
-    """By this revision, or by the target of another pool of the cluster: the plan is blocked."""
+    """Block components that are still needed by this revision, or by the target of another pool of the cluster."""
     if not gone:
         return []
     others = Assignment.objects.filter(pool__cluster_id=pool.cluster_id).exclude(pool=pool)
@@ -45,11 +44,11 @@ def _users(content: Content, gone: str) -> Iterator[str]:
 
 
 def after(name: str, gone: Collection[str]) -> list[str]:
-    """Of the components that go with it, those that need it: they go first."""
+    """Return those of the components removed together that need this one: they go first."""
     return [other for other in sorted(gone) if other != name and name in _needs(other)]
 
 
 def _needs(name: str) -> tuple[str, ...]:
-    """With any of its presets: of what is installed they are not known."""
+    """Return its needs with any of its presets: of an installed component the preset is not known."""
     component = catalog.get(name)
     return component.needs(component.presets)

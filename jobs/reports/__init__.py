@@ -1,1 +1,1 @@
-"""What pages and REST read about plans and rollouts, each at a fixed number of queries."""
+"""Data about plans and rollouts for pages and REST, each at a fixed number of queries."""

@@ -1,4 +1,4 @@
-"""The rights that each component of a plan needs, for pages and REST: who has them, what lacks, and its role."""
+"""The rights that each component of a plan needs, for pages and REST: their holder, what lacks, and its role."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def authority_of(row: PlanComponent) -> Authority | None:
 
 
 def role(row: PlanComponent, found: Authority, *, is_whole: bool = False) -> str:
-    """As YAML, for the cluster's administrator to read and apply; `is_whole`: with what is dangerous."""
+    """Return the role as YAML, for the cluster's administrator to apply; `is_whole`: with what is dangerous."""
     return Rights(row.component, found.rights).text(is_whole=is_whole)
 
 
@@ -33,7 +33,7 @@ def file_of(row: PlanComponent) -> str:
 
 
 def shown(row: PlanComponent, found: Authority | None) -> dict[str, Any] | None:
-    """What the page says of one component's rights: what lacks first, then what is dangerous."""
+    """Return what the page shows of one component's rights: what lacks first, then what is dangerous."""
     if found is None:
         return None
     ordered = sorted(found.rights, key=lambda one: (not one.lacks, not one.danger))
@@ -66,7 +66,7 @@ def administrators(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def as_json(row: PlanComponent, found: Authority) -> dict[str, Any]:
-    """As REST gives it."""
+    """Return the rights as REST shows them."""
     return {
         "account": found.account,
         "administrator_until": found.administrator_until.replace("+00:00", "Z") or None,

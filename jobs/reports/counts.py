@@ -50,7 +50,7 @@ class Standing:
 
 
 def standing(rollouts: Iterable[Rollout]) -> Standing:
-    """Of rows that `with_state` read; those that ended do not count."""
+    """Count rows that `with_state` read; those that ended do not count."""
     states: Counter[str] = Counter()
     under_way = 0
     for rollout in rollouts:
@@ -61,7 +61,7 @@ def standing(rollouts: Iterable[Rollout]) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What of a rollout is done. Nodes and parts of the cluster are never added up."""
+    """Finished steps of a rollout. Nodes and parts of the cluster are never added up."""
 
     nodes: int
     """Steps of nodes that succeeded or were put back."""
@@ -72,7 +72,7 @@ class Done:
 
 
 def done(by_kind: Mapping[tuple[str, str], int]) -> Done:
-    """From steps counted by (kind, status)."""
+    """Return the finished steps, from steps counted by (kind, status)."""
     totals: Counter[tuple[bool, bool]] = Counter()
     for (kind, status), count in by_kind.items():
         totals[kind == Step.Kind.NODE, status in DONE] += count
@@ -86,7 +86,7 @@ def done(by_kind: Mapping[tuple[str, str], int]) -> Done:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What Abort or Revert all would do to a rollout as its steps are now."""
+    """Consequences of Abort or Revert all for a rollout as its steps are now."""
 
     nodes: int
     """Steps of nodes and parts that it acts upon; what has ended and stays so does not count."""
@@ -94,7 +94,7 @@ class Following:
 
 
 def following(rollout: Rollout, verb: str, in_flight: str = "finish") -> Following:
-    """Of `abort` and `revert`, in one query."""
+    """Return the consequences of `abort` or `revert`, in one query."""
     columns = ("kind", "status", "worst_class", "has_applied")
     rows: Any = rollout.steps.order_by().values_list(*columns).annotate(Count("pk"))
     groups = [Group(*row) for row in rows]

@@ -42,7 +42,7 @@ def of_rollout(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, int]
 
 
 def _nodes(counts: Mapping[str, int]) -> Counter[str]:
-    """By the words of the operation's axis; whatever is under way is running."""
+    """Count nodes by the words of the operation's axis; any status under way is running."""
     out: Counter[str] = Counter()
     for status, count in counts.items():
         out["running" if status in Step.ACTIVE else status] += count

@@ -112,7 +112,7 @@ def _rows(clusters: Sequence[Cluster], work: Work) -> list[Row]:
 
 
 def _some(counts: Mapping[str, int]) -> dict[str, int]:
-    """Without what is nowhere."""
+    """Drop zero counts."""
     return {name: number for name, number in counts.items() if number}
 
 
@@ -172,9 +172,8 @@ def work_of(user: User, clusters: Sequence[Cluster]) -> Work:
 
 # ── what needs a person ───────────────────────────────────────────────────────────────────────────────────────────────
 def matters(user: User, clusters: Sequence[Cluster], work: Work) -> list[Matter]:
-    """What waits for this person's verdict, then what is stuck or wrong, then what is about to be.
-
-    Of clusters with the counts of clusters.reports.selectors.
+    """List what waits for this person's verdict, then what is stuck or wrong, then what is imminent.
+    `clusters` carry the counts of clusters.reports.selectors.
     """
     return [
         *_verdicts(work),
@@ -206,7 +205,7 @@ def _verdicts(work: Work) -> Iterator[Matter]:
 
 
 def _reminded(plan: Plan) -> str:
-    """What a reminder adds for those who can decide: that it was one, and when the time is up."""
+    """Return what a reminder adds for those able to decide: that it was one, and when the time is up."""
     if not plan.reminded_at:
         return ""
     return f" Reminded {plan.reminded_at:%Y-%m-%d %H:%M} UTC; it expires {plan.expires_at:%Y-%m-%d %H:%M} UTC."
@@ -228,7 +227,7 @@ def _sent_back(work: Work) -> Iterator[Matter]:
 
 
 def _undecided(work: Work) -> Iterator[Matter]:
-    """Own plans that nobody decided although those who can were reminded."""
+    """Yield own plans without a decision although those able to decide were reminded."""
     for plan in work.plans["decision"]:
         url = reverse("jobs:plan", args=[plan.number])
         why = f"{plan.revision} on {plan.pool}.{_reminded(plan)} Ask an approver."
@@ -309,7 +308,7 @@ def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Matter:
 
 
 def _commonest(rows: QuerySet[SettingState]) -> dict[Any, str]:
-    """By cluster, the setting that most nodes differ in."""
+    """Return, by cluster, the setting that most nodes differ in."""
     grouped: Any = rows.order_by().values("node__cluster", "key").annotate(nodes=Count("node", distinct=True))
     out: dict[Any, str] = {}
     for pk, key, number in grouped.order_by("-nodes", "key").values_list("node__cluster", "key", "nodes")[:200]:
@@ -318,7 +317,7 @@ def _commonest(rows: QuerySet[SettingState]) -> dict[Any, str]:
 
 
 def _startable(user: User, work: Work) -> Iterator[Matter]:
-    """Approved and not started: for those who may start it."""
+    """Yield approved plans that are not started, for those permitted to start them."""
     for plan in work.plans["start"]:
         if may(user, Role.OPERATOR, plan.cluster.scopes):
             why = f"{plan.revision} on {plan.pool}. The approval ends {plan.expires_at:%Y-%m-%d %H:%M} UTC."

@@ -1,4 +1,4 @@
-"""What a plan changes, told for people: identical differences once, by class, by key, or node by node.
+"""Changes of a plan, presented for people: identical differences once, by class, by key, or node by node.
 
 A revision has some dozen keys, but thousands of nodes may start from thousands of different values: per key a few are
 named and the others are one line.
@@ -87,7 +87,7 @@ def _folded(changes: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
 
 
 def unchanged(plan: Plan, groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the revision wants and no node needs: every key that no difference names."""
+    """List what the revision wants and no node needs: every key that no difference names."""
     changing = {(c["kind"], c["key"]) for g in groups for c in g["changes"]}
     content = plan.revision.content
     wanted = [(Kind.SETTING, s["key"], s["operator"], s["value"]) for s in content.get("settings", ())]

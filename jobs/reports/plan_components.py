@@ -69,7 +69,7 @@ def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
-    """In one word, or two: what the plan does with it."""
+    """Return what the plan does with it, in one or two words."""
     if row.kind != PlanComponent.Kind.POLICIES:
         return LOOK if row.action == "none" else row.action
     new, other = counts["created"] + counts["unvalidated"], counts["changed"]
@@ -77,13 +77,13 @@ def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
 
 
 def _title(are_policies: Iterable[bool]) -> str:
-    """Of the card that shows a plan's or a rollout's parts."""
+    """Return the title of the card that shows a plan's or a rollout's parts."""
     kinds = set(are_policies)
     return "Components and policy objects" if len(kinds) > 1 else "Policy objects" if kinds == {True} else "Components"
 
 
 def _here(plan: Plan, components: Iterable[str]) -> frozenset[str]:
-    """What this plan carries out: the only things that anything of it comes after."""
+    """Return what this plan carries out: the only things that anything of it comes after."""
     return frozenset(components) | ({dependency_graph.NODES} if plan.summary.get("nodes") else frozenset())
 
 
@@ -111,14 +111,14 @@ def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDifference(ObjectDifference):
-    """What becomes of a policy object."""
+    """Change of a policy object."""
 
     takes: tuple[Take, ...] = ()
     """Fields that are taken from who holds them."""
 
 
 def objects_of(prepared: cluster_scope.Prepared) -> Sequence[ObjectDifference]:
-    """What differs, object by object; policy objects in the order in which they are applied."""
+    """Return what differs, object by object; policy objects in the order in which they are applied."""
     if not isinstance(prepared, PreparedPolicies):
         return prepared.objects
     changed = [one for one in prepared.objects if one.change != "same"]
@@ -186,7 +186,7 @@ def _under_way(step: Step, here: Collection[str]) -> dict[str, Any]:
 
 
 def of_step(step: Step) -> dict[str, Any]:
-    """What a component's own page shows of the plan."""
+    """Return what a component's own page shows of the plan."""
     assert step.plan_component is not None
     plan = step.plan_component.plan
     names = plan.components.filter(left_out="").values_list("component", flat=True)

@@ -78,7 +78,7 @@ def visible_rules(user: User) -> QuerySet[ApprovalRule]:
 
 
 def open_plans_by_rule(user: User) -> dict[int, list[Plan]]:
-    """By rule, the plans that it applies to now, of those that this person may see and that are not decided."""
+    """Return, by rule, the undecided plans visible to this person that it applies to now."""
     rows = list(ApprovalRule.objects.all())
     plans = list(visible_plans(user).open().in_time()[:SHOWN_WAITING])
     facts = rules.facts_of(plans, rows)
@@ -224,7 +224,7 @@ _TURNED = (Rollout.Status.REVERTING, Rollout.Status.REVERTED, Rollout.Status.ABO
 
 
 def failed_first(rollout: Rollout) -> StepEvent | None:
-    """Of a rollout that was turned round: what is logged of the step that failed first, which itself tells no more."""
+    """Return the first failure logged of an aborted or reverted rollout, whose step itself tells no more."""
     if rollout.status not in _TURNED:
         return None
     told = rollout.events.filter(level=StepEvent.Level.BAD).exclude(step=None)
@@ -232,7 +232,7 @@ def failed_first(rollout: Rollout) -> StepEvent | None:
 
 
 def failure(rollout: Rollout) -> str:
-    """Which step failed or is held, and why; else what failed before the rollout was turned round; or nothing."""
+    """Explain which step failed or is held; else what failed before the rollout was aborted or reverted; else empty."""
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
     step = rollout.steps.filter(status__in=_BAD).order_by(worst, "entered_at").first()
     if step is not None:
@@ -251,7 +251,7 @@ def offered(rollout: Rollout, user: User, kinds: Set[rollout_actions.Kind] | Non
 
 
 def ending(rollout: Rollout, actions: Iterable[rollout_actions.Action]) -> str:
-    """What a page says once for all that can no longer be done; empty while the rollout lives."""
+    """Explain once for the page what can no longer be done; empty while the rollout lives."""
     if rollout.is_live:
         return ""
     if any(action.is_possible for action in actions):
@@ -270,7 +270,7 @@ def offers_for(
 
 
 def done(rollout: Rollout) -> numbers.Done:
-    """As the rollout's page says it."""
+    """Return the finished steps, as the rollout's page shows them."""
     rows = rollout.steps.order_by().values_list("kind", "status").annotate(Count("pk"))
     return numbers.done({(kind, status): count for kind, status, count in rows})
 
@@ -334,7 +334,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
 
 
 def _state_of(batch: int, counts: Counter[str], shown: Mapping[int, Any]) -> str:
-    """What lets a batch be one line with its neighbors; empty for one that is shown node by node."""
+    """Return the state by which a batch joins its neighbors in one line; empty for one shown node by node."""
     if batch in shown:
         return ""
     if set(counts) == {Step.Status.QUEUED}:
@@ -369,7 +369,7 @@ def _shown_steps(rollout: Rollout, batches: Sequence[int]) -> dict[int, list[dic
 
 
 def now_of(step: Step, soak_seconds: int) -> str:
-    """What the node does now. Soaking is said once by the engine; here it counts down."""
+    """Return what the node does now. The engine states the soak once; here it counts down."""
     if step.status == Step.Status.SOAKING and not step.error:
         left = soak_seconds - int((now() - step.entered_at).total_seconds())
         return f"Soaking, {left} s left." if left > 0 else "Soaked; the next look ends it."
@@ -385,7 +385,7 @@ def _named(counts: Counter[str]) -> list[tuple[str, int]]:
 
 
 def cells(step: Step) -> list[dict[str, Any]]:
-    """One cell a stage: how it stands there and the seconds spent."""
+    """Return one cell a stage: its state and the seconds spent."""
     out = []
     for _, statuses in STAGES:
         spent = sum(step.stages.get(s, 0) for s in statuses)

@@ -1,6 +1,6 @@
-"""What plans and rollouts tell of an object's past: an answer to `common.hooks.timeline`.
+"""Timeline entries of plans and rollouts: an answer to `common.hooks.timeline`.
 
-Of plans, rollouts and clusters the audit record tells who decided what; here is what it does not know: the log of a
+The audit record tells the decisions about plans, rollouts and clusters; here is what it does not know: the log of a
 rollout, a node's share of it, and what was planned for a pool or with a profile.
 """
 
@@ -64,7 +64,7 @@ def _events(subject: Subject) -> Iterator[Entry]:
 
 
 def _steps(subject: Subject) -> Iterator[Entry]:
-    """How a rollout stands, or ended, on this node."""
+    """Yield the state of each rollout on this node, present or final."""
     rows = Step.objects.filter(node=subject.row).select_related("rollout__plan__revision__profile")
     read = ("entered_at", "status", "rollout__number", *(f"rollout__plan__{name}" for name in _REVISION))
     for row in subject.rows(rows.only(*read), "step", at="entered_at"):

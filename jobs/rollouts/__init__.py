@@ -1,1 +1,1 @@
-"""What people and other rooms do with rollouts: start, pause, revert, take over, freeze."""
+"""Actions of people and other rooms on rollouts: start, pause, revert, take over, freeze."""

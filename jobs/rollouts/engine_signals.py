@@ -1,4 +1,4 @@
-"""What rooms above tell the engine: rows that order nodes or hold a batch, until they expire or are withdrawn."""
+"""Gate and ordering signals from rooms above: rows that count until they expire or are withdrawn."""
 
 from __future__ import annotations
 

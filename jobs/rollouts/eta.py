@@ -1,4 +1,4 @@
-"""How long a rollout still takes: the plan's forecast for what is left, corrected by what its own nodes really took."""
+"""Remaining time of a rollout: the plan's forecast for what is left, corrected by the times of its own nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pace(
     counts: Mapping[str, int],
     by_batch: Mapping[int, Mapping[str, int]] | None = None,
 ) -> Pace:
-    """Two queries at most, whatever the rollout's size. `by_batch`: steps by status of each batch, where known."""
+    """Estimate the remaining time, in two queries at most. `by_batch`: steps by status of each batch, where known."""
     if rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED):
         return Pace(None, "Waiting for an operator.")
     if rollout.status in (Rollout.Status.REVERTING, Rollout.Status.ABORTING):
@@ -58,7 +58,9 @@ def pace(
 
 
 def _components_left(rollout: Rollout) -> tuple[set[str], str]:
-    """What beside the nodes has not ended, and a sentence about it; no query where the plan has nothing of it."""
+    """Return the parts beside the nodes that have not ended, and a sentence on them.
+    No query where the plan has none.
+    """
     if not rollout.plan.has_parts:
         return set(), ""
     left = list(rollout.steps.of_components().exclude(status__in=ENDED).values_list("kind", "component"))
@@ -70,7 +72,7 @@ def _components_left(rollout: Rollout) -> tuple[set[str], str]:
 
 
 def _whole(rollout: Rollout, nodes: float, left: set[str]) -> int:
-    """With the components that are left, each after what it waits for."""
+    """Return the seconds of nodes and remaining components together, each after what it waits for."""
     parts = rollout.plan.summary.get("parts") or {}
     seconds = {name: took for name, took in parts.get("seconds", {}).items() if name in left}
     return int(schedule.through(parts.get("before", {}), {**seconds, dependency_graph.NODES: nodes}))
@@ -95,7 +97,7 @@ def _left(rollout: Rollout, strategy: Strategy, by_batch: Mapping[int, Mapping[s
 
 
 def _ratio(rollout: Rollout) -> tuple[float | None, int]:
-    """What nodes took over what the forecast gave them; None when too few are done."""
+    """Return the ratio of the nodes' real times to their forecasts; None when too few are done."""
     done = (
         rollout.steps.of_nodes()
         .filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD)

@@ -38,7 +38,7 @@ def freeze(*, cluster: Cluster | None, reason: str, by: User, until: datetime | 
 
 
 def reason_not_to(user: User) -> str:
-    """Why this person may freeze nothing at all; empty when something."""
+    """Return why this person may set no freeze at all; empty when they may set some."""
     if may(user, "operator", ANYWHERE) or may(user, "admin", GLOBAL):
         return ""
     return "This needs the role operator for a cluster, or admin for all of them."

@@ -1,4 +1,4 @@
-"""What a person may do with a rollout. The same table says which verbs are offered and whether they work (law 10)."""
+"""Actions on a rollout. One table decides which verbs are offered and whether they work (law 10)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Action:
 
     @property
     def reason(self) -> str:
-        """Why not, or what follows."""
+        """The reason against it, or what follows."""
         return f"Not possible: {self.why_not}." if self.why_not else self.follows
 
 
@@ -85,7 +85,7 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
 
 
 def _checked_start(at: datetime | None) -> datetime | None:
-    """In UTC, as every sentence about it says. Raises Invalid."""
+    """Return the start in UTC, as every sentence about it says. Raises Invalid."""
     if at is None:
         return None
     if at < now() - timedelta(minutes=1):
@@ -161,7 +161,7 @@ def resume(rollout: Rollout, *, by: User) -> Rollout:
 
 @transaction.atomic
 def go_on(rollout: Rollout, *, by: User) -> Rollout:
-    """In spite of the gate, or of the control's time, that holds the next batch. The person is recorded."""
+    """Override the gate, or the control's time, that holds the next batch. The person is recorded."""
     _need(rollout, "go-on", by)
     why = batch_gates.reason(rollout, Strategy.from_json(rollout.plan.strategy))
     Signal.objects.filter(kind=engine_signals.GATE, scope=f"rollout:{rollout.pk}").delete()
@@ -342,7 +342,7 @@ def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
 
 
 def later_releases(rollout: Rollout) -> QuerySet[Step]:
-    """Of rollouts that came after this one, components that they have begun to write, and did not put back."""
+    """Return components that rollouts after this one have begun to write, and did not revert."""
     later = Step.objects.of_components().filter(has_applied=True, rollout__number__gt=rollout.number)
     return later.exclude(status=Status.REVERTED).filter(rollout__cluster=rollout.cluster_id)
 
@@ -462,7 +462,7 @@ def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
 
 
 def permitted(rollout: Rollout, user: User) -> dict[str, bool]:
-    """What this person may do, with the token in use where there is one, whatever the state."""
+    """Return what this person may do, with the token in use where there is one, in any state."""
     return dict.fromkeys(POSSIBLE, is_permitted(rollout, user))
 
 

@@ -1,4 +1,4 @@
-"""What may be done with one node of a rollout, and why not: the same answers drive buttons, API and the verbs (law 10).
+"""Actions on one node of a rollout, with reasons against them: one answer for buttons, API and verbs (law 10).
 
 The rollout is looked at once, its steps cost nothing more: a page of 500 steps asks as many queries as one step.
 """
@@ -44,7 +44,7 @@ OF_POLICIES = {
 
 @dataclass
 class Offers:
-    """Of one rollout and one person; made again for each request."""
+    """Actions offered on one rollout to one person; made again for each request."""
 
     rollout: Rollout
     user: User
@@ -59,7 +59,7 @@ class Offers:
         return out
 
     def permitted(self) -> dict[str, bool]:
-        """What this person may do, whatever the state."""
+        """Return what this person may do, in any state."""
         return dict.fromkeys(FOLLOWS, rollout_actions.is_permitted(self.rollout, self.user))
 
     def _why_not(self, verb: str, step: Step) -> str:

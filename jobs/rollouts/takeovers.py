@@ -42,7 +42,7 @@ LOOKED_AT = 100
 
 # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def newer(cluster: Cluster) -> QuerySet[NodeTuning]:
-    """Whether a page offers it: any of the rows that changed last, for what is newer was heard last."""
+    """Return the rows for which a page offers it, among those that changed last: what is newer was heard last."""
     rows = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).exclude(spec_step="")
     last = rows.order_by("-changed_at").values("pk")[:LOOKED_AT]
     return restore_check.naming_unknown_steps(NodeTuning.objects.filter(pk__in=last))
@@ -110,7 +110,7 @@ def _asks(spec: Mapping[str, Any]) -> str:
 
 
 def digest_of(rows: Iterable[TakeoverNode], *, release_cordons: bool) -> str:
-    """Of everything that was shown; the rows' results are no part of it."""
+    """Return the digest of everything that was shown; the rows' results are no part of it."""
     fields = ("uid", "name", "step", "spec", "settings", "restart", "cordon")
     listed = [[getattr(row, name) for name in fields] for row in sorted(rows, key=lambda row: (row.name, row.uid))]
     return f"sha256:{digest([listed, release_cordons])}"
@@ -157,7 +157,7 @@ def open_of(cluster: Cluster) -> Takeover:
 
 
 def reason_not_to_approve(row: Takeover, user: User) -> str:
-    """Why this person may not be the second one; empty when they may."""
+    """Return why this person may not be the second one; empty when they may."""
     if row.requested_by_id in (None, user.pk):
         return "The requester cannot approve it: a second person is needed."
     if user.is_service or not (may(user, "approver", row.cluster.scopes) or may(user, "admin", row.cluster.scopes)):
@@ -166,7 +166,7 @@ def reason_not_to_approve(row: Takeover, user: User) -> str:
 
 
 def approve(row: Takeover, *, by: User, digest: str) -> Takeover:
-    """By a second person, of exactly what was shown. Raises NotAllowed, Invalid, WrongState."""
+    """Approve, as a second person, exactly what was shown. Raises NotAllowed, Invalid, WrongState."""
     if why := reason_not_to_approve(row, by):
         raise NotAllowed(why)
     with transaction.atomic():

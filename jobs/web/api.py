@@ -297,7 +297,7 @@ class StepViewSet(_OfRollout):
     @action(detail=True, methods=["post"], url_path="actions/keep-cordoned")
     @without_body
     def keep_cordoned(self, request: UserApiRequest, rollout_pk: object, pk: object) -> Response:
-        """When the step gives its node back, the node stays cordoned; from then on the cordon is yours."""
+        """Keep the node cordoned when its step gives it back; from then on the cordon is yours."""
         step = self.get_object()
         rollout = rollout_actions.keep_cordoned(self.rollout(), step, by=request.user)
         data = serializers.StepOut(self.get_queryset().get(pk=step.pk), context=self.get_serializer_context()).data

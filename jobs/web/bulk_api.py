@@ -114,7 +114,7 @@ class PlanAll(ApiView):
 
 
 class RefreshAll(ApiView):
-    """Has the clusters of the nodes read again. Other nodes than confirmed: 409."""
+    """Read the clusters of the nodes again. Other nodes than confirmed: 409."""
 
     request: UserApiRequest
     scope_for = {"POST": "apply"}
@@ -129,7 +129,7 @@ class RefreshAll(ApiView):
 
 
 def _confirmed(request: UserApiRequest) -> tuple[bulk.Selection, dict[str, Any]]:
-    """What is chosen now, and the count and digest that the caller saw. Raises Invalid."""
+    """Return what is chosen now, and the count and digest that the caller saw. Raises Invalid."""
     wanted = ConfirmedIn(data=request.data)
     wanted.is_valid(raise_exception=True)
     given = wanted.validated_data

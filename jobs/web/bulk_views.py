@@ -61,7 +61,7 @@ def _do(request: UserRequest, selection: bulk.Selection) -> bulk.Done:
 
 
 def _pool_url(request: UserRequest, selection: bulk.Selection, params: dict[str, str]) -> str:
-    """Where these nodes become a pool: only what labels alone choose in one cluster can."""
+    """Return the URL where these nodes become a pool; empty unless labels alone choose them, in one cluster."""
     told = {name for name, value in params.items() if value}
     if told != {"cluster", "labels"} or not may(request.user, Role.OPERATOR, selection.clusters[0][0].scopes):
         return ""

@@ -1,4 +1,4 @@
-"""What lists of plans, rollouts and a rollout's nodes can be narrowed by, and sorted by: the same on pages and REST."""
+"""Filters and sort orders of plans, rollouts and a rollout's nodes: the same on pages and REST."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ STATUS_RANK = ("review", "changes", "approved", "draft", "started", "rejected", 
 
 
 def sortable_plans(rows: QuerySet[Plan]) -> QuerySet[Plan]:
-    """With the columns that PLAN_ORDERS names."""
+    """Annotate the columns that PLAN_ORDERS names."""
     return rows.annotate(
         asked_at=Coalesce("requested_at", "created_at"),
         status_rank=_ranked("status", STATUS_RANK),
@@ -78,7 +78,7 @@ def sortable_plans(rows: QuerySet[Plan]) -> QuerySet[Plan]:
 
 
 def _numbers(summary: str) -> dict[str, Any]:
-    """What a row says of a plan's size; its whole summary has a line for each of up to thousands of batches."""
+    """Return what a row tells of a plan's size; its whole summary has a line for each of up to thousands of batches."""
     names = {"node_count": "nodes", "pool_nodes": "pool_nodes", "seconds": "seconds"}
     return {
         name: Coalesce(Cast(Cast(KeyTextTransform(key, summary), FloatField()), IntegerField()), Value(0))
@@ -113,7 +113,7 @@ class PlanFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 def _plan_says(text: str, prefix: str) -> Q:
-    """Whether a plan, where `prefix` leads to it, has this number or these words."""
+    """Match a plan, where `prefix` leads to it, by this number or these words."""
     text = text.strip()
     found = Q()
     for field in ("revision__profile__name", "pool__name", "cluster__name", "message"):
@@ -140,7 +140,7 @@ ROLLOUT_ORDERS = Orders(
 
 
 def sortable_rollouts(rows: QuerySet[Rollout]) -> QuerySet[Rollout]:
-    """With the columns that ROLLOUT_ORDERS names; what has not ended ends last of all."""
+    """Annotate the columns that ROLLOUT_ORDERS names; what has not ended sorts last by its end."""
     return rows.annotate(
         ended_at=Coalesce("finished_at", Value(FAR, output_field=DateTimeField())),
         status_rank=_ranked("status", look.OPERATION),
@@ -201,7 +201,7 @@ STEP_ORDERS = Orders(
 
 
 def sortable_steps(rows: QuerySet[Step]) -> QuerySet[Step]:
-    """With `state`, one of STEP_STATES, and the columns that STEP_ORDERS names."""
+    """Annotate `state`, one of STEP_STATES, and the columns that STEP_ORDERS names."""
     whens = [(place, name, statuses) for place, (name, statuses) in enumerate(STEP_STATES.items())]
     return rows.annotate(
         state=Case(*(When(status__in=statuses, then=Value(name)) for _, name, statuses in whens)),

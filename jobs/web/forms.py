@@ -1,4 +1,4 @@
-"""What people type into pages about plans, rollouts and freezes; the rules themselves are the services'."""
+"""Forms of pages about plans, rollouts and freezes; the rules themselves are the services'."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
 @require_GET
 @login_required
 def approvals(request: UserRequest) -> HttpResponse:
-    """What waits for this person's verdict, or what this person asked for."""
+    """Show what waits for this person's verdict, or what this person asked for."""
     user = request.user
     view = "mine" if request.GET.get("view") == "mine" else "review"
     waiting, own = selectors.to_review(user), selectors.mine(user)

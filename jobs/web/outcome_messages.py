@@ -1,4 +1,4 @@
-"""What a person is told once they acted on a plan, a rollout or a freeze: what happened, and what comes next.
+"""Messages after an action on a plan, a rollout or a freeze: what happened, and what comes next.
 
 One sentence or two on top of the next page, where the keyboard's focus is put.
 """
@@ -51,9 +51,8 @@ def started(rollout: Rollout) -> str:
 
 
 def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str = "finish") -> str:
-    """After pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` where about one node.
-
-    Said of the past: the page below goes on, and this stays where it is.
+    """Describe a pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` where about one node.
+    In the past tense: the page below continues to change, and this stays as it is.
     """
     name = f"{step.name} of {rollout}" if step else ""
     if verb == "pause":

@@ -1,4 +1,4 @@
-"""What the API says of plans, approvals, rollouts, steps and freezes, and what it accepts."""
+"""REST representations of plans, approvals, rollouts, steps and freezes, and the bodies that are accepted."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ class RuleOut(serializers.ModelSerializer[ApprovalRule]):
 
 
 class RuleIn(Body[Any]):
-    """Which plans (what is absent fits every plan), how many approvers, and who must be among them."""
+    """Approval rule: the plans it fits (an absent condition fits all), the number of approvers, and their roles."""
 
     name = serializers.CharField(max_length=80)
     environment = serializers.ChoiceField(choices=Cluster.Environment.choices, required=False, allow_blank=True)
@@ -447,7 +447,7 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
 
 
 class OutOfServiceOut(serializers.Serializer[Any]):
-    """Of the whole cluster: the same for each of its rollouts."""
+    """Nodes out of service in the whole cluster: the same for each of its rollouts."""
 
     total = serializers.IntegerField(help_text="Nodes unavailable now, for any cause.")
     by_setpoint = serializers.IntegerField(help_text="Of them, held by steps of rollouts.")

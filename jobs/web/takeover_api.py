@@ -71,7 +71,7 @@ def _cluster(request: UserApiRequest, pk: UUID) -> Cluster:
 
 
 class TakeoverView(ApiView):
-    """What is newer than this database in a cluster; asking to take it over."""
+    """State in a cluster that is newer than this database; asking to take it over."""
 
     scope_for = {"GET": "read", "POST": "admin"}
 
@@ -104,7 +104,7 @@ class ApproveTakeoverView(ApiView):
 
 
 class WithdrawTakeoverView(ApiView):
-    """Before it is approved."""
+    """Withdraw a takeover before it is approved."""
 
     scope_for = {"POST": "admin"}
 

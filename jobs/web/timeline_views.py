@@ -38,7 +38,7 @@ def _about_plan(plan: Plan) -> timelines.About:
 
 
 def _about_rollout(row: Rollout) -> timelines.About:
-    """With how its plan came to be; what its own log tells is not told twice."""
+    """Describe the rollout's timeline, with how its plan came to be; what its own log tells is not told twice."""
     targets = [f"rollout:{row.pk}", f"plan:{row.plan_id}"]
     crumbs = [("Rollouts", reverse("jobs:rollouts"))]
     what = (EDITS, VERDICTS, ROLLOUTS, DRIFT)

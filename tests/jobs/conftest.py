@@ -54,7 +54,7 @@ class TestClock:
 
 
 class Pauses:
-    """How long to wait between two slices: `first` seconds after anything moved, and while nothing does ever longer.
+    """Pauses between two slices: `first` seconds after anything moved, and ever longer while nothing does.
 
     Most of a rollout's time is soaking and rebooting, where a look every second finds the same. The simulated fleet
     plays every event at its own time however long a tick is, and keeps its own record of who was out.
@@ -128,7 +128,7 @@ class World:
         self.tick(5)
 
     def look(self) -> None:
-        """What the watch would have done by now: of what did not change, it hears nothing."""
+        """Do what the watch would have done by now: of what did not change, it hears nothing."""
         at = now()
         nodes, tunings = self.fleet.list("nodes").items, self.fleet.list("nodetunings").items
         pods = self.fleet.list("pods").items
@@ -255,7 +255,7 @@ def person(name: str, role: str = "") -> User:
 
 
 def people(**roles: str) -> list[User]:
-    """By name, each with one role everywhere."""
+    """Create users by name, each with one role everywhere."""
     rows = [User(username=f"{n}@example.com", email=f"{n}@example.com", password=make_password("x")) for n in roles]
     users = User.objects.bulk_create(rows)
     RoleBinding.objects.bulk_create(

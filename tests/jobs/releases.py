@@ -163,7 +163,7 @@ def _prepared(**fields: Any) -> Prepared:
 
 
 def altered(prepared: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """As somebody would have it who can write to the database."""
+    """Alter the prepared component as an attacker with write access to the database would."""
     return replace(Prepared.from_json(prepared), **fields).to_json()
 
 

@@ -93,7 +93,7 @@ def test_a_thread_that_hangs_loses_its_turn_and_does_not_end_that_of_the_next(tu
 
 
 def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebody_looks(monkeypatch):
-    """What a wake is about was written before it: a look must begin after the last one."""
+    """The reason for a wake was written before it: a look must begin after the last one."""
     pk = uuid4()
     looking, most, written, seen = [], [0], [0], [0]
 

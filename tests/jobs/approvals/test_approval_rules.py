@@ -34,7 +34,7 @@ PEOPLE = tuple(range(6))
 
 
 def consented(done: object) -> None:
-    """By another administrator."""
+    """Let another administrator consent."""
     change = done.change if isinstance(done, Proposed) else done
     assert isinstance(change, PendingChange)
     pending.consent(pk=change.pk, by=UserFactory(roles=["admin"]))

@@ -1,4 +1,4 @@
-"""Laws of saying yes: who may, to what exactly, how many must, and how long it holds."""
+"""Laws of approval: permitted approvers, exact content, number of approvers, and expiry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REBOOT = {"cmdline.iommu": "pt"}
 
 @pytest.fixture
 def plan(world: World) -> Plan:
-    """In review, asked by the operator; `author` wrote the revision."""
+    """A plan in review, asked by the operator; `author` wrote the revision."""
     return reviews.request(world.plan(), by=world.operator, message="Less swapping")
 
 

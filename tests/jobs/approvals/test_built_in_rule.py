@@ -1,4 +1,4 @@
-"""The migration of the built-in rule for production: only where nobody has touched it."""
+"""The migration of the built-in rule for production: it changes only an untouched rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def rule() -> ApprovalRule:
-    """As it was built in until then."""
+    """The rule as it was built in until then."""
     migration.backwards(apps, None)
     return ApprovalRule.objects.get(**migration.OLD)
 

@@ -52,7 +52,7 @@ def is_logged_in(email: str) -> Client | None:
 
 
 def approve_and_start(plan: Plan, client: Client) -> None:
-    """As somebody who got in would, over the pages and REST alike."""
+    """Approve and start like an intruder, over the pages and REST alike."""
     path = f"/api/v1/plans/{plan.pk}/actions"
     for verb, body in (("approve", {"digest": plan.digest}), ("start", {})):
         client.post(f"{path}/{verb}", body, "application/json")
@@ -174,7 +174,7 @@ def _consent_to_all(client: Client) -> None:
 
 # ── with write access to the database ─────────────────────────────────────────────────────────────────────────────────
 def put(plan: Plan, person: User, **over: Any) -> None:
-    """A verdict as somebody with SQL inserts it: past the process, and so without its key."""
+    """Insert a verdict with SQL: past the process, and so without its key."""
     said = {"plan": plan, "digest": plan.digest, "person": person, "verdict": "approve", "round": plan.round}
     Approval.objects.bulk_create([Approval(**said | over)])
 

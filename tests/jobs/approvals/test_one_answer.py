@@ -249,7 +249,7 @@ def offered(client: Client, plan: Plan) -> set[str]:
 
 
 def body(plan: Plan, verb: str) -> dict[str, str]:
-    """What the verb asks for, so that nothing but the answer can refuse it."""
+    """Return what the verb asks for, so that nothing but the answer can refuse it."""
     consent = {"consent": plan.summary["consent"]} if plan.summary.get("consent") and verb == "approve" else {}
     judged = {"digest": plan.digest, "comment": "As discussed."} | consent
     return {"approve": judged, "reject": judged, "request-changes": judged,
@@ -257,7 +257,7 @@ def body(plan: Plan, verb: str) -> dict[str, str]:
 
 
 def is_done(client: Client, path: str, fields: dict[str, str]) -> bool:
-    """Whether it is accepted; undone afterwards."""
+    """Return whether it is accepted; undone afterwards."""
     with transaction.atomic():
         answer = client.post(path, fields)
         transaction.set_rollback(True)

@@ -1,4 +1,4 @@
-"""What somebody decides on a plan as they saw it a moment ago, while it has moved on."""
+"""Decisions on a plan as the person saw it a moment ago, while it has moved on."""
 
 from __future__ import annotations
 

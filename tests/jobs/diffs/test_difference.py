@@ -67,7 +67,7 @@ def nodes(draw: st.DrawFn) -> Seen:
 
 
 def apply(changes: Changes, there: Seen) -> Seen:
-    """What the node is like when each change was made, and no other."""
+    """Return the node's state when each change was made, and no other."""
     observed, labels, annotations = dict(there.observed), dict(there.labels), dict(there.annotations)
     taints = {(t["key"], t["effect"]): t["value"] for t in there.taints}
     originals = dict(there.originals)

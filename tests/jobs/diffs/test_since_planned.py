@@ -1,4 +1,4 @@
-"""What changed on a plan's nodes since it was made, and what will win after its reboot: said before anybody decides."""
+"""Changes on a plan's nodes since it was made, and the values after its reboot: shown before the decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows altered by somebody with a database shell, at every moment of a rollout: nothing of it runs (law 2)."""
+"""Rows altered with a database shell, at every moment of a rollout: nothing of it runs (law 2)."""
 
 from __future__ import annotations
 

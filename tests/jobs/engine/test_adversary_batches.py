@@ -1,4 +1,4 @@
-"""Later batches are a forecast: who goes when is decided anew by the approved order rule as a batch opens."""
+"""Later batches are a forecast: their nodes are chosen again by the approved order rule as a batch opens."""
 
 from __future__ import annotations
 

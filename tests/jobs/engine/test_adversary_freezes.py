@@ -1,4 +1,4 @@
-"""A freeze that is set while a step is on its way: whatever has not been disturbed yet is not disturbed any more."""
+"""A freeze that is set while a step is on its way: a node that was not disturbed yet is not disturbed any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on single steps: other hands on the node, refusals at the worst moment, and rows that somebody altered."""
+"""Attacks on single steps: other writers on the node, refusals at the worst moment, and altered rows."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_keep_cordoned_counts_for_a_node_that_is_given_back_early(make_world):
 
 
 def test_our_mark_does_not_stay_on_a_node_that_a_person_uncordoned(make_world):
-    """With the mark left behind, the person's next cordon would look like ours, and be released."""
+    """A mark left behind would make the person's next cordon look like ours, and it would be released."""
     world = make_world(nodes=1)
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
     step = world.until(rollout, "restarting")
@@ -130,7 +130,7 @@ def test_after_two_foreign_uncordons_the_persons_next_cordon_is_not_ours(make_wo
 
 
 def test_a_cordon_that_another_of_our_rollouts_left_is_taken_over_with_its_slot(make_world):
-    """The later rollout repairs the node in its own place; then nobody else would release that cordon."""
+    """The later rollout repairs the node in its own place; otherwise that cordon would never be released."""
     world = make_world(nodes=2)
     machine = world.sim.nodes.machine("n1")
     machine.dies_at_reboot = True
@@ -155,7 +155,7 @@ def test_a_cordon_that_another_of_our_rollouts_left_is_taken_over_with_its_slot(
 
 
 def test_a_node_that_cannot_be_given_back_does_not_stop_the_engine(make_world):
-    """Held before any write, then the uncordon is refused: the step must end, and the rollout go on."""
+    """A step held before any write, whose uncordon is then refused, ends, and the rollout continues."""
     world = make_world(nodes=1)
     rollout = stuck_before_a_pdb(world, drain_timeout_seconds=60)
     world.until(rollout, "draining")
@@ -172,7 +172,7 @@ def test_a_node_that_cannot_be_given_back_does_not_stop_the_engine(make_world):
 
 
 class _Seen:
-    """As much of a View as an ending looks at."""
+    """The part of a View that an ending looks at."""
 
     is_revert = False
     tuning = None
@@ -324,7 +324,7 @@ def test_two_workers_together_keep_to_max_in_flight(make_world, monkeypatch):
 
 
 def alter(revision: Revision, value: str) -> None:
-    """As somebody with a database shell: the model itself refuses."""
+    """Alter the row as with a database shell: the model itself refuses."""
     row = Revision.objects.get(pk=revision.pk)
     row.content["settings"][0]["value"] = value
     with connection.cursor() as cursor:
@@ -373,7 +373,7 @@ def test_a_strategy_altered_after_the_start_starts_nothing_more(world):
 
 
 def test_a_step_whose_class_was_altered_is_held(make_world):
-    """Without it, a reboot would run as a live change, without slot, cordon or drain."""
+    """An unnoticed change would let a reboot run as a live change, without slot, cordon or drain."""
     world = make_world(nodes=1)
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
     Step.objects.update(worst_class="live")
@@ -413,7 +413,7 @@ def test_a_revert_leaves_a_taint_that_somebody_changed_since(make_world):
 
 
 def test_an_object_newer_than_the_database_is_held_not_overwritten(make_world):
-    """After a restore from backup the cluster knows steps that the database does not."""
+    """The cluster knows steps that the database does not, after a restore from backup."""
     world = make_world(nodes=2)
     plan = world.approved(world.plan(canary=0, batch="2", order="name"))
     forgotten = world.run(world.started(world.plan(world.revision({"vm.swappiness": "30"}), canary=0, batch="2")))
@@ -503,7 +503,7 @@ def test_a_wish_to_keep_the_node_that_comes_with_our_last_look_is_heard(make_wor
 
 
 def test_a_wish_whose_maker_uncordoned_the_node_does_not_outlive_the_rollout(make_world):
-    """Else it would keep the node cordoned after some later rollout, when nobody remembers it."""
+    """The wish would keep the node cordoned after some later rollout, when it is long forgotten."""
     world = make_world(nodes=1)
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
     step = world.until(rollout, "restarting")

@@ -1,4 +1,4 @@
-"""Which steps a slice takes up: of those that wait for an answer, only the ones that there is news of."""
+"""Claims of a slice: of steps that wait for an answer, only those with news."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What goes wrong in a cluster while real helm installs into it, switched on as a person with kubectl does: the step
-says which object, on which node and why, and a revert leaves nothing."""
+"""Faults in a cluster while real helm installs into it, switched on as a person with kubectl does.
+
+The step says which object, on which node and why, and a revert leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def cluster(world: World, settings: Any, tmp_path: Path) -> Iterator[World]:
 
 
 def inventory(world: World) -> set[tuple[str, str, str]]:
-    """What a release could leave behind: everything but namespaces, which stay, and what comes and goes by itself."""
+    """List what a release could leave behind: all but namespaces, which stay, and what comes and goes by itself."""
     apart = ("leases", "events", "namespaces")
     with world.sim.lock:
         store = world.sim.store

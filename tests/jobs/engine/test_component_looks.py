@@ -1,4 +1,4 @@
-"""How a component's readiness is heard: look by look, and never by waiting inside one."""
+"""Readiness of a component is checked look by look, and never by waiting inside one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long components may take, and how long a plan says that they will."""
+"""Time limits of components, and their times in a plan's forecast."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ spec:
 
 
 class Killed(BaseException):
-    """As kill -9."""
+    """Kill -9 in the middle of a step."""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def asked(world):
 
 
 def test_a_node_that_broke_after_its_plan_is_repaired_in_its_own_place(world):
-    """It takes the only place of the budget itself, so its step needs no other one."""
+    """The node takes the only place of the budget itself, so its step needs no other one."""
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0, batch="3", include_unavailable=True))
     world.sim.nodes.cordon("n2")
     world.look()
@@ -41,7 +41,7 @@ def test_a_node_that_broke_after_its_plan_is_repaired_in_its_own_place(world):
 
 
 def test_rollouts_of_different_pools_share_the_clusters_budget(make_world):
-    """Also in the moment between a slot and its cordon, when no row says yet that the node is out."""
+    """The budget also holds in the moment between a slot and its cordon, when no row says yet that the node is out."""
     world = make_world(nodes=1)
     world.sim.add_node("m1", labels={"pool": "other"})
     world.observe()
@@ -147,7 +147,7 @@ def test_a_batch_of_live_steps_soaks_before_the_next_one_opens(world):
 
 
 def test_a_node_that_somebody_cordoned_since_the_plan_is_waited_for(world):
-    """A live change needs no place, and still is not made behind the back of whoever works on the node."""
+    """A live change needs no place, and still is not made behind the back of a person working on the node."""
     rollout = world.started(world.plan(canary=0, batch="3"))
     world.sim.nodes.cordon("n1")
     world.look()

@@ -21,7 +21,7 @@ HUGE = {"hugepages-2Mi": "512"}
 
 
 def answer(step: Step, **more: Any) -> None:
-    """What the row says of the agent's answer, by default the best one that there is."""
+    """Store the agent's answer in its row, by default the best one that there is."""
     good = {"key": "vm.swappiness", "state": "Effective", "effective": "10", "written": "10"}
     row = NodeTuning.objects.get(node_id=step.node_id)
     status = {"step": str(step.pk), "attempt": step.attempt, "settings": [good], "bootID": step.boot_id}
@@ -121,7 +121,7 @@ def test_who_cordoned_a_node_before_us_may_uncordon_it_while_we_work(make_world)
 
 
 def test_a_disturbed_node_that_was_uncordoned_twice_carries_no_mark_of_ours(make_world):
-    """Or the cordon that a person sets next would look like ours, and be released when the node is skipped."""
+    """A mark would make the cordon that a person sets next look like ours, and be released when the node is skipped."""
     world = make_world(nodes=1)
     rollout = stuck_in_restarting(world)
     for _ in range(2):

@@ -16,7 +16,7 @@ HUGE = {"hugepages-2Mi": "512"}
 
 
 class Killed(BaseException):
-    """As kill -9: no handler of the code under test may catch it."""
+    """Kill -9 in the middle of a step: no handler of the code under test may catch it."""
 
 
 # ── law 9: identity ───────────────────────────────────────────────────────────────────────────────────────────────────

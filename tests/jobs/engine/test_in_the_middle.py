@@ -1,4 +1,4 @@
-"""What changes around a rollout while it runs: clocks, budgets, profiles, roles, nodes, an API server that fails."""
+"""Changes around a rollout while it runs: clocks, budgets, profiles, roles, nodes, an API server that fails."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_mig_layout_counts_once_mig_manager_says_so(make_world):
 
 
 def test_an_older_success_counts_for_nothing(make_world):
-    """The answer about the layout from before is taken away with the write: nobody is there to answer anew."""
+    """The answer about the layout from before is taken away with the write: no program is left to answer again."""
     world = make_world()
     world.run(world.started(_plan(world)), step=2)
     assert _labels(world)[STATE] == "success"

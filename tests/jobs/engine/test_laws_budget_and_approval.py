@@ -77,7 +77,7 @@ def test_a_node_that_somebody_else_took_out_counts(world):
 
 @pytest.mark.parametrize("operator", ["gpu", "ofed"])
 def test_a_node_whose_driver_an_operator_replaces_counts_and_is_not_touched(world, operator):
-    """Before its operator cordons it, and although the plan takes what is out of service."""
+    """The node counts before its operator cordons it, and although the plan takes what is out of service."""
     plan = world.plan(world.revision(REBOOT), canary=0, batch="3", include_unavailable=True)
     rollout = world.started(plan)
     world.sim.nodes.upgrade_driver("n1", "wait-for-jobs-required", operator=operator)

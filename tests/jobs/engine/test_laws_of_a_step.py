@@ -20,7 +20,7 @@ STAGES = ["queued", "cordoning", "draining", "applying", "restarting", "verifyin
 
 
 class Killed(BaseException):
-    """As kill -9: no handler of the code under test may catch it."""
+    """Kill -9 in the middle of a step: no handler of the code under test may catch it."""
 
 
 # ── law 4: no silence ─────────────────────────────────────────────────────────────────────────────────────────────────

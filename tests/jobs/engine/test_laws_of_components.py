@@ -25,7 +25,7 @@ from tests.jobs.releases import Releases, altered, wanted
 
 
 class Killed(BaseException):
-    """As kill -9: no handler of the code under test may catch it."""
+    """Kill -9 in the middle of a step: no handler of the code under test may catch it."""
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_an_operator_that_may_take_more_than_the_budget_is_refused_with_what_to_
 
 
 def agents(*nodes: str, at_once: int) -> Blast:
-    """As of Cilium's DaemonSet: the network of a node restarts, and no GPU pod ends."""
+    """Build the blast of Cilium's DaemonSet: the network of a node restarts, and no GPU pod ends."""
     limit = "DaemonSet cilium, spec.updateStrategy.rollingUpdate.maxUnavailable"
     hit = Hit(
         "DaemonSet kube-system/cilium", "changed", "network", "The agent restarts on each node.", ("spec.template",),

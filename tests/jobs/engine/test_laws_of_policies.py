@@ -54,11 +54,11 @@ DEFINITION = {
 
 
 class Killed(BaseException):
-    """As kill -9."""
+    """Kill -9 in the middle of a step."""
 
 
 def bring_queues(world: World) -> None:
-    """What Volcano's chart does."""
+    """Create what Volcano's chart creates."""
     with world.sim.lock:
         if world.sim.store.find("customresourcedefinitions", DEFINITION["metadata"]["name"]) is None:
             world.sim.api.create(person("helm"), "customresourcedefinitions", DEFINITION)
@@ -100,7 +100,7 @@ def edit(world: World, plural: str, name: str, change: dict[str, Any], namespace
 
 
 def standing(world: World) -> str:
-    """Of the cluster's policy objects, as compliance sees them now."""
+    """Return the state of the cluster's policy objects, as compliance sees them now."""
     components.reconcile()
     row = ComponentStanding.objects.get(cluster=world.cluster, kind=ComponentStanding.Kind.POLICIES)
     assert components.check(row.pk)
@@ -336,7 +336,7 @@ def _edited(world: World, gpus: str = "3") -> None:
 
 
 def _hard(world: World) -> tuple[str, list[str]]:
-    """GPUs of the quota, and who holds the field."""
+    """Return the GPUs of the quota, and the holders of the field."""
     live = there(world, QUOTA) or {}
     return live["spec"]["hard"]["requests.nvidia.com/gpu"], managed_fields.holders(live, ("spec", "hard", GPUS_FIELD))
 

@@ -1,4 +1,4 @@
-"""Law 1 with several rollouts at once: one count for a cluster, whoever asks."""
+"""Law 1 with several rollouts at once: one count for a cluster and all its rollouts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _unavailable():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_two_rollouts_together_never_exceed_what_any_of_their_approvers_saw(two, seed):
-    """Nodes fall ill and get well, rollouts pause and go on, slots are taken and given back, in any order."""
+    """The law holds while nodes fail and recover, rollouts pause and resume, slots are taken and given back."""
     world, rollouts = two
     chance = Random(seed)
     saw = {r.pk: set(r.plan.nodes.filter(is_unavailable=True).values_list("node_id", flat=True)) for r in rollouts}

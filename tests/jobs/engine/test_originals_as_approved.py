@@ -1,4 +1,4 @@
-"""What goes back is the value that was approved, and nothing that was changed by hand since (laws 2, 6, 7 and 8)."""
+"""Reverts restore the value that was approved, and nothing that was changed by hand since (laws 2, 6, 7 and 8)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = "vm.swappiness"
 
 
 def forge_journal(world: World, original: str | None, node: str = "n1") -> None:
-    """As of an older rollout, of which this database knows nothing."""
+    """Forge the journal of an older rollout, of which this database knows nothing."""
     disk = world.sim.nodes.machine(node).kernel.disk
     body = json.loads(disk[DiskJournal.PATH].partition("\n")[2])
     body["entries"][KEY] |= {"original": original, "places": {"/proc/sys/vm/swappiness": original}}
@@ -64,7 +64,7 @@ def test_without_a_journal_the_original_of_the_plan_goes_back(make_world):
 
 
 def test_a_value_that_is_called_restored_and_is_another_one_is_not_green(make_world, monkeypatch):
-    """An agent of the version before, which believed its journal whatever was approved."""
+    """An agent of the version before believed its journal over what was approved."""
     world = make_world(nodes=1)
     rollout = done(world)
     forge_journal(world, "30")
@@ -81,7 +81,7 @@ def test_a_value_that_is_called_restored_and_is_another_one_is_not_green(make_wo
 
 
 def test_a_plan_that_drops_a_key_puts_the_approved_original_back_or_nothing(make_world):
-    """Between approval and write somebody, or a restored backup, gave the database another original."""
+    """Another original was put into the database between approval and write, by hand or by a restored backup."""
     world = make_world(nodes=1)
     done(world)
     plan = world.approved(world.plan(world.revision({"vm.max_map_count": ">= 262144"}), canary=0))

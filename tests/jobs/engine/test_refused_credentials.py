@@ -156,7 +156,7 @@ def test_what_was_not_seen_counts_for_no_step(world: World, monkeypatch: pytest.
 def test_a_page_of_a_load_balancer_in_place_of_an_answer_fails_no_step(
     world: World, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    """What answers is no API server, so nothing was said about the node: it is waited for within the step's time."""
+    """A load balancer's answer says nothing about the node: it is waited for within the step's time."""
     said = "patch nodes n1: 404, but not from an API server"
     monkeypatch.setattr(answers, "refusal", lambda error: Untrusted(said))
     rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
@@ -219,7 +219,7 @@ def test_a_webhooks_certificate_is_not_the_api_servers() -> None:
 def test_helms_credential_of_another_address_is_waited_for_and_told(
     world: World, releases: Releases, settings: Any
 ) -> None:
-    """The cluster's address was changed while a component was on its way: nobody is sent the token, nothing fails."""
+    """The cluster's address was changed while a component was on its way: the token is not sent, nothing fails."""
     row = helm_credential(world.cluster, "https://before.example:6443")
     releases.during["cert-manager"] = lambda stop: helm_credentials.for_run(world.cluster, seconds=600)
     rollout = world.started(plan_of(world, "cert-manager"))

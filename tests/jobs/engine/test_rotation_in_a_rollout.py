@@ -69,7 +69,7 @@ def test_a_credential_replaced_in_the_middle_of_a_rollout_fails_nothing(
 
 @pytest.mark.parametrize("stage", ["cordoning", "draining", "applying"])
 def test_a_token_that_only_a_steps_own_calls_show_is_waited_for(world: World, door: Entrance, stage: str) -> None:
-    """What the watch sees is fresh, so it is each step that hears the 401, again and again."""
+    """The rows of the watch are fresh, so it is each step that hears the 401, again and again."""
     rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
     step = reached(world, rollout, stage)
     caller = door.door.tokens.pop("setpoint")

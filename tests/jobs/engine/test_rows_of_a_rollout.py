@@ -1,4 +1,4 @@
-"""Somebody who can write to the database and has no key: no row that they write starts what nobody approved."""
+"""An attacker with the database and without the key: no row that they write starts what was not approved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def forged(plan: Plan, status: str) -> Rollout:
-    """A rollout with a step for each node, as somebody with SQL inserts them."""
+    """Insert a rollout with a step for each node, as SQL would."""
     rollout = Rollout(number=900, plan=plan, cluster=plan.cluster, digest=plan.digest, status=status, started_at=now())
     Rollout.objects.bulk_create([rollout])
     Rollout.objects.filter(pk=rollout.pk).update(mac="")
@@ -61,7 +61,7 @@ def test_a_rollout_put_into_the_table_writes_nothing(world: World, status: str, 
 
 
 def test_another_plan_put_under_a_rollout_writes_nothing(world: World) -> None:
-    """It was started as an approved plan, and waits for its time."""
+    """The rollout was started as an approved plan, and waits for its time."""
     other = world.plan(world.revision(OTHER), canary=0)
     rollout = world.started(canary=0)
     Rollout.objects.filter(pk=rollout.pk).update(plan=other, digest=other.digest, status=RS.RUNNING, started_at=now())

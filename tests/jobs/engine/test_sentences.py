@@ -1,4 +1,4 @@
-"""What a wait says is true the whole time that it says it, and names when it ends (law 4)."""
+"""Sentences of a wait are true the whole time that they are shown, and name its end (law 4)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def said(world: World, rollout: Rollout) -> str:
 
 
 def stuck_agent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It journals the grant, and the command that restarts never ends."""
+    """Let the agent journal the grant, and the command that restarts never end."""
     machine = world.sim.nodes.machine("n1")
     monkeypatch.setattr(machine, "reboot", lambda: None)
     monkeypatch.setattr(machine, "restart_kubelet", lambda: None)

@@ -28,7 +28,7 @@ OTHER_VALUE = {"key": KEY, "operator": "Equal", "value": "b", "effect": "NoExecu
 
 
 def job(world: World, name: str, node: str, *tolerations: dict[str, Any], gpus: int = 8, kind: str = "Job") -> str:
-    """Of the namespace `team-<name>`. Returns its UID."""
+    """Add a job in the namespace `team-<name>`. Returns its UID."""
     pod = world.sim.pods.add(
         name,
         node=node,

@@ -24,7 +24,7 @@ SHORT = {"step_deadline_seconds": 60, "reboot_deadline_seconds": 120, "drain_tim
 
 
 class Killed(BaseException):
-    """As kill -9: no handler of the code under test may catch it."""
+    """Kill -9 in the middle of a step: no handler of the code under test may catch it."""
 
 
 def asked(world: World, node: str = "n1") -> dict[str, Any]:
@@ -36,7 +36,7 @@ def boots(world: World, node: str = "n1") -> str:
 
 
 def cut_off(world: World, node: str = "n1") -> None:
-    """Nothing that is written reaches its agent any more."""
+    """Cut the node's agent off: no write reaches it any more."""
     world.sim.agents.restart(node, "hanging")
 
 
@@ -235,7 +235,7 @@ def test_a_live_step_stays_while_the_api_server_cannot_take_its_spec_back(make_w
 
 
 def test_a_grant_ends_by_itself(make_world):
-    """Whatever keeps the control plane from withdrawing it: its own end, or the database's loss."""
+    """The grant expires even if the control plane cannot withdraw it: it has died, or lost its database."""
     world = make_world(nodes=1)
     granted_and_cut_off(world)
     boot = boots(world)

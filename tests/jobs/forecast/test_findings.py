@@ -1,4 +1,4 @@
-"""Laws of what a person must read before a drain: what blocks, what warns, and what is in nobody's way."""
+"""Laws of what a person must read before a drain: blocks, warnings, and pods that are in no one's way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order `measured`: by chance, anybody can draw it again, and a control waits until the others were measured."""
+"""The order `measured`: random and reproducible, and a control waits until the others were measured."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_an_ordinary_plan_that_is_given_a_control_is_not_what_was_approved(make_
 
 @pytest.fixture
 def held(make_world):
-    """Everybody but the control is done."""
+    """A rollout of which all nodes but the control are done."""
     world = make_world(nodes=4)
     rollout = world.started(world.plan(**MEASURED))
     world.run(rollout, seconds=120)

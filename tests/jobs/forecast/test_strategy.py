@@ -1,4 +1,4 @@
-"""What a strategy may be. Whatever is sent, it is read whole or refused at the field that is wrong."""
+"""Validation of a strategy: any body is read whole or refused at the field that is wrong."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_a_cluster_is_kept_while_a_rollout_lives_and_leaves_with_its_history(wor
 
 
 def test_a_rule_about_a_cluster_does_not_go_with_it(world):
-    """It would be gone without the second administrator whom deleting it takes, and the cluster could come back."""
+    """A rule deleted with its cluster would escape the second administrator; and the cluster could come back."""
     rule = ApprovalRule.objects.create(name="three for this one", cluster=world.cluster, approvers=3)
     with pytest.raises(WrongState, match=rule.name):
         lifecycle.disconnect(world.cluster, by=world.admin)

@@ -1,4 +1,4 @@
-"""Laws of the search: what has a name, number or identifier is found by it, by those who may see it, in few queries."""
+"""Laws of the search: names, numbers and identifiers are found by people permitted to see them, in few queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever wrote a part of what a plan brings does not approve it, and is told which part."""
+"""Authors of a part of what a plan brings do not approve it, and are told which part."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_who_wrote_the_clusters_values_does_not_approve_even_if_they_were_cleare
 
 
 def test_who_uploaded_the_chart_does_not_approve(world: World):
-    """What it installs is theirs, whatever the revision says; who uploads the same bytes again wrote nothing."""
+    """An uploader is an author of what the archive installs, apart from the revision's.
+    A later uploader of the same bytes wrote nothing.
+    """
     uploader, again = (as_approver(person(name, role="admin")) for name in ("uploader", "again"))
     archive, _ = uploads.upload(io.BytesIO(tiny()), by=uploader)
     uploads.upload(io.BytesIO(tiny()), by=again)
@@ -91,7 +93,7 @@ def test_who_chose_the_pools_nodes_does_not_approve_until_a_plan_for_them_was_ap
 
 
 def test_authors_are_part_of_what_is_approved(world: World):
-    """Whoever takes a name out of the row changes the digest."""
+    """Removing a name from the row changes the digest."""
     plan = world.plan()
     assert plan.authorship
     Plan.objects.filter(pk=plan.pk).update(authorship={})

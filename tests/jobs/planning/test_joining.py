@@ -304,7 +304,7 @@ def test_nodes_that_joined_are_put_back_with_the_others(world: World):
 
 
 def forged(rollout: Rollout, node: Node, changes: Changes | None = None, **fields: Any) -> Step:
-    """What the engine would write for a node that joined, written by somebody with a database shell."""
+    """Write what the engine would write for a node that joined, as with a database shell."""
     like = rollout.plan.nodes.exclude(change_set=None).first()
     change_set = like.change_set
     if changes is not None:

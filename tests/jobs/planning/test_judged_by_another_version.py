@@ -20,7 +20,7 @@ from tests.jobs.conftest import World, given_again
 
 
 def of_another_version(plan: Plan, judgement: int = JUDGEMENT - 1) -> Plan:
-    """As a plan is in the database after an upgrade: its digest and its approvals are those of then."""
+    """Make the plan as it is in the database after an upgrade: its digest and its approvals are those of then."""
     plan.judgement = judgement
     digest = digests.of(plan)
     marks.put(Plan.objects.filter(pk=plan.pk), judgement=judgement, digest=digest)

@@ -34,7 +34,7 @@ def world(make_world: Any, releases: Releases) -> World:
 
 
 def plan(world: World, pool: Pool, version: str | None, **settings: str) -> Plan:
-    """For a revision that wants Volcano in this version; None: not at all. Always with something for the nodes."""
+    """Plan a revision that wants Volcano in this version; None: not at all. Always with something for the nodes."""
     world.pool = pool
     wanted = [WantedComponent("volcano", version)] if version else []
     number = Plan.objects.count()

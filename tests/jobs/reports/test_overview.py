@@ -1,4 +1,4 @@
-"""The overview: three axes that are never merged, and what needs a person, seen by who may see it."""
+"""The overview: three axes that are never merged, and what needs attention, by what a person may see."""
 
 from __future__ import annotations
 

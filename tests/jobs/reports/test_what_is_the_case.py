@@ -17,7 +17,7 @@ REBOOT = {"cmdline.iommu": "pt"}
 
 
 def _hold(rollout, *names):
-    """As the engine leaves a step that a person must decide."""
+    """Leave the step as the engine leaves one that an operator must decide."""
     for name in names:
         step = rollout.steps.get(node_name=name)
         Step.objects.filter(pk=step.pk).update(
@@ -59,7 +59,7 @@ def test_a_rollout_whose_nodes_are_held_is_held_and_its_banner_speaks_of_them(he
 
 
 def test_what_is_said_of_held_nodes_is_said_once(held):
-    """Whatever else the slice finds on its way, an event or a sentence is not written back and forth."""
+    """The event and the sentence stay, with anything else that the slice finds on its way."""
     world, rollout = held
     before = (rollout.waiting_for, rollout.waiting_since)
     world.tick(60)
@@ -99,7 +99,7 @@ def test_one_that_runs_is_under_way_on_every_page(make_world):
 
 
 def test_idle_time_is_no_work(make_world):
-    """It ended within a minute; two hours later it was put back, which took as long again."""
+    """The rollout ended within a minute; two hours later it was reverted, which took as long again."""
     world = make_world(nodes=2)
     rollout = world.run(world.started(world.plan(canary=0, batch="2")))
     first = rollout.worked

@@ -1,4 +1,4 @@
-"""Gates by signals: the next batch waits until somebody looked at the GPUs, and for a person if something is wrong."""
+"""Gates by signals: the next batch waits for a check of the GPUs, and for an operator if something is wrong."""
 
 from __future__ import annotations
 

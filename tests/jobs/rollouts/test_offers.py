@@ -1,4 +1,4 @@
-"""What is offered for one node of a rollout works, and what works is offered: on its page as over REST (law 10)."""
+"""Actions offered for a rollout's node work, and those that work are offered: on its page as over REST (law 10)."""
 
 from __future__ import annotations
 

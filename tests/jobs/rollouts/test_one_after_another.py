@@ -39,7 +39,7 @@ def test_the_order_holds(world):
 
 
 def test_a_node_whose_later_rollout_is_not_put_back_keeps_it(world):
-    """Only n2 was put back: the earlier rollout can be put back there, and nowhere else."""
+    """The earlier rollout can be reverted on n2, whose later one was reverted, and on no other node."""
     first, second = _run(world, "30"), _run(world, "10")
     rollout_actions.revert(second, by=world.operator, step=second.steps.get(node_name="n2"))
     world.run(second)

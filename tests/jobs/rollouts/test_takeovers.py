@@ -51,7 +51,7 @@ def _taken(world, **fields):
 
 
 def is_offered_in(cluster):
-    """What the cluster's page decides by, in jobs/hooks/panels.py."""
+    """Return what the cluster's page decides by, in jobs/hooks/panels.py."""
     return takeovers.newer(cluster).exists() or takeovers.newer_cordons(cluster).exists()
 
 
@@ -260,7 +260,7 @@ def test_a_page_counts_those_objects_that_name_a_step_which_this_database_does_n
 
 
 def test_a_cordon_alone_is_offered_too(moved):
-    """Cordoned by a step that wrote no object yet: nothing else says that somebody has to look."""
+    """A step that wrote no object yet cordoned the node: nothing else says that a person has to look."""
     world = moved
     step, known = str(uuid4()), world.started().steps.first()
     NodeTuning.objects.update(spec_step="")

@@ -107,7 +107,7 @@ def test_the_whole_way_from_plan_to_revert(world, asleep):
 
 @pytest.fixture
 def everybody(world: World) -> User:
-    """One person with every role, who has no part in the plans of others."""
+    """One person with every role and no part in the plans of others."""
     return UserFactory(roles=["operator", "approver", "admin"])
 
 
@@ -201,7 +201,7 @@ def test_a_verb_of_a_plan_works_exactly_when_it_is_offered_and_permitted(world, 
 
 
 def _try(client: TokenClient, where: str, verb: str, body: dict[str, Any]) -> int:
-    """What the verb would answer; nothing stays of it."""
+    """Return what the verb would answer; nothing stays of it."""
     from django.db import transaction
 
     with transaction.atomic():

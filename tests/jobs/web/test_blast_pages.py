@@ -1,4 +1,4 @@
-"""What a plan's page and REST say of what its components do to running work."""
+"""Blast radius of a plan's components, on its page and over REST."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What people and clients see of components: in a plan before the nodes, in a rollout beside them, each on its own
-page."""
+"""Components on pages and over REST: in a plan before the nodes, in a rollout beside them, each on its own page."""
 
 from __future__ import annotations
 
@@ -174,7 +173,7 @@ def test_what_failed_is_counted_whatever_it_is(world, releases, pages):
 
 
 def _failures(pages, rollout) -> tuple[str, str, str]:
-    """Of the tile: the number, what is beside it, and what is below."""
+    """Return the tile's number, what is beside it, and what is below."""
     page = read(pages, f"/rollouts/R-{rollout.number}/")
     tile = page.partition('<div class="l">Failures</div>')[2]
     found = re.search(r'class="v">(.*?) <small>(.*?)</small></div><div class="d.*?">(.*?)</div>', tile, re.DOTALL)

@@ -1,4 +1,4 @@
-"""What the pages about plans, approvals, rollouts and freezes show, to whom, and at what cost."""
+"""Pages about plans, approvals, rollouts and freezes: content, permissions, and cost."""
 
 from __future__ import annotations
 
@@ -419,7 +419,7 @@ def test_the_verbs_of_a_rollout_work_from_the_page_and_refusals_are_told(world):
 
 
 def test_a_verb_that_is_only_looked_at_leads_back_to_its_page(world):
-    """After a log-in that interrupted it, the browser asks for the verb's own address."""
+    """The browser asks for the verb's own address after a log-in that interrupted it."""
     world.started()
     row = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
     client = browser(world.operator)

@@ -1,4 +1,4 @@
-"""What pages cost and weigh at 5,000 nodes: a fixed number of queries, and no line for each of thousands."""
+"""Cost and weight of pages at 5,000 nodes: a fixed number of queries, and no line for each of thousands."""
 
 from __future__ import annotations
 

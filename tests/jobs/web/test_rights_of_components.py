@@ -1,4 +1,4 @@
-"""What approvers see of the rights that each component needs: who has them, what lacks, what is dangerous."""
+"""Rights that each component needs, as approvers see them: their holder, what lacks, what is dangerous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody who pressed a button is told: each verb says what happened, once, where the focus is put."""
+"""Messages after a pressed button: each verb says what happened, once, where the focus is put."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def press(user: Any, path: str, **typed: Any) -> str:
-    """What the page that comes next says on top; the message begins the keyboard's way there."""
+    """Return the message on top of the next page; the keyboard's way begins there."""
     answer = browser(user).post(path, typed, follow=True)
     assert answer.status_code == 200
     said = [str(message) for message in answer.context["messages"]]
