@@ -121,7 +121,7 @@ def contains(values: Collection[str] | None, value: str) -> bool:
 
 @register.simple_tag
 def since_choices(listing: Listing[Any]) -> list[tuple[str, str]]:
-    """The usual lengths of time, and whatever else the address asks for."""
+    """The usual lengths of time, and any other that the address asks for."""
     asked = asks(listing, "since")
     other = [(asked, f"Since {asked}")] if asked and asked not in dict(SINCE) else []
     return [*SINCE, *other]

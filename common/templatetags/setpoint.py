@@ -1,4 +1,4 @@
-"""What every page may say: icons, statuses, bars, ages, sizes. Available in every template without a load.
+"""Tags and filters of every page: icons, statuses, bars, ages, sizes. Available in every template without a load.
 
 Longer than 300 lines because templates find tags by library: a flat list of small functions, none worth a second.
 """
@@ -232,7 +232,7 @@ def worst(counts: Counts, axis: str) -> str:
 
 @register.filter
 def judged(counts: Counts) -> dict[str, int]:
-    """Without what nothing is wanted of: the bar below "38 of 40 with a target"."""
+    """Counts without those that have no target: the bar below "38 of 40 with a target"."""
     return {name: count for name, count in dict(counts or {}).items() if name != "unassigned"}
 
 
@@ -378,7 +378,7 @@ def plot(seen: Trend, what: str, height: int = 110) -> SafeString:
 # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @register.filter
 def duration(value: timedelta | float | None) -> str:
-    """How long, in at most two units: `12 s`, `25 min`, `6 h 50 min`, `19 d 4 h`."""
+    """Duration in at most two units: `12 s`, `25 min`, `6 h 50 min`, `19 d 4 h`."""
     if value is None:
         return NOTHING
     seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
@@ -403,13 +403,13 @@ def stopwatch(value: float | None) -> str:
 
 @register.filter
 def age(value: datetime | None) -> str:
-    """How long ago, without the word: `41 min`."""
+    """Age without the word "ago": `41 min`."""
     return duration(now() - value) if value else NOTHING
 
 
 @register.filter
 def lasting(start: datetime | None, end: datetime | None) -> str:
-    """From one instant to another, as a duration."""
+    """Duration from one instant to another."""
     return duration(end - start) if start and end else NOTHING
 
 

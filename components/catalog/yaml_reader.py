@@ -17,7 +17,9 @@ class BadCatalog(ValueError):
 class YamlMapping:
     """One mapping of the file. Fields that are taken are checked; `done` refuses those that were not taken."""
 
-    def __init__(self, file: str, document: yaml.YamlDocument, path: yaml.Path, sources: Mapping[str, Citation]) -> None:
+    def __init__(
+        self, file: str, document: yaml.YamlDocument, path: yaml.Path, sources: Mapping[str, Citation]
+    ) -> None:
         self.file, self.document, self.path, self.sources = file, document, path, sources
         raw = document.data
         for step in path:

@@ -79,7 +79,7 @@ class Operations:
         studies.adopt()
         for pk in studies.due():
             if (study := studies.find(pk)) is not None:
-                studies.look(study)
+                studies.advance(study)
 
     def publish(self, name: str, source: str, message: str) -> Revision:
         profile = Profile.objects.filter(name=name).first()

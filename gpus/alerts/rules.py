@@ -268,7 +268,9 @@ def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _idle(cluster_id: UUID, key: tuple[str, str], pod: _PodHolding, owner: str, since: datetime | None) -> AlertCondition:
+def _idle(
+    cluster_id: UUID, key: tuple[str, str], pod: _PodHolding, owner: str, since: datetime | None
+) -> AlertCondition:
     namespace, name = key
     gpus = len(pod.states)
     them = "and does not use it" if gpus == 1 else "and uses none of them"

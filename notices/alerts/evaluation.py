@@ -141,7 +141,11 @@ def _by_subject(look: RuleResult) -> dict[Key, AlertCondition]:
 
 
 def _amiss(
-    cluster_id: UUID, holding: EffectiveRule, seen: Mapping[Key, AlertCondition], known: Mapping[Key, Alert], at: datetime
+    cluster_id: UUID,
+    holding: EffectiveRule,
+    seen: Mapping[Key, AlertCondition],
+    known: Mapping[Key, Alert],
+    at: datetime,
 ) -> list[Alert]:
     """Those that opened now."""
     fresh = [_row(cluster_id, holding, key, one, at) for key, one in seen.items() if key not in known]

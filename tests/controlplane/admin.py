@@ -1,4 +1,4 @@
-"""What a cluster's administrator and its workloads do, for tests: nodes, pods, budgets, tokens; editing, deleting."""
+"""Acts of a cluster's administrator and its workloads, for tests: nodes, pods, budgets, tokens; editing, deleting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EVICTED: dict[str, Any] = {"tolerations": []}
 
 
 class Admin:
-    """Raw verbs as cluster-admin, or as whoever's credentials are given. Errors are clusters.fleet's."""
+    """Raw verbs as cluster-admin, or with the given credentials. Errors are clusters.fleet's."""
 
     def __init__(self, plane: Plane, credentials: Any = None) -> None:
         self.plane = plane
@@ -77,7 +77,7 @@ class Admin:
         return self._ask("create", "POST", plural, namespace, name, subresource, body=raw)
 
     def delete(self, plural: str, name: str, namespace: str = "", *, grace: int | None = None) -> None:
-        """Nothing happens when it is gone already."""
+        """Delete an object; one that is gone already is no error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace  # type: ignore[assignment]
@@ -204,7 +204,7 @@ class Admin:
         self.wait("serviceaccounts", "default", name, until=bool)
 
     def set_ready(self, node: str, *, ready: bool) -> None:
-        """As a kubelet would say it. kwok is told to leave the node's status alone from now on."""
+        """Report a node's condition as a kubelet does. kwok leaves the node's status alone from now on."""
         self.leave_alone("nodes", node)
         conditions = [c for c in self.get("nodes", node)["status"]["conditions"] if c["type"] != "Ready"]
         conditions.append({"type": "Ready", "status": str(ready), "reason": "Test", "message": "said by the test"})
@@ -265,7 +265,7 @@ class Admin:
         return str(self.post("serviceaccounts", account, "token", request, namespace)["status"]["token"])
 
     def agent_token(self, node: str) -> str:
-        """What the agent's pod on this node has mounted: the service account's token bound to a pod there."""
+        """Return the token that the agent's pod on this node has mounted: the service account's, bound to a pod there."""
         pod = self.pod(
             f"agent-on-{node}-{next(_serial)}",
             node=node,

@@ -42,7 +42,7 @@ def deployed(plane: Plane) -> Plane:
 
 
 def await_policies(plane: Plane) -> None:
-    """An API server compiles new policies after a moment: until both refuse, a test would see what nobody else does."""
+    """Policies in force: an API server compiles new ones after a moment, so both are waited for until they refuse."""
     admin = Admin(plane)
     tuning = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": "policy-probe"}}
     agent = Admin(plane, plane.credentials(token=admin.token(names.AGENT_SERVICE_ACCOUNT)))

@@ -82,7 +82,7 @@ class NotBuilt(RuntimeError):
 
 
 def binaries() -> Path:
-    """Where this version's binaries are. Raises NotBuilt."""
+    """Return the folder of this version's binaries. Raises NotBuilt."""
     where = subprocess.run([HERE / "build.sh", "--where"], capture_output=True, text=True, check=True).stdout.strip()
     if not Path(where).is_dir():
         raise NotBuilt(f"the test control plane is not built ({where} is missing): run `make controlplane`")
@@ -190,7 +190,7 @@ class Plane:
 
     # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────
     def credentials(self, *, token: str = "", user: str = "", groups: Sequence[str] = ()) -> Credentials:
-        """For a service account's token, or for a user by client certificate."""
+        """Make credentials for a service account's token, or for a user by client certificate."""
         if token:
             return Credentials(server=self.url, ca=self.authority.pem, token=token)
         certificate, key = self.authority.client(user, groups)

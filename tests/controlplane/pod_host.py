@@ -61,7 +61,7 @@ class PodHost:
         os.close(self._lock)
 
     def _inside(self, do: Callable[[], object]) -> None:
-        """In a thread that ends there: a socket stays in the namespace it was made in, whoever uses it."""
+        """Open sockets in a thread that ends there: they stay in the namespace they were made in, whichever thread uses them."""
         errors: list[BaseException] = []
 
         def run() -> None:
