@@ -265,7 +265,7 @@ class Admin:
         return str(self.post("serviceaccounts", account, "token", request, namespace)["status"]["token"])
 
     def agent_token(self, node: str) -> str:
-        """Return the token that the agent's pod on this node has mounted: the service account's, bound to a pod there."""
+        """Return the token that the agent's pod on this node mounts: the service account's, bound to a pod there."""
         pod = self.pod(
             f"agent-on-{node}-{next(_serial)}",
             node=node,

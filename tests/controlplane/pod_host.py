@@ -61,7 +61,7 @@ class PodHost:
         os.close(self._lock)
 
     def _inside(self, do: Callable[[], object]) -> None:
-        """Open sockets in a thread that ends there: they stay in the namespace they were made in, whichever thread uses them."""
+        """Open sockets in a thread of the namespace: they stay in it, whichever thread uses them."""
         errors: list[BaseException] = []
 
         def run() -> None:
