@@ -119,12 +119,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
     content = archives.content(archive.pk)
     chart = archives.judge(content)
     layered = _layered(cluster, component, version, wanted)
-    judged = values_check.judge(
-        layered, chart.values, chart.schema, text=chart.values_text, subcharts=frozenset(chart.subcharts)
-    )
-    notes = [
-        PlanNote(one.severity, one.code, f"{one.path}: {one.message}" if one.path else one.message) for one in judged
-    ]
+    notes = _values_notes(layered, chart)
     program = client.program()
     with registry.api_server(cluster) as server:
         served = discovery.read(server)
@@ -176,6 +171,15 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         blast=hit,
         authority=authority,
     )
+
+
+def _values_notes(layered: values_check.Layered, chart: archives.ChartContent) -> list[PlanNote]:
+    judged = values_check.judge(
+        layered, chart.values, chart.schema, text=chart.values_text, subcharts=frozenset(chart.subcharts)
+    )
+    return [
+        PlanNote(one.severity, one.code, f"{one.path}: {one.message}" if one.path else one.message) for one in judged
+    ]
 
 
 def _layered(cluster: Cluster, component: Component, version: str, wanted: WantedComponent) -> values_check.Layered:

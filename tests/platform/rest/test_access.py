@@ -118,15 +118,7 @@ class Doors:
             "pools/<int:pk>": world.pool.pk,
             "pools/<str:pk>": world.pool.pk,
             "nodes/<int:pk>": world.node("n1").pk,
-            "users/<int:pk>": other.pk,
-            "link/<str:secret>": "x" * 43,
-            "changes/<uuid:pk>": _change(other).pk,
-            "pending-changes/<uuid:pk>": _change(other).pk,
-            "people/<int:pk>": other.pk,
-            "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
-            "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
-            "tokens/<slug:pk>": "nobodys",
-            "sessions/<int:pk>": 0,
+            **_accounts(other),
             **_content(plan.revision),
             **_notices(world),
             **_compliance(world, plan.revision),
@@ -174,6 +166,21 @@ def _change(subject: User) -> PendingChange:
     done = services.bind(user=subject, role="approver", scope=scope, by=UserFactory(roles=["admin"]))
     assert isinstance(done, Proposed)
     return done.change
+
+
+def _accounts(other: User) -> dict[str, Any]:
+    """Another person, with roles, changes that wait for consent, tokens and sessions."""
+    return {
+        "users/<int:pk>": other.pk,
+        "link/<str:secret>": "x" * 43,
+        "changes/<uuid:pk>": _change(other).pk,
+        "pending-changes/<uuid:pk>": _change(other).pk,
+        "people/<int:pk>": other.pk,
+        "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
+        "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
+        "tokens/<slug:pk>": "nobodys",
+        "sessions/<int:pk>": 0,
+    }
 
 
 def _content(revision: Revision) -> dict[str, Any]:
