@@ -47,13 +47,13 @@ def test_a_refused_credential_is_told_from_a_server_that_is_away_and_forgotten_o
     clock.forward(60)
     here.step(2)
     assert (here.row().reach, here.row().refused_since) == ("unreachable", began)
-    (alert,) = alert_rules.refused(here.row().pk, 0).amiss
+    (alert,) = alert_rules.refused(here.row().pk, 0).conditions
     assert here.row().reach_reason in alert.sentence
 
     here.sim.faults.clear()
     here.step(2)
     assert (here.row().reach, here.row().refused_since) == ("reachable", None)
-    assert not alert_rules.refused(here.row().pk, 0).amiss
+    assert not alert_rules.refused(here.row().pk, 0).conditions
 
     here.sim.faults.outage = True
     here.step(3)
