@@ -26,7 +26,6 @@ STILL_LONG = {
     "profiles/web/editor_views.py": 404,
     "simfleet/memory.py": 408,
     "tests/agent/test_restore.py": 404,
-    "tests/clusters/inventory/test_store.py": 536,
     "tests/clusters/services/test_lifecycle.py": 431,
     "tests/clusters/web/test_pages.py": 421,
     "tests/components/catalog/test_catalog.py": 403,
