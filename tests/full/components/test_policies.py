@@ -255,12 +255,19 @@ def standing(plane: Plane) -> set[str]:
     return {" ".join(line.split()) for line in plane.kubectl("get", KINDS, "-A", columns, "--no-headers").splitlines()}
 
 
+def is_settled(plane: Plane) -> bool:
+    """Return whether nothing is being deleted any more, such as definitions that a test before this one had."""
+    columns = "-o=custom-columns=D:.metadata.deletionTimestamp"
+    deleted = plane.kubectl("get", KINDS, "-A", columns, "--no-headers").split()
+    return set(deleted) <= {"<none>"}
+
+
 @pytest.mark.usefixtures("judged", "equipped")
 def test_settings_labels_a_taint_quotas_queues_and_components_go_there_and_back(
     site: Site, deployed: Plane, cluster_admin: Admin, make_fleet: Callable[..., KwokFleet], team: str
 ) -> None:
     make_fleet("whole", *NODES)
-    eventually(lambda: "Terminating" not in deployed.kubectl("get", "namespaces"))  # what other tests had
+    eventually(lambda: is_settled(deployed))
     before = standing(deployed)
     marks = {name: (_marks(cluster_admin, name)) for name in NODES}
     revision = site.revision(SETTINGS, extra=COMPONENTS + TEAM.replace("TEAM", team) + QUEUES)
