@@ -32,7 +32,7 @@ pytest_plugins = [
 ]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
-FULL_FOLDERS = (Path(__file__).parent / "full", Path(__file__).parent / "soak")
+FULL_FOLDERS = tuple(Path(__file__).parent / name for name in ("full", "node", "soak"))
 HARDWARE = "needs hardware: "
 """A skip whose reason begins so is allowed in CI: no build machine has it."""
 CHARTS = "needs charts: "
@@ -68,10 +68,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Everything under tests/full is full, marked or not. What is left out is counted by pytest as deselected."""
+    """Everything under tests/full is full, and under tests/node is node, marked or not. What is left out is counted by
+    pytest as deselected."""
     for item in items:
-        if item.nodeid.startswith("tests/full/"):
-            item.add_marker(pytest.mark.full)
+        for folder in ("full", "node"):
+            if item.nodeid.startswith(f"tests/{folder}/"):
+                item.add_marker(folder)
         if item.get_closest_marker("django_db") or "django_db_setup" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
     if wants_full(config):

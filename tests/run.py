@@ -1,8 +1,9 @@
-"""Runs the tiers and closes with one count: `python -m tests.run fast|full [pytest arguments]`.
+"""Runs the tiers and closes with one count: `python -m tests.run fast|node|full [pytest arguments]`.
 
 fast  SQLite, the simulated fleet; no root, no server, two processes.
-full  the same; again on PostgreSQL what asks the database; then what needs real servers, a file at a time in each of
-      two processes.
+node  what needs a machine with a kernel, a boot loader and a kubelet of its own, which QEMU runs.
+full  fast; again on PostgreSQL what asks the database; then what needs real servers, a file at a time in each of two
+      processes; then node.
 
 A single run closes with pytest's own line. Several runs close with one plain line that adds them up.
 """
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+NODE = ("--full", "tests/node", "-v")
+"""One test at a time: a machine that is emulated wants both cores."""
 NO_TESTS = 5  # pytest's exit status when nothing was collected
 
 
@@ -79,7 +82,7 @@ def several(runs: Mapping[str, tuple[Sequence[str], Mapping[str, str]]]) -> int:
 
 
 def full(arguments: Sequence[str]) -> int:
-    """All three runs; given paths or -k, only the full tier's own run on PostgreSQL."""
+    """All four runs; given paths or -k, only the full tier's own run on PostgreSQL."""
     from tests.full.harness.servers import Postgres
 
     with Postgres() as postgres:
@@ -91,16 +94,26 @@ def full(arguments: Sequence[str]) -> int:
                 "fast, on SQLite,": (["-n2"], {"TIER": "fast"}),
                 "fast, on PostgreSQL,": (["-n2", "-m", "database and not one_database"], {"TIER": "fast", **database}),
                 "full": (["--full", "-m", "full", "-n2", "-v"], database),
+                "node": (NODE, database),
             }
         )
+
+
+def node(arguments: Sequence[str]) -> int:
+    from tests.full.harness.servers import Postgres
+
+    with Postgres() as postgres:
+        return pytest_run([*NODE, *arguments], {"SETPOINT_TEST_DATABASE_URL": postgres.url})
 
 
 def main(tier: str, arguments: Sequence[str]) -> int:
     if tier == "full":
         return full(arguments)
+    if tier == "node":
+        return node(arguments)
     if tier == "fast":
         return pytest_run(arguments or ["-n2"], {"TIER": "fast"})
-    print(f"TIER must be fast or full, not {tier!r}", file=sys.stderr)
+    print(f"TIER must be fast, node or full, not {tier!r}", file=sys.stderr)
     return 2
 
 

@@ -33,6 +33,8 @@ from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 LOOPBACK = Policy.of(["127.0.0.0/8"])
+NAMES = ("127.0.0.1", "localhost", "10.96.0.1", "kubernetes.default.svc", "10.0.2.2")
+"""Of the API server's certificate; the last is this computer as machines in QEMU's user network see it."""
 READY_SECONDS = 90
 _CALL = Call("get", "readyz")
 
@@ -227,12 +229,12 @@ class Plane:
                 stderr=log,
                 cwd=self.folder,
                 env={"HOME": str(self.folder), "PATH": os.environ.get("PATH", "")},
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             ).result()
 
     def _write_files(self) -> None:
         self.folder.chmod(0o700)
-        serving = self.authority.server(["127.0.0.1", "localhost", "10.96.0.1", "kubernetes.default.svc"])
+        serving = self.authority.server(NAMES)
         private, public = pki.signing_pair()
         files = {
             "ca.crt": self.authority.pem,
@@ -357,7 +359,7 @@ def kubeconfig(credentials: Credentials) -> str:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A test run that is killed must not leave a control plane behind (prctl PR_SET_PDEATHSIG, Linux)."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _libc.prctl(1, signal.SIGKILL)

@@ -74,6 +74,18 @@ class Images:
         told = json.loads(self._buildah("inspect", "--type=image", f"localhost/{name}"))
         return Image(Path(self._buildah("mount", container)), told["OCIv1"]["config"])
 
+    def archive(self, name: str, reference: str, target: Path) -> None:
+        """Write a built image as an archive that container runtimes import under that reference."""
+        self._buildah("push", "--quiet", f"localhost/{name}", f"docker-archive:{target}:{reference}")
+
+    def of_one_program(self, program: Path, reference: str, target: Path) -> None:
+        """Write an archive of an image that holds one static program and starts it."""
+        made = self._buildah("from", "scratch")
+        self._buildah("add", "--chmod=755", made, str(program), f"/{program.name}")
+        self._buildah("config", f'--entrypoint=["/{program.name}"]', made)
+        self._buildah("commit", "--quiet", "--rm", made, program.name)
+        self.archive(program.name, reference, target)
+
     def _buildah(self, *arguments: str) -> str:
         where = [f"--root={self._folder}/storage", f"--runroot={self._folder}/run", "--storage-driver=vfs"]
         return ran("buildah", *where, *arguments)
@@ -92,8 +104,7 @@ class Images:
 def base() -> Path:
     """An archive of the base's files, made on first use and kept by the hash of what it was made of."""
     held = repr((RELEASE, PACKAGES, HOOKS, LEAVES_OUT))
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "setpoint"
-    parent = Path(os.environ.get("SETPOINT_CACHE") or default) / "images"
+    parent = cache_folder() / "images"
     archive = parent / f"base-{hashlib.sha256(held.encode()).hexdigest()[:16]}.tar"
     parent.mkdir(parents=True, exist_ok=True)
     with (parent / ".lock").open("w") as lock:  # of two test processes one makes it, the other waits and finds it
@@ -110,14 +121,20 @@ def base() -> Path:
     return archive
 
 
-def debian_archives() -> Sequence[str]:
+def cache_folder() -> Path:
+    """Return the folder of what is built once for each machine and version; SETPOINT_CACHE moves it."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "setpoint"
+    return Path(os.environ.get("SETPOINT_CACHE") or default)
+
+
+def debian_archives(release: str = RELEASE) -> Sequence[str]:
     """The archive that this machine's apt uses; none: Debian's own, which mmdebstrap knows."""
     try:
         told = ran("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Origin: Debian", "Label: Debian")
     except ImageFailed:
         return ()
-    found = {uri for uri, release in (line.split() for line in told.splitlines()) if "-" not in release}
-    return [f"deb {uri} {RELEASE} main" for uri in sorted(found)[:1]]
+    found = {uri for uri, suite in (line.split() for line in told.splitlines()) if "-" not in suite}
+    return [f"deb {uri} {release} main" for uri in sorted(found)[:1]]
 
 
 def pip_settings() -> str:

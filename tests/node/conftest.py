@@ -1,0 +1,34 @@
+"""Real nodes: machines in QEMU that join the test's control plane, and a Setpoint that knows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane
+from tests.nodemachine.node import Node, images
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    if os.geteuid() != 0:
+        pytest.skip("building images and disks without a daemon needs root")
+    return images(tmp_path_factory.mktemp("archives"))
+
+
+@pytest.fixture(scope="session")
+def node(
+    deployed: Plane, cluster_admin: Admin, archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Node]:
+    """A machine that has booted and is Ready, with the agent's pod of deploy/setpoint.yaml running on it."""
+    made = Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-a", archives)
+    try:
+        made.start()
+        cluster_admin.patch("nodes", made.name, {"metadata": {"labels": {"pool": "machines"}}})
+        yield made
+    finally:
+        made.close()

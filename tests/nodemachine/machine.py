@@ -1,0 +1,180 @@
+"""A machine in QEMU: it boots from its own disk through GRUB, and is looked at and broken from outside.
+
+Commands run inside through QEMU's guest agent, on a serial line that needs no network of the machine. The machine's only
+network is QEMU's user mode: 10.0.2.2 is this computer's loopback address, nothing else is reached, and nothing reaches
+the machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane.plane import end_with_parent
+from tests.full.harness.images import ran
+from tests.nodemachine.disk import disk
+
+ACCELERATOR = os.environ.get("SETPOINT_NODE_ACCELERATOR", "tcg,thread=multi")
+"""Emulation works everywhere; `kvm` is some ten times as fast where the machine is real."""
+MEMORY_MIB = 4096
+BOOT_SECONDS = 300.0
+ANSWER_SECONDS = 60.0
+HOST = "10.0.2.2"
+"""This computer, as the machine sees it."""
+
+
+class MachineError(RuntimeError):
+    """The machine does not answer, or a command in it failed."""
+
+
+class NodeMachine:
+    """One machine; its disk is a copy-on-write file in `folder` that outlives power cuts and ends with the folder."""
+
+    def __init__(self, folder: Path, name: str, parts: Path, *, serial: str = "SN0001") -> None:
+        self.folder, self.name, self._parts, self._serial = folder, name, parts, serial
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ids = itertools.count(1)
+        self.console = folder / "console.log"
+        folder.mkdir(parents=True, exist_ok=True)
+        ran("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(disk()), "-F", "raw", str(folder / "disk.qcow2"))
+        with (folder / "nvme.img").open("wb") as file:
+            file.truncate(1 << 30)
+
+    # ── power ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def power_on(self) -> None:
+        for name in ("agent.sock", "monitor.sock"):
+            (self.folder / name).unlink(missing_ok=True)
+        with (self.folder / "qemu.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=end_with_parent
+            )
+
+    def power_off(self) -> None:
+        """Cut the power: what the machine's kernel had not written to its disk is lost."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(10)
+            self._process = None
+
+    def close(self) -> None:
+        self.power_off()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def is_on(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def await_boot(self, *, other_than: str = "", seconds: float = BOOT_SECONDS) -> str:
+        """Wait until the machine answers, in a boot other than the given one; return the boot's id."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                boot = self.read("/proc/sys/kernel/random/boot_id")
+                if boot != other_than:
+                    return boot
+            except MachineError as error:
+                if not self.is_on:
+                    raise MachineError(f"{self.name} ended: {self._tail('qemu.log')}") from error
+            if time.monotonic() > deadline:
+                raise MachineError(f"{self.name} has not booted: {self._tail('console.log')}")
+            time.sleep(1)
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
+    def run(self, *words: str, seconds: float = ANSWER_SECONDS) -> str:
+        """Output of a command inside, as root, stripped. Raises MachineError with what it printed."""
+        asked = {"path": words[0], "arg": list(words[1:]), "capture-output": True}
+        deadline = time.monotonic() + seconds
+        pid = self._ask("guest-exec", asked)["pid"]
+        while not (done := self._ask("guest-exec-status", {"pid": pid}))["exited"]:
+            if time.monotonic() > deadline:
+                raise MachineError(f"{self.name}: {' '.join(words)} takes longer than {seconds:.0f} s")
+            time.sleep(0.1)
+        out, err = (base64.b64decode(done.get(name, "")).decode(errors="replace") for name in ("out-data", "err-data"))
+        if done.get("exitcode") != 0:
+            raise MachineError(f"{self.name}: {' '.join(words)}: {out[-2000:]}{err[-2000:]}")
+        return out.strip()
+
+    def shell(self, script: str, *, seconds: float = ANSWER_SECONDS) -> str:
+        return self.run("/bin/sh", "-ec", script, seconds=seconds)
+
+    def read(self, path: str) -> str:
+        return self.run("/bin/cat", path)
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file inside by hand, as an operator would with `echo`."""
+        self.shell(f"printf %s {json.dumps(text)} > {path}")
+
+    # ── the cable ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def unplug(self) -> None:
+        self._monitor("set_link", {"name": "net0", "up": False})
+
+    def plug(self) -> None:
+        self._monitor("set_link", {"name": "net0", "up": True})
+
+    # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _command(self) -> Sequence[str]:
+        folder = self.folder
+        return [
+            "qemu-system-x86_64", "-accel", ACCELERATOR, "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB),
+            "-display", "none", "-nodefaults",
+            "-drive", f"file={folder}/disk.qcow2,format=qcow2,if=virtio",
+            "-drive", f"file={self._parts},format=raw,if=virtio,readonly=on",
+            "-drive", f"file={folder}/nvme.img,format=raw,if=none,id=nvme0",
+            "-device", f"nvme,serial={self._serial},drive=nvme0",
+            "-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,id=card0",
+            "-device", "virtio-rng-pci",
+            "-chardev", f"file,id=console,path={self.console},append=on", "-serial", "chardev:console",
+            "-device", "virtio-serial",
+            "-chardev", f"socket,id=agent,path={folder}/agent.sock,server=on,wait=off",
+            "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+            "-qmp", f"unix:{folder}/monitor.sock,server=on,wait=off",
+        ]  # fmt: skip
+
+    def _ask(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Ask the guest agent, on a connection of its own: an answer that came too late is never taken for the next."""
+        number = next(self._ids)
+        sync = {"execute": "guest-sync-delimited", "arguments": {"id": number}}
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(5)
+                line.connect(str(self.folder / "agent.sock"))
+                line.sendall(b"\xff" + json.dumps(sync).encode() + b"\n")
+                heard = line.makefile("rb")
+                while True:
+                    first = heard.readline().rpartition(b"\xff")[2]
+                    if first and json.loads(first).get("return") == number:
+                        break
+                line.settimeout(ANSWER_SECONDS)
+                line.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+                answer = json.loads(heard.readline())
+        except (OSError, ValueError) as error:
+            raise MachineError(f"{self.name} does not answer: {error}") from error
+        if "error" in answer:
+            raise MachineError(f"{self.name}: {command}: {answer['error'].get('desc')}")
+        return dict(answer["return"])
+
+    def _monitor(self, command: str, arguments: dict[str, Any]) -> None:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(10)
+            line.connect(str(self.folder / "monitor.sock"))
+            heard = line.makefile("rb")
+            heard.readline()  # its greeting
+            for asked in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+                line.sendall(json.dumps(asked).encode() + b"\n")
+                while "return" not in (answer := json.loads(heard.readline())):
+                    if "error" in answer:
+                        raise MachineError(f"{command}: {answer['error']}")
+
+    def _tail(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text(errors="replace")[-3000:] if path.exists() else "nothing"

@@ -1,0 +1,146 @@
+"""A machine that is a node of the test's control plane: its own kubelet, kube-proxy and containerd, and what they run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clusters.net.credentials import Credentials
+from contract import names
+from tests.controlplane.admin import Admin
+from tests.controlplane.plane import Plane, kubeconfig
+from tests.full.harness.images import Images
+from tests.nodemachine.disk import parts
+from tests.nodemachine.machine import HOST, NodeMachine
+
+HERE = Path(__file__).resolve().parent
+AGENT = "setpoint-agent:0.2.0"
+"""The image that deploy/setpoint.yaml names."""
+READY_SECONDS = 240.0
+SERVICE = """\
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: kubernetes
+  namespace: default
+  labels: {{kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+endpoints: [{{addresses: [{host}]}}]
+ports: [{{name: https, port: {port}}}]
+"""
+"""Makes the address that pods have for the API server lead to it: kube-proxy on each node reads it."""
+
+
+def binaries() -> Path:
+    """Return the folder of kubelet, kube-proxy and pause, built on first use in some minutes."""
+    done = subprocess.run([HERE / "build.sh"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the kubelet was not built: {done.stderr[-3000:]}")
+    return Path(done.stdout.strip())
+
+
+def images(folder: Path) -> dict[str, Path]:
+    """Archives of the images that the nodes' pods run: the agent's by its own Dockerfile, and the pods' first program."""
+    archives = {name: folder / f"{name}.tar" for name in ("agent", "pause")}
+    with Images() as made:
+        made.build("deploy/agent.Dockerfile")
+        made.archive("agent", AGENT, archives["agent"])
+        made.of_one_program(binaries() / "pause", "registry.k8s.io/pause:3.10", archives["pause"])
+    return archives
+
+
+class Node:
+    """`machine` is the computer, the rest is the node that it is in the cluster."""
+
+    def __init__(self, plane: Plane, admin: Admin, folder: Path, name: str, archives: dict[str, Path]) -> None:
+        self.plane, self.admin, self.name = plane, admin, name
+        port = plane.url.rpartition(":")[2]
+        plane.kubectl("apply", "-f", "-", text=SERVICE.format(host=HOST, port=port))
+        built = binaries()
+        disk = parts(
+            folder / f"{name}-parts.img",
+            {
+                **{f"bin/{program}": built / program for program in ("kubelet", "kube-proxy")},
+                **{f"images/{path.name}": path for path in archives.values()},
+                "ca.crt": plane.authority.pem,
+                "node.env": f"NODE_NAME={name}\n",
+                "kubelet.kubeconfig": self._kubeconfig(f"system:node:{name}", "system:nodes"),
+                "kube-proxy.kubeconfig": self._kubeconfig("system:kube-proxy"),
+            },
+        )
+        self.machine = NodeMachine(folder / name, name, disk)
+
+    def _kubeconfig(self, user: str, *groups: str) -> str:
+        own = self.plane.credentials(user=user, groups=groups)
+        seen = Credentials(
+            server=own.server.replace("127.0.0.1", HOST), ca=own.ca,
+            client_certificate=own.client_certificate, client_key=own.client_key,
+        )  # fmt: skip
+        return kubeconfig(seen)
+
+    def start(self) -> Node:
+        self.machine.power_on()
+        self.machine.await_boot()
+        self.await_ready()
+        return self
+
+    def close(self) -> None:
+        self.machine.close()
+        self.admin.delete("nodes", self.name)
+
+    # ── the node as the cluster sees it ───────────────────────────────────────────────────────────────────────────
+    def object(self) -> dict[str, Any]:
+        return self.admin.find("nodes", self.name) or {}
+
+    @property
+    def boot_id(self) -> str:
+        return str(self.object().get("status", {}).get("nodeInfo", {}).get("bootID", ""))
+
+    @property
+    def is_ready(self) -> bool:
+        conditions = self.object().get("status", {}).get("conditions", [])
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    def allocatable(self, resource: str) -> str:
+        return str(self.object()["status"]["allocatable"].get(resource, ""))
+
+    def await_ready(self, boot: str = "") -> None:
+        """Wait until kubelet (of this boot, where one is named) says Ready and the agent's pod runs."""
+        self.eventually(lambda: self.is_ready and boot in ("", self.boot_id) and self.agent_is_running(), READY_SECONDS)
+
+    def agent_is_running(self) -> bool:
+        return any(
+            pod["status"].get("phase") == "Running"
+            and all(status.get("ready") for status in pod["status"].get("containerStatuses", [{}]))
+            for pod in self.pods(names.NAMESPACE)
+            if "deletionTimestamp" not in pod["metadata"]
+        )
+
+    def pods(self, namespace: str = "default") -> list[dict[str, Any]]:
+        where = ("-n", namespace, "--field-selector", f"spec.nodeName={self.name}")
+        return list(json.loads(self.plane.kubectl("get", "pods", *where, "-o", "json"))["items"])
+
+    def eventually(self, what: Callable[[], Any], seconds: float = READY_SECONDS) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := what()):
+            assert time.monotonic() < deadline, self.story()
+            time.sleep(0.5)
+        return found
+
+    def story(self) -> str:
+        """All that is known of the node, for a failed test."""
+        told = [str(self.object().get("status", {}).get("conditions")), str([p["status"] for p in self.pods(names.NAMESPACE)])]
+        for command in (
+            "systemctl --failed --no-pager --no-legend",
+            "journalctl --no-pager -n 40 -u kubelet -u containerd -u images -u kube-proxy -o cat",
+            "cat /var/log/pods/setpoint-system_*/agent/*.log | tail -n 30",
+        ):
+            try:
+                told.append(self.machine.shell(command))
+            except Exception as error:
+                told.append(str(error))
+        return "\n".join(told)
