@@ -21,6 +21,9 @@ READ_LIMIT = 1 << 20
 PIECE = 4096
 """Bytes asked of the kernel at a time: a page, which is what its files of /proc and /sys answer at most."""
 
+MOST_LINKS = 40
+"""Links followed on the way to one file, as many as the kernel follows; the next is opened as it is."""
+
 COMMAND_SECONDS = 120.0
 PROGRAM_DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 
@@ -94,7 +97,7 @@ class LinuxHost:
         first, _, rest = path.lstrip("/").partition("/")
         if first in self._roots:
             return f"{self._roots[first]}/{rest}"
-        return self._root + path
+        return followed(self._root, path)
 
     def read_text(self, path: str) -> str | None:
         try:
@@ -125,14 +128,14 @@ class LinuxHost:
         return sorted(prefix + found[len(root) :] for found in globbing.glob(self._place(pattern)))
 
     def persist(self, path: str, text: str | None) -> None:
-        place, root = self._place(path), os.path.realpath(self._root or "/")
+        place, root = self._root + path, os.path.realpath(self._root or "/")
         folder = os.path.realpath(os.path.dirname(place))
         if os.path.commonpath([root, folder]) != root:  # an absolute link of the node's leads into our own container
             raise OSError(errno.ELOOP, f"its folder is a link to {folder}, which is not the node's", path)
         replace_file(place, text)
 
     def has(self, program: str) -> bool:
-        return any(os.access(self._root + f"{place}/{program}", os.X_OK) for place in PROGRAM_DIRECTORIES)
+        return any(os.access(followed(self._root, f"{place}/{program}"), os.X_OK) for place in PROGRAM_DIRECTORIES)
 
     def run(self, command: Command, *words: str) -> CommandResult:
         import subprocess  # a megabyte of memory that most nodes never need
@@ -166,6 +169,30 @@ class LinuxHost:
 
     def kernel(self) -> str:
         return (self.read_text("/proc/sys/kernel/osrelease") or "").strip()
+
+
+def followed(root: str, path: str) -> str:
+    """Follow a path's links as the node does, whose root this is: `/usr/sbin/modprobe` may be a link to `/bin/kmod`.
+
+    Opened as it is, such a path would lead into the agent's own container.
+    """
+    done: list[str] = []
+    parts = path.split("/")[::-1]
+    links = 0
+    while parts:
+        part = parts.pop()
+        if part == "..":
+            done = done[:-1]
+        elif part not in ("", "."):
+            place = "/".join([root, *done, part])
+            if links < MOST_LINKS and os.path.islink(place):
+                links += 1
+                target = os.readlink(place)
+                done = [] if target.startswith("/") else done
+                parts += target.split("/")[::-1]
+            else:
+                done.append(part)
+    return "/".join([root, *done])
 
 
 def replace_file(path: str, text: str | None) -> None:

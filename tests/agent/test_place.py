@@ -170,6 +170,33 @@ def test_commands_come_from_the_fixed_list_and_report_how_they_ended(host, tmp_p
     assert host.run(Command.GRUBBY_ADD, "x=y").code == 127
 
 
+@pytest.mark.parametrize("target", ["/bin/kmod", "../../bin/kmod", "/usr/bin/../../bin/kmod", "/etc/alternatives/it"])
+def test_links_of_the_node_lead_to_its_own_files(host, tmp_path, target):
+    """On Debian, /usr/sbin/modprobe is a link to /bin/kmod, and the agent's container has no kmod."""
+    for folder in ("usr/sbin", "usr/bin", "bin", "etc/alternatives"):
+        (tmp_path / "root" / folder).mkdir(parents=True)
+    (tmp_path / "root/bin/kmod").write_text("#!/bin/sh\n")
+    (tmp_path / "root/bin/kmod").chmod(0o755)
+    (tmp_path / "root/etc/alternatives/it").symlink_to("/bin/kmod")
+    (tmp_path / "root/usr/sbin/modprobe").symlink_to(target)
+
+    assert host.has("modprobe")
+    assert host.read_text("/usr/sbin/modprobe") == "#!/bin/sh\n"
+
+
+def test_a_link_of_the_node_never_leads_out_of_it(host, tmp_path):
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "secret").write_text("the container's\n")
+    (tmp_path / "root/etc/out").symlink_to(tmp_path / "secret")
+    (tmp_path / "root/etc/up").symlink_to("../../../secret")
+    (tmp_path / "root/etc/round").symlink_to("round")
+
+    assert host.read_text("/etc/out") is None
+    assert host.read_text("/etc/up") is None
+    with pytest.raises(OSError, match="symbolic links"):
+        host.read_text("/etc/round")
+
+
 def test_a_write_that_is_cut_short_leaves_the_old_journal(tmp_path, monkeypatch):
     store = FileStore(str(tmp_path / "journal"))
     store.save("old")

@@ -2,9 +2,162 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
+from tests.full.harness.client import Problem, eventually
+from tests.full.harness.site import Site
 from tests.nodemachine.node import Node
 
+pytestmark = pytest.mark.usefixtures("judged")
 
-def test_the_agent_of_the_daemon_set_runs_on_the_node(node: Node) -> None:
-    assert node.is_ready
-    assert node.boot_id == node.machine.read("/proc/sys/kernel/random/boot_id")
+LIVE = {
+    "vm.swappiness": "17",
+    "vm.max_map_count": ">= 1048576",
+    "kernel.msgmax": "65536",  # of the IPC namespace
+    "net.core.somaxconn": "8192",  # of the network namespace
+    "net.ipv4.tcp_keepalive_time": "600",
+    "fs.inotify.max_user_instances": "2048",  # of the user namespace
+    "transparent_hugepage.enabled": "madvise",
+    "module.tcp_bbr": "loaded",
+    "block.nvme.scheduler": "mq-deadline",
+    "block.nvme.read_ahead_kb": "4096",
+}
+PAGES = 64
+"""Of 2 MiB."""
+USES_A_PAGE = """\
+import mmap, time
+huge = 0x40000 | {size} << 26  # MAP_HUGETLB and the page's size, linux/mman.h
+page = mmap.mmap(-1, 1 << {size}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | huge)
+page[0] = 1
+print("touched", flush=True)
+time.sleep(600)
+"""
+SHIFTS = {"hugepages-2Mi": 21, "hugepages-1Gi": 30}
+
+
+@pytest.fixture(scope="module")
+def site(site: Site, node: Node) -> Iterator[Site]:
+    site.await_observed([node.name])
+    return site
+
+
+@pytest.fixture
+def pool(site: Site) -> int:
+    return site.pool(pool="machines")
+
+
+def use_a_page(node: Node, resource: str, memory: str) -> None:
+    """Run a pod that maps and touches one huge page, and delete it when it has."""
+    name = f"uses-{resource.lower()}"
+    node.run_pod(
+        name,
+        ["python", "-S", "-c", USES_A_PAGE.format(size=SHIFTS[resource])],
+        limits={resource: memory, "memory": "64Mi", "cpu": "100m"},
+    )
+    try:
+        node.eventually(lambda: "touched" in node.pod_log(name), 120)
+    finally:
+        node.admin.delete("pods", name, "default", grace=0)
+        node.eventually(lambda: node.admin.find("pods", name) is None, 60)
+
+
+def test_live_settings_and_huge_pages_reach_the_kernel_the_kubelet_and_a_pod_and_go_back(
+    site: Site, node: Node, pool: int
+) -> None:
+    wanted = {**LIVE, "hugepages-2Mi": str(PAGES)}
+    before = node.values(wanted)
+    assert before["block.nvme.scheduler"] == "none"
+    assert before["module.tcp_bbr"] == ""
+    kubelet = node.machine.run("systemctl", "show", "--property=MainPID", "kubelet")
+    boot = node.boot_id
+
+    plan = site.plan(pool, site.revision(wanted))
+    shown = {c["key"]: c["before"] for group in plan["differences"] for c in group["changes"]}
+    assert {key: value or "" for key, value in shown.items()} == before
+    assert plan["worst_class"] == "kubelet-restart"
+    with pytest.raises(Problem) as refused:
+        site.start(plan)
+    assert refused.value.status == 409
+    site.approve(plan)
+    assert node.values(wanted) == before, "nothing is written before the start"
+    rollout = site.start(plan)
+    site.until(rollout, "succeeded", seconds=300)
+
+    assert node.values(wanted) == {key: value.removeprefix(">= ") for key, value in wanted.items()}
+    assert node.machine.run("systemctl", "show", "--property=MainPID", "kubelet") != kubelet
+    assert node.machine.read("/proc/sys/kernel/random/boot_id") == boot
+    node.eventually(lambda: node.allocatable("hugepages-2Mi") == f"{2 * PAGES}Mi")
+    use_a_page(node, "hugepages-2Mi", "2Mi")
+
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=300)
+
+    now = node.values(wanted)
+    assert {**now, "module.tcp_bbr": ""} == before, "a module that something may use stays until the next boot"
+    node.eventually(lambda: node.allocatable("hugepages-2Mi") == "0")
+    assert not node.object()["spec"].get("unschedulable")
+
+
+def test_kernel_arguments_take_a_real_reboot_and_what_is_persisted_holds_across_it(
+    site: Site, node: Node, pool: int
+) -> None:
+    wanted = {
+        "cmdline.hugepagesz": "1G",
+        "cmdline.hugepages": "1",
+        "cmdline.iommu": "pt",
+        "vm.swappiness": "23",
+        "transparent_hugepage.enabled": "madvise",
+        "block.nvme.scheduler": "mq-deadline",
+        "module.tcp_bbr": "loaded",
+    }
+    before = node.values(wanted)
+    first = node.boot_id
+
+    rollout = site.rollout_of(pool, site.revision(wanted))
+    site.until(rollout, "succeeded", seconds=600)
+
+    assert node.boot_id not in ("", first)
+    assert node.machine.read("/proc/sys/kernel/random/boot_id") == node.boot_id
+    assert node.values(wanted) == wanted
+    arguments = node.machine.read("/proc/cmdline").split()
+    assert arguments.index("hugepagesz=1G") + 1 == arguments.index("hugepages=1")
+    node.eventually(lambda: node.allocatable("hugepages-1Gi") == "1Gi")
+    use_a_page(node, "hugepages-1Gi", "1Gi")
+
+    second = node.boot_id
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=600)
+
+    assert node.boot_id not in ("", second)
+    assert node.values(wanted) == before
+    assert "hugepages" not in node.machine.read("/proc/cmdline")
+    assert node.machine.shell("ls /etc/default/grub.d /etc/sysctl.d /etc/tmpfiles.d | grep -c setpoint || true") == "0"
+    assert not node.object()["spec"].get("unschedulable")
+
+
+def test_a_value_changed_by_hand_inside_the_machine_is_drift_and_a_new_plan_repairs_it(
+    site: Site, node: Node, pool: int
+) -> None:
+    key = "net.ipv4.tcp_keepalive_time"
+    before = node.values((key,))[key]
+    revision = site.revision({key: "900"})
+    rollout = site.rollout_of(pool, revision)
+    site.until(rollout, "succeeded", seconds=120)
+
+    node.machine.run("sysctl", "-w", f"{key}=901")
+
+    eventually(lambda: site.observed(node.name, key) == "901", lambda: str(site.node(node.name)["tuning"]), seconds=120)
+    eventually(lambda: site.compliance(node.name) == "drifted", lambda: str(site.node(node.name)), seconds=60)
+    repair = site.plan(pool, revision)
+    changes = [c for group in repair["differences"] for c in group["changes"]]
+    assert [(c["key"], c["before"], c["after"]) for c in changes] == [(key, "901", "900")]
+    site.approve(repair)
+    site.until(site.start(repair), "succeeded", seconds=120)
+    assert node.values((key,))[key] == "900"
+    eventually(lambda: site.compliance(node.name) == "compliant", lambda: str(site.node(node.name)), seconds=60)
+
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=120)
+    assert node.values((key,))[key] == before

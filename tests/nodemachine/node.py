@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,30 @@ class Node:
         where = ("-n", namespace, "--field-selector", f"spec.nodeName={self.name}")
         return list(json.loads(self.plane.kubectl("get", "pods", *where, "-o", "json"))["items"])
 
+    def run_pod(self, name: str, command: Sequence[str], limits: Mapping[str, str]) -> None:
+        """Start a pod of the agent's image, which has Python, with a command of its own."""
+        container = {
+            "name": "program", "image": AGENT, "imagePullPolicy": "Never", "command": list(command),
+            "resources": {"limits": dict(limits), "requests": dict(limits)},
+        }  # fmt: skip
+        pod = {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [container], "nodeName": self.name, "terminationGracePeriodSeconds": 1},
+        }  # fmt: skip
+        self.admin.create("pods", pod)
+
+    def pod_log(self, name: str, namespace: str = "default") -> str:
+        """What a pod has printed so far, read from the node's own files."""
+        return self.machine.shell(f"cat /var/log/pods/{namespace}_{name}_*/*/*.log 2>/dev/null || true")
+
+    # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
+    def values(self, keys: Iterable[str]) -> dict[str, str]:
+        """Read the running kernel's values of these keys, without the agent; an absent one is the empty string."""
+        keys = list(keys)
+        out = self.machine.shell("\n".join(f"{{ {_reading(key)}; }} 2>/dev/null | tr '\\n' ' '; echo" for key in keys))
+        lines = [*out.splitlines(), *[""] * len(keys)]
+        return {key: " ".join(_chosen(line).split()) for key, line in zip(keys, lines, strict=False)}
+
     def eventually(self, what: Callable[[], Any], seconds: float = READY_SECONDS) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := what()):
@@ -144,3 +168,27 @@ class Node:
             except Exception as error:
                 told.append(str(error))
         return "\n".join(told)
+
+
+def _reading(key: str) -> str:
+    """A shell command that prints the kernel's value of a key."""
+    first, _, rest = key.partition(".")
+    match first:
+        case "hugepages-2Mi":
+            return "cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+        case "transparent_hugepage":
+            return f"cat /sys/kernel/mm/transparent_hugepage/{rest}"
+        case "module":
+            return f"test -d /sys/module/{rest} && echo loaded"
+        case "block":
+            disks, _, attribute = rest.partition(".")
+            return f"cat /sys/block/{disks}0n1/queue/{attribute}"
+        case "cmdline":
+            return f"tr ' ' '\\n' < /proc/cmdline | sed -n 's/^{rest}=//p'"
+        case _:
+            return f"cat /proc/sys/{key.replace('.', '/')}"
+
+
+def _chosen(text: str) -> str:
+    """The chosen word of a line like `always [madvise] never`; any other text as it is."""
+    return text.partition("[")[2].partition("]")[0] if "[" in text else text

@@ -99,6 +99,11 @@ class Site:
             raise LookupError(name)
         return dict(self.operator.get(f"nodes/{found[0]['id']}"))
 
+    def compliance(self, name: str) -> str:
+        """Return the state of compliance that REST gives for a node."""
+        found = self.operator.every("compliance/nodes", cluster=self.cluster["id"], name=name)
+        return next((str(row["state"]) for row in found if row["name"] == name), "")
+
     def observed(self, name: str, key: str) -> str | None:
         try:
             return (self.node(name)["tuning"] or {}).get("observed", {}).get(key)
