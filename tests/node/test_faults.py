@@ -1,0 +1,140 @@
+"""A machine that loses its power, its network, the space of its disk or its boot loader's file in the middle of a step.
+
+Each ends as the laws say: what is reported is what the kernel has, nothing is written unasked, and the machine is back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.full.harness.client import eventually
+from tests.full.harness.site import Site
+from tests.nodemachine.node import Node
+
+pytestmark = pytest.mark.usefixtures("judged")
+
+GRUB = "/boot/grub/grub.cfg"
+DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
+
+
+@pytest.fixture(scope="module")
+def site(site: Site, node: Node) -> Iterator[Site]:
+    site.await_observed([node.name])
+    return site
+
+
+@pytest.fixture
+def pool(site: Site) -> int:
+    return site.pool(pool="machines")
+
+
+def settled(site: Site, node: Node, rollout: str, *statuses: str, seconds: float = 600.0) -> dict:
+    """Wait until the rollout is done, and the node is one that takes work again."""
+    found = site.until(rollout, *statuses, seconds=seconds)
+    node.eventually(lambda: node.is_ready and not node.object()["spec"].get("unschedulable"))
+    return found
+
+
+def test_power_lost_after_the_write_and_before_the_reboot(site: Site, node: Node, pool: int) -> None:
+    """The boot that follows is not Setpoint's: whatever it brought is read from the kernel, not from what was granted."""
+    wanted = {"cmdline.nmi_watchdog": "0", "vm.swappiness": "29"}
+    before = node.values(wanted)
+    rollout = site.rollout_of(pool, site.revision(wanted))
+    eventually(lambda: node.values(wanted)["vm.swappiness"] == "29", lambda: site.story(rollout), seconds=240)
+
+    node.machine.power_off()
+    node.machine.power_on()
+    node.machine.await_boot()
+
+    settled(site, node, rollout, "succeeded")
+    assert node.values(wanted) == wanted
+    site.act(rollout, "revert")
+    settled(site, node, rollout, "reverted")
+    assert node.values(wanted) == before
+
+
+def test_a_node_without_network_is_waited_for_and_changed_when_it_is_back(site: Site, node: Node, pool: int) -> None:
+    wanted = {"net.core.somaxconn": "16384"}
+    before = node.values(wanted)
+    plan = site.plan(pool, site.revision(wanted))
+    site.approve(plan)
+    node.machine.unplug()
+    try:
+        rollout = site.start(plan)
+        site.until_step(rollout, node.name, "applying", "verifying", "queued", says="agent")
+        assert node.values(wanted) == before, "nothing reached it"
+    finally:
+        node.machine.plug()
+
+    settled(site, node, rollout, "succeeded")
+    assert node.values(wanted) == wanted
+    site.act(rollout, "revert")
+    settled(site, node, rollout, "reverted")
+    assert node.values(wanted) == before
+
+
+def test_a_full_disk_is_said_and_nothing_is_written_that_could_not_be_undone(site: Site, node: Node, pool: int) -> None:
+    """Without its journal the agent could not put a value back, so it writes none."""
+    wanted = {"vm.swappiness": "31"}
+    before = node.values(wanted)
+    plan = site.plan(pool, site.revision(wanted))
+    site.approve(plan)
+    node.machine.shell("cat /dev/zero > /var/fill 2>/dev/null; cat /dev/zero > /var/fill2 2>/dev/null; sync", seconds=240)
+    try:
+        rollout = site.start(plan)
+        step = site.until_step(rollout, node.name, "failed", "held", "verifying", "applying", says="space", seconds=120)
+        assert re.search("[Nn]o space", f"{step['error']} {step['waiting_for']}")
+        assert node.values(wanted) == before
+    finally:
+        node.machine.shell("rm -f /var/fill /var/fill2; sync")
+
+    if site.rollout(rollout)["actions"]["retry"]:
+        site.act(rollout, "retry", step=site.steps(rollout)[node.name]["id"])
+    settled(site, node, rollout, "succeeded")
+    assert node.values(wanted) == wanted
+    site.act(rollout, "revert")
+    settled(site, node, rollout, "reverted")
+    assert node.values(wanted) == before
+
+
+def test_a_boot_loader_that_cannot_be_written_stops_the_step_before_any_reboot(
+    site: Site, node: Node, pool: int
+) -> None:
+    boot, menu = node.boot_id, node.machine.read(GRUB)
+    node.machine.run("chattr", "+i", GRUB)
+    try:
+        rollout = site.rollout_of(pool, site.revision({"cmdline.nmi_watchdog": "0"}))
+        step = site.until_step(rollout, node.name, "failed", "held", seconds=300)
+        assert "update-grub" in step["error"]
+        assert node.machine.read("/proc/sys/kernel/random/boot_id") == boot
+        assert node.machine.read(GRUB) == menu
+    finally:
+        node.machine.run("chattr", "-i", GRUB)
+
+    site.act(rollout, "revert")
+    settled(site, node, rollout, "reverted")
+    assert node.machine.shell(f"test -e {DROP_IN} || echo gone") == "gone"
+    assert "nmi_watchdog" not in node.machine.read(GRUB)
+    assert node.machine.read("/proc/sys/kernel/random/boot_id") == boot
+
+
+def test_a_value_that_the_kernel_refuses_is_told_in_its_words_and_its_step_leaves_nothing(
+    site: Site, node: Node, pool: int
+) -> None:
+    wanted = {"net.ipv4.tcp_congestion_control": "yeah", "net.ipv4.tcp_keepalive_intvl": "45"}
+    available = node.machine.read("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    assert "yeah" not in available
+    node.machine.shell("mv /lib/modules/$(uname -r)/kernel/net/ipv4/tcp_yeah.ko /root/ 2>/dev/null || true")
+    before = node.values(wanted)
+
+    rollout = site.rollout_of(pool, site.revision(wanted))
+    step = site.until_step(rollout, node.name, "failed", "held", seconds=120)
+
+    assert "tcp_congestion_control" in step["error"]
+    assert re.search("No such file|Invalid|refused", step["error"])
+    site.act(rollout, "revert")
+    settled(site, node, rollout, "reverted")
+    assert node.values(wanted) == before
