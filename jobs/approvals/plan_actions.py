@@ -62,7 +62,7 @@ TOKEN_SCOPE_FOR = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ActionCheck:
     """Answer about one verb: empty reasons mean yes. Each says what is the case and what to do instead."""
 
     verb: str
@@ -81,22 +81,22 @@ class Answer:
         return self.of_person or self.of_state
 
 
-def of(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, Answer]:
+def check_actions(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, ActionCheck]:
     """Return the answer of each verb. Reads all of the plan. `given`: its verdicts, where they were read already."""
-    states = of_state(plan)
-    people = of_person(plan, user, given)
-    return {verb: Answer(verb, states[verb], people[verb]) for verb in FROM}
+    states = reasons_of_state(plan)
+    people = reasons_of_person(plan, user, given)
+    return {verb: ActionCheck(verb, states[verb], people[verb]) for verb in FROM}
 
 
-def of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
+def reasons_of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
     """Return, by verb, why the plan does not permit it; empty where it does."""
     altered = _altered(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
     return {verb: _why_not_now(plan, verb, altered) for verb in FROM}
 
 
-def of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, str]:
+def reasons_of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, str]:
     """Return, by verb, why this person may not; empty where they may."""
-    judging = verdicts.reason_not_to(plan, user)
+    judging = verdicts.reason_not_to_judge(plan, user)
     has_approved = verdicts.has_approved(plan, user, given)
     return {verb: _why_not(plan, verb, user, judging, has_approved=has_approved) for verb in FROM}
 
@@ -111,7 +111,7 @@ def require(plan: Plan, verb: str, by: User) -> None:
 
 def require_person(plan: Plan, verb: str, by: User) -> None:
     """Raises NotAllowed."""
-    if reason := of_person(plan, by)[verb]:
+    if reason := reasons_of_person(plan, by)[verb]:
         raise NotAllowed(reason)
 
 
@@ -171,14 +171,14 @@ def _altered(plan: Plan) -> str:
         what = "approved" if plan.status == Status.APPROVED else "planned"
         return f"{plan} is not what was {what} any more: its digest differs. Plan again."
     try:
-        consents.asked(plan)  # or the consent that was typed was for something else
+        consents.verified_phrase(plan)  # or the consent that was typed was for something else
     except WrongState as refusal:
         return str(refusal)
     return ""
 
 
 def _unapproved(plan: Plan) -> str:
-    standing = verdicts.standing(plan)
+    standing = verdicts.approval_state(plan)
     if standing.is_approved:
         return ""
     return (
@@ -199,7 +199,7 @@ def _beyond_the_budget(plan: Plan) -> str:
     """Explain which component exceeds the present budget and would wait for ever, though it fitted once (law 1)."""
     budget = Strategy.from_json(plan.strategy).allowed_out(plan.cluster.budget)
     for row in plan.components.filter(left_out=""):
-        if why := blast_radius.kept_for(row, budget):
+        if why := blast_radius.never_begins_reason(row, budget):
             return f"{why} Lower its own limit and plan again, or raise the budget."
     return ""
 
@@ -213,13 +213,13 @@ def _not_ours(plan: Plan) -> str:
 def _taken(plan: Plan) -> str:
     """Another rollout works on a node or a release of it. What begins meanwhile, the database refuses."""
     nodes = plan.nodes.filter(left_out="").values("node")
-    releases = [cluster_scope.key(plan, row) for row in plan.components.filter(left_out="").defer("prepared")]
+    releases = [cluster_scope.release_key(plan, row) for row in plan.components.filter(left_out="").defer("prepared")]
     live = Step.objects.filter(Q(node__in=nodes) | Q(release__in=releases), is_live=True)
     other = live.select_related("rollout").first()
-    return busy(other) if other else ""
+    return busy_reason(other) if other else ""
 
 
-def busy(other: Step | None) -> str:
+def busy_reason(other: Step | None) -> str:
     """Explain why a plan cannot start while `other` lives; None: that one ended a moment ago."""
     name = f"R-{other.rollout.number} ({other.name})" if other else "another rollout"
     return f"{name} works on some of these nodes or components. Start this plan when it is done."

@@ -45,7 +45,7 @@ FIELDS = (
 OF_ROLES = (RoleBinding.Role.APPROVER, RoleBinding.Role.OPERATOR, RoleBinding.Role.ADMIN)
 
 
-def reason_not_to(user: User) -> str:
+def reason_not_to_change(user: User) -> str:
     """Return why this person may not change rules; empty when they may."""
     if user.is_service:
         return "A service account cannot write approval rules: people decide them."
@@ -126,7 +126,7 @@ def _stored(value: Any) -> Any:
 
 def _said(row: ApprovalRule) -> str:
     off = "" if row.is_enabled else " (disabled)"
-    return f"{rules.demand(rules.Rule.of(row))} for {rules.sentence(row)}{off}"
+    return f"{rules.describe_demand(rules.RuleRequirement.of(row))} for {rules.describe_conditions(row)}{off}"
 
 
 def _consented(change: PendingChange, by: User) -> None:

@@ -13,12 +13,12 @@ from clusters.fleet import PodRef, Taint
 from common.clock import now
 from contract import keys, names, quantities
 from contract.nodetuning import SettingStatus
-from jobs.diffs.changes import Kind
+from jobs.diffs.changes import ChangeKind
 from jobs.diffs.staleness import is_moved
 from jobs.engine import node_marks, node_taints, preconditions, spec, withdrawal
 from jobs.engine.event_log import clock_time
-from jobs.engine.failure import done, fail, gone, hold
-from jobs.engine.outcome import Outcome, View, go, wait
+from jobs.engine.failure import fail, hold, node_gone, success_status
+from jobs.engine.outcome import NodeView, StepOutcome, go, wait
 from jobs.forecast import findings
 from jobs.models import Step
 
@@ -28,7 +28,7 @@ POLL_SECONDS = 3.0
 """How soon a drain looks again at pods that are ending or blocked; the Eviction API has no watch."""
 
 
-def begin(view: View) -> Outcome:
+def begin(view: NodeView) -> StepOutcome:
     """Queued: is this still what was approved (law 2), and can the node be asked?"""
     if unfit := _cannot_start(view):
         return unfit
@@ -37,10 +37,10 @@ def begin(view: View) -> Outcome:
     return go(Status.APPLYING, boot_id=view.node.boot_id, has_applied=True)
 
 
-def _cannot_start(view: View) -> Outcome | None:
+def _cannot_start(view: NodeView) -> StepOutcome | None:
     node, tuning = view.node, view.tuning
     if node.gone_at is not None:
-        return gone(view, f"Node {node.name} with UID {node.uid[:8]} was deleted or replaced since the plan.")
+        return node_gone(view, f"Node {node.name} with UID {node.uid[:8]} was deleted or replaced since the plan.")
     if tuning is None or tuning.protocol == 0:
         return wait("No agent has answered on this node yet.", again_in=POLL_SECONDS)
     skew = tuning.protocol - names.PROTOCOL
@@ -71,11 +71,11 @@ def _cannot_start(view: View) -> Outcome | None:
     return None
 
 
-def _taint_moved(view: View) -> str:
+def _taint_moved(view: NodeView) -> str:
     """The first planned taint that is neither as the plan saw it nor as it wants it, whichever way the step goes."""
     there = {(t["key"], t["effect"]): t["value"] for t in view.node.taints}
     for change in view.changes.items:
-        if change.kind == Kind.TAINT:
+        if change.kind == ChangeKind.TAINT:
             key, _, effect = change.key.rpartition(":")
             present = there.get((key, effect))
             if present not in (change.expect, change.value):
@@ -83,7 +83,7 @@ def _taint_moved(view: View) -> str:
     return ""
 
 
-def _moved(view: View) -> str:
+def _moved(view: NodeView) -> str:
     """The first planned key with neither its before- nor its after-value."""
     assert view.tuning is not None
     for change in view.changes.settings():
@@ -96,11 +96,11 @@ def _moved(view: View) -> str:
     return ""
 
 
-def admitted(view: View) -> Outcome:
+def admitted(view: NodeView) -> StepOutcome:
     return go(Status.CORDONING, boot_id=view.step.boot_id or view.node.boot_id)
 
 
-def cordoning(view: View) -> Outcome:
+def cordoning(view: NodeView) -> StepOutcome:
     """Cordon, unless the node was cordoned before: then the cordon stays another's (law 5)."""
     after, begins = (Status.DRAINING, {}) if view.worst.drains else (Status.APPLYING, {"has_applied": True})
     view.before_write()
@@ -113,9 +113,11 @@ def cordoning(view: View) -> Outcome:
     return _with_node(go(after, is_ours_to_uncordon=True, was_cordoned=False, **begins).says("Cordoned."), node)
 
 
-def draining(view: View) -> Outcome:
+def draining(view: NodeView) -> StepOutcome:
     """Evict what may be evicted, wait for the rest; PodDisruptionBudgets decide, never we."""
-    pods = [p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p) and node_taints.goes(view, p)]
+    pods = [
+        p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p) and node_taints.is_drained(view, p)
+    ]
     if not pods:
         return go(Status.APPLYING, has_applied=True).says("Drained.")
     if refused := _without_consent(view, pods):
@@ -123,9 +125,9 @@ def draining(view: View) -> Outcome:
     leaving = [p for p in pods if not objects.meta(p).get("deletionTimestamp")]
     if leaving and not view.step.is_disrupted:
         budgets = view.fleet.budgets()
-        if not all(findings.blocking(p, budgets) for p in leaving):
+        if not all(findings.blocking_budgets(p, budgets) for p in leaving):
             # Committed before the first eviction, so that a kill in between cannot make it look untouched (law 14).
-            return Outcome(fields={"is_disrupted": True}, waits_for="Evicting pods.", again_in=0.001)
+            return StepOutcome(fields={"is_disrupted": True}, waits_for="Evicting pods.", again_in=0.001)
     blocked: list[str] = []
     pause = POLL_SECONDS
     evicted = 0
@@ -155,7 +157,7 @@ def _pods(count: int) -> str:
     return f"{count} pod{'' if count == 1 else 's'}"
 
 
-def _without_consent(view: View, pods: list[dict[str, object]]) -> str:
+def _without_consent(view: NodeView, pods: list[dict[str, object]]) -> str:
     """Consent covers what the plan showed; a bare pod that came later needs it just the same."""
     for pod in pods:
         name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
@@ -166,13 +168,13 @@ def _without_consent(view: View, pods: list[dict[str, object]]) -> str:
     return ""
 
 
-def applying(view: View) -> Outcome:
+def applying(view: NodeView) -> StepOutcome:
     """Labels, annotations and taints, then the spec. Originals are in the database since the move into this state."""
     node = None
     labels, annotations = dict(view.target.labels), dict(view.target.annotations)
-    if pods := node_taints.unforeseen(view):
+    if pods := node_taints.unplanned_evictions(view):
         return hold(view, pods)
-    if moved := node_marks.prepare(view):
+    if moved := node_marks.write_labels(view):
         return hold(view, moved)
     if labels or annotations or view.before.labels or view.before.annotations:
         view.before_write()
@@ -192,10 +194,10 @@ def applying(view: View) -> Outcome:
     return _with_node(out, node) if node else out
 
 
-def _taints(view: View) -> tuple[list[Taint], list[Taint]]:
+def _taints(view: NodeView) -> tuple[list[Taint], list[Taint]]:
     add, remove = [], []
     for change in view.changes.items:
-        if change.kind != Kind.TAINT:
+        if change.kind != ChangeKind.TAINT:
             continue
         key, _, effect = change.key.rpartition(":")
         value = change.expect if view.is_revert else change.value
@@ -206,16 +208,16 @@ def _taints(view: View) -> tuple[list[Taint], list[Taint]]:
     return add, remove
 
 
-def restarting(view: View) -> Outcome:
+def restarting(view: NodeView) -> StepOutcome:
     """Once the agent has written everything, grant the restart that the plan names, and wait for its end."""
     step, node, tuning = view.step, view.node, view.tuning
     grant = f"{step.pk}.{step.attempt}"
     report = (tuning.status.get("restart") or {}) if tuning else {}
     if rebooted := _rebooted(view):
         return _granted_before(view, grant) or rebooted
-    if step.granted_at is None and (why := node_marks.failed(view)):
+    if step.granted_at is None and (why := node_marks.failed_program(view)):
         return fail(view, why)
-    if step.granted_at is None and (busy := node_marks.pending(view)):
+    if step.granted_at is None and (busy := node_marks.pending_program(view)):
         return wait(busy, again_in=POLL_SECONDS)
     if step.granted_at is None and report.get("id") == grant:
         return _granted_before(view, grant) or wait("Waiting for the agent to write the settings.")
@@ -229,8 +231,10 @@ def restarting(view: View) -> Outcome:
             return go(Status.VERIFYING).says("Effective without a restart.")
         view.before_write()
         fields = _granted(view)
-        raw = view.fleet.tune(step.node_name, spec.build(view, restart=spec.grant(view, str(fields["boot_id"]))))
-        out = Outcome(waits_for=f"Granted one {view.worst.restart} restart.", fields=fields)
+        raw = view.fleet.tune(
+            step.node_name, spec.build(view, restart=spec.restart_grant(view, str(fields["boot_id"])))
+        )
+        out = StepOutcome(waits_for=f"Granted one {view.worst.restart} restart.", fields=fields)
         out.fields["generation"] = int(objects.meta(raw).get("generation") or 0)
         out.raw_tuning = raw
         return out.says(f"Granted {view.worst.restart} of boot {str(fields['boot_id'])[:8]}.")
@@ -248,7 +252,7 @@ def restarting(view: View) -> Outcome:
     return _back(view, "kubelet restarted.")
 
 
-def _going_down(view: View, *, is_taken: bool) -> Outcome:
+def _going_down(view: NodeView, *, is_taken: bool) -> StepOutcome:
     """The granted boot is still the one last seen: on its way down, or stuck (law 4).
 
     Going down has the time of any other stage; only the boot itself takes as long as a reboot may.
@@ -266,7 +270,7 @@ def _going_down(view: View, *, is_taken: bool) -> Outcome:
     return wait(_asked_of_agent(view, "reboot grant", "go down", down_by, is_taken=is_taken))
 
 
-def _asked_of_agent(view: View, grant: str, what: str, until: datetime | None, *, is_taken: bool) -> str:
+def _asked_of_agent(view: NodeView, grant: str, what: str, until: datetime | None, *, is_taken: bool) -> str:
     """Explain what the agent has to do by then; when that time is over, what it did not do."""
     end = f" until {clock_time(until)}" if until else ""
     name = view.node.name
@@ -278,33 +282,33 @@ def _asked_of_agent(view: View, grant: str, what: str, until: datetime | None, *
     return f"Waiting{end} for the agent of {name} to take the {grant} and {what}."
 
 
-def _granted(view: View) -> dict[str, object]:
+def _granted(view: NodeView) -> dict[str, object]:
     """A grant is for the boot that the step began in, never for one that came since."""
     return {"granted_at": now(), "boot_id": view.step.boot_id or view.node.boot_id, "is_disrupted": True}
 
 
-def _granted_before(view: View, grant: str) -> Outcome | None:
+def _granted_before(view: NodeView, grant: str) -> StepOutcome | None:
     """A worker may have been killed between writing a grant and saying so: the object itself knows (law 6)."""
     asked = view.fleet.tuning(view.step.node_name).get("spec") or {}
     if (asked.get("restart") or {}).get("id") != grant:
         return None
-    return Outcome(waits_for="The restart was granted.", again_in=0.001, fields=_granted(view))
+    return StepOutcome(waits_for="The restart was granted.", again_in=0.001, fields=_granted(view))
 
 
-def _back(view: View, text: str) -> Outcome:
+def _back(view: NodeView, text: str) -> StepOutcome:
     if not view.node.is_ready:
         return wait(f"{view.node.name} is back, waiting for it to be Ready.")
     return go(Status.VERIFYING).says(text)
 
 
-def _needs_restart(view: View) -> bool:
+def _needs_restart(view: NodeView) -> bool:
     assert view.tuning is not None
     return any(s.get("state") == SettingStatus.PENDING_RESTART for s in view.tuning.status.get("settings", ())) or any(
         c.apply_class == view.worst.value for c in view.changes.items
     )
 
 
-def verifying(view: View) -> Outcome:
+def verifying(view: NodeView) -> StepOutcome:
     """Success is the kernel's own answer (law 8)."""
     if rebooted := _rebooted(view):
         return rebooted
@@ -312,18 +316,18 @@ def verifying(view: View) -> Outcome:
         return wait(_unanswered(view, "Waiting for the agent to read the values back from the kernel."))
     if bad := _refused(view, ()):
         return bad
-    if why := node_marks.failed(view):
+    if why := node_marks.failed_program(view):
         return fail(view, why)
     if otherwise := _restored_otherwise(view):
         return hold(view, otherwise)
     if waiting := _not_yet(view):
         return wait(waiting)
-    if waiting := node_marks.pending(view):
+    if waiting := node_marks.pending_program(view):
         return wait(waiting, again_in=POLL_SECONDS)
-    return go(Status.RETURNING) if view.worst.takes_slot else go(done(view))
+    return go(Status.RETURNING) if view.worst.takes_slot else go(success_status(view))
 
 
-def _answers(view: View) -> bool:
+def _answers(view: NodeView) -> bool:
     """Return whether the agent's status is about this attempt and this generation of spec."""
     status = view.tuning.status if view.tuning else {}
     return (
@@ -334,13 +338,13 @@ def _answers(view: View) -> bool:
     )
 
 
-def _unanswered(view: View, otherwise: str) -> str:
+def _unanswered(view: NodeView, otherwise: str) -> str:
     """Explain that the agent's answer cannot be read, which is not the same as no answer; else return `otherwise`."""
     malformed = view.tuning.malformed if view.tuning else ""
     return f"The agent's answer cannot be read: {malformed}." if malformed else otherwise
 
 
-def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:
+def _refused(view: NodeView, tolerated: tuple[str, ...]) -> StepOutcome | None:
     """Held or failed, by what the agent says of each key."""
     assert view.tuning is not None
     if view.tuning.malformed:
@@ -358,7 +362,7 @@ def _refused(view: View, tolerated: tuple[str, ...]) -> Outcome | None:
     return None
 
 
-def _not_yet(view: View) -> str:
+def _not_yet(view: NodeView) -> str:
     """Explain, in a sentence, what is still missing; empty when everything wanted is effective."""
     assert view.tuning is not None
     reports = {s.get("key"): s for s in view.tuning.status.get("settings", ())}
@@ -380,7 +384,7 @@ def _not_yet(view: View) -> str:
     return ""
 
 
-def _restored_otherwise(view: View) -> str:
+def _restored_otherwise(view: NodeView) -> str:
     """The first key that the agent calls restored although the kernel answers another value than the approved one."""
     assert view.tuning is not None
     reports = {s.get("key"): s for s in view.tuning.status.get("settings", ())}
@@ -400,7 +404,7 @@ def _restored_otherwise(view: View) -> str:
 _BYTES = {"2Mi": 2 << 20, "1Gi": 1 << 30}
 
 
-def _allocatable_short(view: View, key: str, value: str) -> str:
+def _allocatable_short(view: NodeView, key: str, value: str) -> str:
     """Huge pages count once the kubelet offers them: it reads capacity only at its start (kubernetes issue 111757)."""
     resource = key.partition(".")[0]
     offered = quantities.count(view.node.allocatable.get(resource, "0"))
@@ -411,11 +415,11 @@ def _allocatable_short(view: View, key: str, value: str) -> str:
     return ""
 
 
-def _rebooted(view: View) -> Outcome | None:
+def _rebooted(view: NodeView) -> StepOutcome | None:
     if view.step.boot_id and view.node.boot_id != view.step.boot_id and not view.step.granted_at:
-        if program := node_marks.may_reboot(view):
+        if program := node_marks.rebooting_program(view):
             text = f"{program} rebooted {view.node.name}: boot {view.node.boot_id[:8]}."
-            return Outcome(waits_for=text, again_in=0.001, fields={"boot_id": view.node.boot_id}).says(text)
+            return StepOutcome(waits_for=text, again_in=0.001, fields={"boot_id": view.node.boot_id}).says(text)
         return fail(
             view,
             f"{view.node.name} was rebooted meanwhile, not by Setpoint: boot {view.step.boot_id[:8]} became "
@@ -424,12 +428,12 @@ def _rebooted(view: View) -> Outcome | None:
     return None
 
 
-def returning(view: View) -> Outcome:
+def returning(view: NodeView) -> StepOutcome:
     """Release what is ours, keep what is others', and give the slot back once the node is seen schedulable."""
     node = view.fleet.node(view.step.node_name)
     if lost := _identity(view, node):
         return lost
-    if waits := withdrawal.before_the_return(view):
+    if waits := withdrawal.withdraw_before_return(view):
         return waits
     out = _after_return(view)
     out.frees_slot = True
@@ -449,16 +453,16 @@ def returning(view: View) -> Outcome:
     return _with_node(out, node)
 
 
-def _after_return(view: View) -> Outcome:
+def _after_return(view: NodeView) -> StepOutcome:
     free = {"is_ours_to_uncordon": False, "is_disrupted": False}  # the next attempt begins with an untouched node
     if view.step.ending:
         return go(view.step.ending, ending="", **free)
     if view.strategy.soak_seconds and not view.is_revert:
         return go(Status.SOAKING, **free)
-    return go(done(view), **free)
+    return go(success_status(view), **free)
 
 
-def soaking(view: View) -> Outcome:
+def soaking(view: NodeView) -> StepOutcome:
     """The node must stay well for a while before the next batch starts."""
     if not view.node.is_ready:
         return fail(view, f"{view.node.name} became not Ready while soaking: {view.node.ready_reason}.")
@@ -469,17 +473,17 @@ def soaking(view: View) -> Outcome:
         # Looked at whenever the node changes: one that is ill for a while in between is what soaking is there to see.
         end = clock_time(view.step.entered_at + timedelta(seconds=view.strategy.soak_seconds))
         return wait(f"Soaking {view.node.name} until {end}.")
-    return go(done(view))
+    return go(success_status(view))
 
 
-def _identity(view: View, node: dict[str, object]) -> Outcome | None:
+def _identity(view: NodeView, node: dict[str, object]) -> StepOutcome | None:
     uid = objects.meta(node).get("uid")
     if uid != view.step.node_uid:
-        return gone(view, f"{view.step.node_name} has UID {str(uid)[:8]} now: another node under the same name.")
+        return node_gone(view, f"{view.step.node_name} has UID {str(uid)[:8]} now: another node under the same name.")
     return None
 
 
-def _with_node(out: Outcome, node: dict[str, object]) -> Outcome:
+def _with_node(out: StepOutcome, node: dict[str, object]) -> StepOutcome:
     out.raw_node = node
     return out
 
@@ -488,14 +492,14 @@ JUDGED = (Status.QUEUED, *preconditions.WRITES, Status.VERIFYING)
 """States in which what was approved must still stand."""
 
 
-def guard(view: View) -> Outcome | None:
+def guard(view: NodeView) -> StepOutcome | None:
     """Handle what can happen to a node in any active stage: deleted, replaced, or uncordoned by others."""
     step, node = view.step, view.node
     if node.gone_at is not None:
-        return gone(view, f"{node.name} was deleted or replaced while {step.status}.")
-    if step.status in JUDGED and (unfit := view.unfit or preconditions.altered_step(view)):
+        return node_gone(view, f"{node.name} was deleted or replaced while {step.status}.")
+    if step.status in JUDGED and (unfit := view.unfit or preconditions.altered_step_reason(view)):
         return hold(view, unfit)
-    if stays := preconditions.stand_still(view):
+    if stays := preconditions.return_to_queue(view):
         return stays
     holds = step.is_ours_to_uncordon and step.status in (
         Status.DRAINING,
@@ -520,11 +524,13 @@ def guard(view: View) -> Outcome | None:
     view.before_write()
     fresh = view.fleet.cordon(step.node_name, step.node_uid, view.owner)
     ours = objects.cordon_owner(fresh) == view.owner
-    out = Outcome(waits_for="Cordoned again.", again_in=0.001, fields={"recordoned": 1, "is_ours_to_uncordon": ours})
+    out = StepOutcome(
+        waits_for="Cordoned again.", again_in=0.001, fields={"recordoned": 1, "is_ours_to_uncordon": ours}
+    )
     return _with_node(out.says("The node was uncordoned externally; cordoned again, once.", "warn"), fresh)
 
 
-STAGES: dict[str, Callable[[View], Outcome]] = {
+STAGES: dict[str, Callable[[NodeView], StepOutcome]] = {
     Status.QUEUED: begin,
     Status.ADMITTED: admitted,
     Status.CORDONING: cordoning,

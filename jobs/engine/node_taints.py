@@ -8,19 +8,19 @@ from typing import Any
 from clusters import objects
 from clusters.tolerations import EVICTS
 from jobs.diffs import evictions
-from jobs.engine.outcome import View
+from jobs.engine.outcome import NodeView
 
 
-def goes(view: View, pod: Mapping[str, Any]) -> bool:
+def is_drained(view: NodeView, pod: Mapping[str, Any]) -> bool:
     """Return whether this step's drain takes the pod off its node.
     One that tolerates the taint stays, where taints are the only reason to drain the node.
     """
-    if not evictions.spares(view.changes):
+    if not evictions.spares_tolerant_pods(view.changes):
         return True
-    return evictions.leaves(pod, evictions.brought(view.changes, is_revert=view.is_revert))
+    return evictions.is_evicted(pod, evictions.new_evicting_taints(view.changes, is_revert=view.is_revert))
 
 
-def unforeseen(view: View) -> str:
+def unplanned_evictions(view: NodeView) -> str:
     """Explain, in a sentence, which pods a taint would evict from a node that is not drained; empty: none.
 
     The approvers saw that it evicts no pod there. A pod may have come since, or before a way back (law 2).
@@ -30,12 +30,12 @@ def unforeseen(view: View) -> str:
     there = {(t["key"], t["value"]) for t in view.node.taints if t["effect"] == EVICTS}
     coming = [
         taint
-        for taint in evictions.brought(view.changes, is_revert=view.is_revert)
+        for taint in evictions.new_evicting_taints(view.changes, is_revert=view.is_revert)
         if (taint["key"], taint["value"]) not in there
     ]
     if not coming:
         return ""
-    hit = [pod for pod in view.fleet.pods_on(view.step.node_name) if evictions.leaves(pod, coming)]
+    hit = [pod for pod in view.fleet.pods_on(view.step.node_name) if evictions.is_evicted(pod, coming)]
     if not hit:
         return ""
     first = f"{objects.meta(hit[0]).get('namespace')}/{objects.meta(hit[0]).get('name')}"

@@ -17,7 +17,7 @@ SETTINGS = "node settings"
 _WORST = ("failed", "held", "running", "queued", "skipped", "reverted", "succeeded")
 
 
-def of_rollout(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, int]) -> graph.Graph | None:
+def rollout_graph(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, int]) -> graph.Graph | None:
     """`steps` are its components' with their part of the plan, `nodes` how many nodes are in each status."""
     if not steps:
         return None

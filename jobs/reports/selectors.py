@@ -16,7 +16,7 @@ from accounts.permissions import may, restrict
 from clusters.models import Cluster
 from common import counting
 from common.clock import now
-from jobs.approvals import plan_actions, reviews, rules
+from jobs.approvals import plan_actions, rules, verdicts
 from jobs.diffs import staleness
 from jobs.engine import event_log
 from jobs.forecast import slots
@@ -26,7 +26,7 @@ from jobs.planning import digests
 from jobs.reports import counts as numbers
 from jobs.reports import order_graph, plan_changes, plan_components
 from jobs.rollouts import eta, rollout_actions
-from jobs.rollouts.step_actions import Offers
+from jobs.rollouts.step_actions import StepOffers
 from profiles.models import Revision
 
 SHOWN_NODES = 20
@@ -82,7 +82,7 @@ def open_plans_by_rule(user: User) -> dict[int, list[Plan]]:
     rows = list(ApprovalRule.objects.all())
     plans = list(visible_plans(user).open().in_time()[:SHOWN_WAITING])
     facts = rules.facts_of(plans, rows)
-    return {row.pk: [plan for plan in plans if rules.fits(row, facts[plan.pk])] for row in rows}
+    return {row.pk: [plan for plan in plans if rules.rule_fits(row, facts[plan.pk])] for row in rows}
 
 
 def standing_freezes(user: User) -> QuerySet[Freeze]:
@@ -94,20 +94,20 @@ def standing_freezes(user: User) -> QuerySet[Freeze]:
 
 def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) -> dict[str, Any]:
     """`asked` is what the address chose: view=node with q, key and page, or show=all."""
-    verdicts = reviews.given(plan)
-    standing = reviews.standing(plan, verdicts)
-    can = plan_actions.of(plan, user, verdicts)
+    given = verdicts.stored_verdicts(plan)
+    standing = verdicts.approval_state(plan, given)
+    can = plan_actions.check_actions(plan, user, given)
     return {
         "plan": plan,
         "summary": plan.summary,
         **_changes(plan, asked or {}),
-        **plan_components.of_plan(plan),
-        "batches": plan_changes.batches(plan),
+        **plan_components.parts_of_plan(plan),
+        "batches": plan_changes.batch_rows(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
         **_joined(plan),
-        "since": staleness.planned(plan),
+        "since": staleness.changes_since_planned(plan),
         "standing": standing,
-        "approvals": verdicts,
+        "approvals": given,
         "strategy": Strategy.from_json(plan.strategy),
         "rollout": getattr(plan, "rollout", None),
         "freeze": Freeze.standing(plan.cluster_id).first(),
@@ -120,7 +120,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
 
 def _joined(plan: Plan) -> dict[str, Any]:
     """Nodes that joined while its rollout ran. No query where its option does not take them."""
-    newest = digests.newest_then(plan)
+    newest = digests.newest_key_when_planned(plan)
     if newest is None or plan.status != Plan.Status.STARTED:
         return {}
     rows = plan.nodes.filter(node__gt=newest).order_by("position", "pk")
@@ -129,10 +129,10 @@ def _joined(plan: Plan) -> dict[str, Any]:
 
 def _changes(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
     """The part of the page that says what changes, as the address asks for it."""
-    groups = plan_changes.grouped(plan)
-    same = plan_changes.unchanged(plan, groups)
+    groups = plan_changes.grouped_changes(plan)
+    same = plan_changes.unchanged_keys(plan, groups)
     shown: dict[str, Any] = {
-        "groups": plan_changes.folded(groups),
+        "groups": plan_changes.folded_groups(groups),
         "changed_keys": len({(c["kind"], c["key"]) for g in groups for c in g["changes"]}),
         "unchanged": same,
         "shows_all": asked.get("show") == "all",
@@ -140,7 +140,7 @@ def _changes(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
         "asked": {"q": asked.get("q", "")[:253], "key": asked.get("key", "")[:128]},
     }
     if shown["by_node"]:
-        rows = plan_changes.by_node(plan, name=shown["asked"]["q"], key=shown["asked"]["key"])
+        rows = plan_changes.changes_by_node(plan, name=shown["asked"]["q"], key=shown["asked"]["key"])
         shown["page_obj"] = Paginator(rows, SHOWN_PLAN_NODES).get_page(asked.get("page"))
     return shown
 
@@ -152,20 +152,20 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     steps = rollout.steps.all()
     by_batch, kinds = _counted(rollout)
     counts = sum(by_batch.values(), Counter())
-    parts = plan_components.of_rollout(rollout)
+    parts = plan_components.parts_of_rollout(rollout)
     of_parts = Counter((row["step"].kind, row["step"].status) for row in parts.get("component_steps", ()))
-    done = numbers.done({("node", status): count for status, count in counts.items()} | of_parts)
+    done = numbers.finished_steps({("node", status): count for status, count in counts.items()} | of_parts)
     failed = _failed_parts(parts)
     troubled = sum(row["step"].status in _BAD for row in parts.get("component_steps", ()))
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
     failing = steps.filter(status__in=_BAD).order_by(worst, "-entered_at").first()
-    verbs = offered(rollout, user, kinds)
+    verbs = offered_actions(rollout, user, kinds)
     return {
         **parts,
-        "failed_first": None if failing else failed_first(rollout),
-        "graph": order_graph.of_rollout(rollout, [row["step"] for row in parts.get("component_steps", ())], counts),
+        "failed_first": None if failing else first_failure(rollout),
+        "graph": order_graph.rollout_graph(rollout, [row["step"] for row in parts.get("component_steps", ())], counts),
         "rollout": rollout,
         "plan": rollout.plan,
         "strategy": strategy,
@@ -185,12 +185,12 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
             )
             if count
         ],
-        "out": slots.places(rollout.cluster),
+        "out": slots.out_of_service(rollout.cluster),
         "failures": counts[Step.Status.FAILED],
         "failed_parts": failed.total(),
-        "parts_failed": event_log.of_kinds(failed) if failed else "",
+        "parts_failed": event_log.kinds_sentence(failed) if failed else "",
         "failed_in_all": counts[Step.Status.FAILED] + failed.total(),
-        "pace": eta.pace(rollout, strategy, counts, by_batch) if rollout.is_live else None,
+        "pace": eta.remaining_time(rollout, strategy, counts, by_batch) if rollout.is_live else None,
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] + troubled - 1),
@@ -198,7 +198,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "batches": _batches(rollout, by_batch),
         "stages": [name for name, _ in STAGES],
         "actions": verbs,
-        "ending": ending(rollout, [entry["action"] for entry in verbs]),
+        "ending": ended_sentence(rollout, [entry["action"] for entry in verbs]),
         "is_operator": may(user, "operator", rollout.cluster.scopes),
         "freeze": Freeze.standing(rollout.cluster_id).first(),
     }
@@ -223,7 +223,7 @@ def _failed_parts(parts: Mapping[str, Any]) -> Counter[str]:
 _TURNED = (Rollout.Status.REVERTING, Rollout.Status.REVERTED, Rollout.Status.ABORTING, Rollout.Status.CANCELLED)
 
 
-def failed_first(rollout: Rollout) -> StepEvent | None:
+def first_failure(rollout: Rollout) -> StepEvent | None:
     """Return the first failure logged of an aborted or reverted rollout, whose step itself tells no more."""
     if rollout.status not in _TURNED:
         return None
@@ -231,7 +231,7 @@ def failed_first(rollout: Rollout) -> StepEvent | None:
     return told.select_related("step").order_by("pk").first()
 
 
-def failure(rollout: Rollout) -> str:
+def failure_sentence(rollout: Rollout) -> str:
     """Explain which step failed or is held; else what failed before the rollout was aborted or reverted; else empty."""
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
     step = rollout.steps.filter(status__in=_BAD).order_by(worst, "entered_at").first()
@@ -239,18 +239,20 @@ def failure(rollout: Rollout) -> str:
         what = "is held" if step.status == Step.Status.HELD else "failed"
         while_ = f" while {step.failed_in}" if step.failed_in else ""
         return f"{step.name} {what}{while_}: {step.error or step.waiting_for}"
-    event = failed_first(rollout)
+    event = first_failure(rollout)
     return event.about_its_step if event else ""
 
 
-def offered(rollout: Rollout, user: User, kinds: Set[rollout_actions.Kind] | None = None) -> list[dict[str, Any]]:
+def offered_actions(
+    rollout: Rollout, user: User, kinds: Set[rollout_actions.StepSummary] | None = None
+) -> list[dict[str, Any]]:
     """Every verb: whether the state permits it, and whether this person may. `kinds` where they were read already."""
-    permitted = rollout_actions.permitted(rollout, user)
-    found = rollout_actions.actions(rollout, kinds)
+    permitted = rollout_actions.permissions(rollout, user)
+    found = rollout_actions.all_actions(rollout, kinds)
     return [{"action": action, "is_permitted": permitted[action.verb]} for action in found]
 
 
-def ending(rollout: Rollout, actions: Iterable[rollout_actions.Action]) -> str:
+def ended_sentence(rollout: Rollout, actions: Iterable[rollout_actions.RolloutAction]) -> str:
     """Explain once for the page what can no longer be done; empty while the rollout lives."""
     if rollout.is_live:
         return ""
@@ -261,18 +263,18 @@ def ending(rollout: Rollout, actions: Iterable[rollout_actions.Action]) -> str:
 
 
 def offers_for(
-    rollout: Rollout, step: Step, user: User, looked: Sequence[rollout_actions.Action] = ()
+    rollout: Rollout, step: Step, user: User, looked: Sequence[rollout_actions.RolloutAction] = ()
 ) -> list[dict[str, Any]]:
     """Every verb about one node: whether its state permits it, and whether this person may."""
-    offers = Offers(rollout, user, looked)
+    offers = StepOffers(rollout, user, looked)
     permitted = offers.permitted()
     return [{"action": action, "is_permitted": permitted[action.verb]} for action in offers.of(step)]
 
 
-def done(rollout: Rollout) -> numbers.Done:
+def finished_steps(rollout: Rollout) -> numbers.FinishedSteps:
     """Return the finished steps, as the rollout's page shows them."""
     rows = rollout.steps.order_by().values_list("kind", "status").annotate(Count("pk"))
-    return numbers.done({(kind, status): count for kind, status, count in rows})
+    return numbers.finished_steps({(kind, status): count for kind, status, count in rows})
 
 
 def step_counts(rollout: Rollout) -> dict[str, int]:
@@ -280,10 +282,10 @@ def step_counts(rollout: Rollout) -> dict[str, int]:
     return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())
 
 
-def _counted(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[rollout_actions.Kind]]:
+def _counted(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[rollout_actions.StepSummary]]:
     """Nodes by status of each batch, in their order: every count of the page. And what kinds of steps there are."""
     rows: dict[int, Counter[str]] = defaultdict(Counter)
-    kinds: set[rollout_actions.Kind] = set()
+    kinds: set[rollout_actions.StepSummary] = set()
     query = rollout.steps.values_list("kind", "batch", "status", "direction", "has_applied").annotate(Count("pk"))
     for kind, batch, status, direction, has_applied, count in query.order_by("batch"):
         kinds.add((status, direction, has_applied))
@@ -298,7 +300,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
     Batches in a row that are all done, or all wait, are one line however many there are.
     """
     planned = rollout.plan.summary.get("batches", ())
-    takes_joining = digests.newest_then(rollout.plan) is not None
+    takes_joining = digests.newest_key_when_planned(rollout.plan) is not None
     canaries = {b["number"] for b in planned if b["is_canary"]}
     control = {b["number"] for b in planned if b.get("is_control")}
     shown = _shown_steps(rollout, _opened(rows))
@@ -364,11 +366,11 @@ def _shown_steps(rollout: Rollout, batches: Sequence[int]) -> dict[int, list[dic
     shown: dict[int, list[dict[str, Any]]] = {batch: [] for batch in batches}
     soak = Strategy.from_json(rollout.plan.strategy).soak_seconds
     for step in rows.order_by("batch", "rank"):
-        shown[step.batch].append({"step": step, "cells": cells(step), "now": now_of(step, soak)})
+        shown[step.batch].append({"step": step, "cells": stage_cells(step), "now": activity_text(step, soak)})
     return shown
 
 
-def now_of(step: Step, soak_seconds: int) -> str:
+def activity_text(step: Step, soak_seconds: int) -> str:
     """Return what the node does now. The engine states the soak once; here it counts down."""
     if step.status == Step.Status.SOAKING and not step.error:
         left = soak_seconds - int((now() - step.entered_at).total_seconds())
@@ -384,7 +386,7 @@ def _named(counts: Counter[str]) -> list[tuple[str, int]]:
     return list(out.items())
 
 
-def cells(step: Step) -> list[dict[str, Any]]:
+def stage_cells(step: Step) -> list[dict[str, Any]]:
     """Return one cell a stage: its state and the seconds spent."""
     out = []
     for _, statuses in STAGES:
@@ -435,7 +437,7 @@ def _given_before(waiting: PlanQuerySet, user: User) -> PlanQuerySet:
     return waiting.filter(there) if there else waiting.none()
 
 
-def mine(user: User) -> PlanQuerySet:
+def own_plans(user: User) -> PlanQuerySet:
     """Plans that this person made or asked for; what they must answer first."""
     answer = Case(When(status=Plan.Status.CHANGES, then=0), default=1)
     return visible_plans(user).filter(Q(created_by=user) | Q(requested_by=user)).order_by(answer, "-number")

@@ -33,7 +33,7 @@ _NAMES = ("pool__name", "pool__cluster__name", *_REVISION)
 """What a plan is called after, without its long columns."""
 
 
-def of(subject: Subject) -> Iterable[Entry]:
+def timeline_entries(subject: Subject) -> Iterable[Entry]:
     if subject.kind == "rollout":
         return _events(subject) if subject.wants(ROLLOUTS) else ()
     if subject.kind == "node":

@@ -37,7 +37,7 @@ def freeze(*, cluster: Cluster | None, reason: str, by: User, until: datetime | 
     return row
 
 
-def reason_not_to(user: User) -> str:
+def reason_not_to_freeze(user: User) -> str:
     """Return why this person may set no freeze at all; empty when they may set some."""
     if may(user, "operator", ANYWHERE) or may(user, "admin", GLOBAL):
         return ""

@@ -22,7 +22,7 @@ from compliance.models import NodeExpectation
 from jobs.approvals import plan_actions, reviews
 from jobs.diffs import cluster_scope, dependency_graph
 from jobs.engine import batch_gates, event_log, reverting
-from jobs.engine.commit import deadline_for, moved
+from jobs.engine.commit import change_status, deadline_for
 from jobs.forecast.strategy import Strategy
 from jobs.models import Freeze, Plan, Rollout, Signal, Slot, Step, short_numbers
 from jobs.rollouts import engine_signals
@@ -40,7 +40,7 @@ CAN_BE_PUT_BACK = (Status.SUCCEEDED, Status.FAILED, Status.HELD, Status.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RolloutAction:
     """One verb as a button or an API action: whether the state permits it, and why not."""
 
     verb: str
@@ -117,7 +117,7 @@ def _create_steps(rollout: Rollout) -> None:
             kind=cluster_scope.step_kind(row),
             plan_component=row,
             component=row.component,
-            release=cluster_scope.key(rollout.plan, row),
+            release=cluster_scope.release_key(rollout.plan, row),
             batch=0,
             position=row.position,
         )
@@ -132,7 +132,7 @@ def _create_steps(rollout: Rollout) -> None:
             Step.objects.bulk_create(rows, batch_size=500)
     except IntegrityError as error:
         other = Step.objects.filter(_same_as(rows), is_live=True).select_related("rollout").first()
-        raise WrongState(plan_actions.busy(other)) from error
+        raise WrongState(plan_actions.busy_reason(other)) from error
 
 
 def _same_as(steps: Sequence[Step]) -> Q:
@@ -163,7 +163,7 @@ def resume(rollout: Rollout, *, by: User) -> Rollout:
 def go_on(rollout: Rollout, *, by: User) -> Rollout:
     """Override the gate, or the control's time, that holds the next batch. The person is recorded."""
     _need(rollout, "go-on", by)
-    why = batch_gates.reason(rollout, Strategy.from_json(rollout.plan.strategy))
+    why = batch_gates.overridable_obstacle(rollout, Strategy.from_json(rollout.plan.strategy))
     Signal.objects.filter(kind=engine_signals.GATE, scope=f"rollout:{rollout.pk}").delete()
     try:
         rollout.put(went_on_at=now(), waiting_for="", waiting_since=now())
@@ -181,7 +181,7 @@ def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
     if in_flight not in ("finish", "revert"):
         raise Invalid("What should happen to in-progress nodes?", fields={"in_flight": ["Must be finish or revert."]})
     if rollout.started_at is None:
-        reverting.rest(rollout, Status.SKIPPED, "The rollout was cancelled before it began.")
+        reverting.end_queued(rollout, Status.SKIPPED, "The rollout was cancelled before it began.")
         return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
     return _turn(
         rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; in-progress nodes {in_flight}.",
@@ -207,11 +207,11 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
     _again(chosen, rollout)
     if rollout.status in (RS.STOPPED, RS.FAILED):
         _turn(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
-              f"Retrying {event_log.counted(chosen)}.", finished_at=None, extra_failures=0)  # fmt: skip
+              f"Retrying {event_log.count_sentence(chosen)}.", finished_at=None, extra_failures=0)  # fmt: skip
     else:
         rollout.put()  # a worker that is just ending the rollout loses the race
         _record(rollout, by, "rollout.retry-failed", "", nodes=[s.name for s in chosen][:50])
-        event_log.log(rollout, f"Retrying {event_log.counted(chosen)}, asked by {by}.")
+        event_log.log(rollout, f"Retrying {event_log.count_sentence(chosen)}, asked by {by}.")
     return rollout
 
 
@@ -229,9 +229,9 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     was_asked = step.has_applied and not step.is_component  # its stage withdraws that first
     if was_asked or reverting.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
         _take_again(rollout, [step])
-        moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
+        change_status(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
     else:
-        moved(step, Status.SKIPPED, version=step.version + 1)
+        change_status(step, Status.SKIPPED, version=step.version + 1)
     step.deadline_at = deadline_for(step, Strategy.from_json(rollout.plan.strategy))
     _save([step], [*reverting.RESTED, "ending"])
     rollout.put()
@@ -263,18 +263,18 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     if not chosen:
         raise WrongState("Not possible: there is nothing here that this rollout changed.")
     _refuse_late(rollout)
-    if step and step.is_component and (others := standing_on(rollout, step)):
-        raise WrongState(f"Not possible: {requires(others, step.name)}.")
+    if step and step.is_component and (others := dependent_components(rollout, step)):
+        raise WrongState(f"Not possible: {requires_sentence(others, step.name)}.")
     _refuse_foreign(rollout, chosen)
     _take_again(rollout, chosen)
     if not step:
-        reverting.rest(rollout, Status.SKIPPED, "The rollout is being reverted.")
+        reverting.end_queued(rollout, Status.SKIPPED, "The rollout is being reverted.")
     try:
         with transaction.atomic():
-            reverting.turn(chosen, Strategy.from_json(rollout.plan.strategy))
+            reverting.queue_for_revert(chosen, Strategy.from_json(rollout.plan.strategy))
     except IntegrityError as error:
         raise WrongState(BUSY) from error
-    _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {event_log.counted(chosen)}.",
+    _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {event_log.count_sentence(chosen)}.",
           finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
     return rollout
 
@@ -286,7 +286,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """
     require(by, "operator", rollout.cluster.scopes, doing="keep a node cordoned")
     step = rollout.steps.select_related("node").get(pk=step.pk)
-    if reason := why_not_keep(step, is_kept=bool(step.node and step.node.keep_cordoned)):
+    if reason := reason_not_to_keep(step, is_kept=bool(step.node and step.node.keep_cordoned)):
         raise WrongState(f"Not possible: {reason}.")
     owner = f"{settings.SETPOINT_INSTALLATION}/{step.pk}"
     try:
@@ -302,7 +302,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     return rollout
 
 
-def why_not_keep(step: Step, *, is_kept: bool) -> str:
+def reason_not_to_keep(step: Step, *, is_kept: bool) -> str:
     """Law 5: only a cordon of ours is ours to give away."""
     if step.is_component:
         return f"{_this(step)}, and only nodes are cordoned"
@@ -347,9 +347,9 @@ def later_releases(rollout: Rollout) -> QuerySet[Step]:
     return later.exclude(status=Status.REVERTED).filter(rollout__cluster=rollout.cluster_id)
 
 
-def standing_on(rollout: Rollout, step: Step) -> list[str]:
+def dependent_components(rollout: Rollout, step: Step) -> list[str]:
     """Components that require this one and stand: it cannot be put back alone."""
-    graph = dependency_graph.of(rollout)
+    graph = dependency_graph.step_order(rollout)
     return graph.standing_on(step.component) if graph else []
 
 
@@ -357,7 +357,7 @@ def _this(step: Step) -> str:
     return "these are policy objects" if step.is_policies else "it is a component"
 
 
-def requires(others: Sequence[str], name: str) -> str:
+def requires_sentence(others: Sequence[str], name: str) -> str:
     verb = "requires" if len(others) == 1 and " " not in others[0] else "require"  # `queues of volcano` are several
     return f"{' and '.join(others)} {verb} {name} and would break: put the whole rollout back"
 
@@ -368,7 +368,7 @@ def _again(steps: Sequence[Step], rollout: Rollout) -> None:
               "boot_id", "stages", "recordoned", "expects", "entered_at", "waiting_for", "not_before", "is_live",
               "deadline_at"]  # fmt: skip
     for step in steps:
-        moved(
+        change_status(
             step, Status.QUEUED, version=step.version + 1, attempt=step.attempt + 1, error="", failed_in="",
             generation=0,
             granted_at=None, ending="", boot_id="", stages={}, recordoned=0, expects={},
@@ -424,11 +424,11 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
 }
 
 
-Kind = tuple[str, str, bool]
+StepSummary = tuple[str, str, bool]
 """Of steps: status, direction, and whether anything was written."""
 
 
-def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
+def all_actions(rollout: Rollout, kinds: Set[StepSummary] | None = None) -> list[RolloutAction]:
     """Every verb, with whether the state permits it. `kinds` of its steps where they were read already."""
     if kinds is None:
         kinds = set(rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by())
@@ -443,7 +443,7 @@ def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
         if (
             not reason
             and verb == "go-on"
-            and not batch_gates.reason(rollout, Strategy.from_json(rollout.plan.strategy))
+            and not batch_gates.overridable_obstacle(rollout, Strategy.from_json(rollout.plan.strategy))
         ):
             reason = otherwise
         if not reason and verb == "retry-failed" and not tried & {Status.FAILED, Status.HELD}:
@@ -457,16 +457,16 @@ def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
                 reason = "it has changed no node that is not reverted"
             elif rollout.finished_at and now() - rollout.finished_at > timedelta(days=settings.SETPOINT_REVERT_DAYS):
                 reason = f"it ended more than {settings.SETPOINT_REVERT_DAYS} days ago"
-        out.append(Action(verb, reason, follows))
+        out.append(RolloutAction(verb, reason, follows))
     return out
 
 
-def permitted(rollout: Rollout, user: User) -> dict[str, bool]:
+def permissions(rollout: Rollout, user: User) -> dict[str, bool]:
     """Return what this person may do, with the token in use where there is one, in any state."""
-    return dict.fromkeys(POSSIBLE, is_permitted(rollout, user))
+    return dict.fromkeys(POSSIBLE, may_operate(rollout, user))
 
 
-def is_permitted(rollout: Rollout, user: User) -> bool:
+def may_operate(rollout: Rollout, user: User) -> bool:
     return may(user, "operator", rollout.cluster.scopes) and plan_actions.token_allows(user, "apply")
 
 
@@ -475,13 +475,13 @@ def _need(rollout: Rollout, verb: str, by: User) -> None:
     require(by, "operator", rollout.cluster.scopes, doing=f"{verb.replace('-', ' ')} a rollout")
     # Locked before any step is, as everywhere: what is judged here still holds when it is carried out.
     rollout.refresh_from_db(from_queryset=Rollout.objects.select_for_update(no_key=True))
-    action = next(a for a in actions(rollout) if a.verb == verb)
+    action = next(a for a in all_actions(rollout) if a.verb == verb)
     if not action.is_possible:
         raise WrongState(action.reason)
 
 
 @transaction.atomic
-def may_be_asked(rollout: Rollout, verb: str, *, by: User) -> None:
+def check_possible(rollout: Rollout, verb: str, *, by: User) -> None:
     """Raises what the verb would, so that nothing is asked about that would be refused afterwards."""
     _need(rollout, verb, by)
 

@@ -13,11 +13,11 @@ from accounts.models import User
 from clusters.models import Node
 from compliance.models import NodeExpectation
 from jobs.diffs import dependency_graph
-from jobs.diffs.dependency_graph import Order
+from jobs.diffs.dependency_graph import StepOrder
 from jobs.engine import reverting
 from jobs.models import Rollout, Step
 from jobs.rollouts import rollout_actions
-from jobs.rollouts.rollout_actions import Action
+from jobs.rollouts.rollout_actions import RolloutAction
 
 Status = Step.Status
 FOLLOWS = {
@@ -43,28 +43,30 @@ OF_POLICIES = {
 
 
 @dataclass
-class Offers:
+class StepOffers:
     """Actions offered on one rollout to one person; made again for each request."""
 
     rollout: Rollout
     user: User
-    looked: Sequence[Action] = ()
+    looked: Sequence[RolloutAction] = ()
     """What may be done with the rollout, where that was read already."""
 
-    def of(self, step: Step) -> list[Action]:
+    def of(self, step: Step) -> list[RolloutAction]:
         """Every verb about one node or component, with whether its state permits it."""
         out = []
         for verb, follows in _verbs(step).items():
-            out.append(Action(verb, self._why_not(verb, step), follows))
+            out.append(RolloutAction(verb, self._why_not(verb, step), follows))
         return out
 
     def permitted(self) -> dict[str, bool]:
         """Return what this person may do, in any state."""
-        return dict.fromkeys(FOLLOWS, rollout_actions.is_permitted(self.rollout, self.user))
+        return dict.fromkeys(FOLLOWS, rollout_actions.may_operate(self.rollout, self.user))
 
     def _why_not(self, verb: str, step: Step) -> str:
         if verb == "keep-cordoned":
-            return rollout_actions.why_not_keep(step, is_kept=step.is_ours_to_uncordon and step.node_id in self._kept)
+            return rollout_actions.reason_not_to_keep(
+                step, is_kept=step.is_ours_to_uncordon and step.node_id in self._kept
+            )
         reason = {"retry-failed": self._why_not_retry, "skip": _why_not_skip, "revert": _why_not_revert}[verb](step)
         reason = reason or self._whole[verb].why_not
         if not reason and step.is_component:
@@ -81,7 +83,7 @@ class Offers:
         if step.release in self._written_later:
             return f"a later rollout changed {_these(step)}, so it takes a new plan"
         if verb == "revert" and self._order and (others := self._order.standing_on(step.component)):
-            return rollout_actions.requires(others, step.component)
+            return rollout_actions.requires_sentence(others, step.component)
         if step.release in self._taken:
             return f"{self._taken[step.release]} works on {_these(step)} now"
         return ""
@@ -95,8 +97,8 @@ class Offers:
         return ""
 
     @cached_property
-    def _whole(self) -> dict[str, Action]:
-        return {action.verb: action for action in self.looked or rollout_actions.actions(self.rollout)}
+    def _whole(self) -> dict[str, RolloutAction]:
+        return {action.verb: action for action in self.looked or rollout_actions.all_actions(self.rollout)}
 
     @cached_property
     def _kept(self) -> set[int]:
@@ -115,8 +117,8 @@ class Offers:
         return {node: f"R-{number}" for node, number in rows.values_list("node_id", "rollout__number") if node}
 
     @cached_property
-    def _order(self) -> Order | None:
-        return dependency_graph.of(self.rollout)
+    def _order(self) -> StepOrder | None:
+        return dependency_graph.step_order(self.rollout)
 
     @cached_property
     def _written_later(self) -> set[str]:

@@ -28,7 +28,7 @@ from jobs.models import ApprovalRule, Freeze, Plan, PlanComponent, PlanNode, Rol
 from jobs.planning import planner
 from jobs.reports import selectors
 from jobs.rollouts import freezes, rollout_actions
-from jobs.rollouts.step_actions import Offers
+from jobs.rollouts.step_actions import StepOffers
 from jobs.web import filters, serializers
 from profiles.services import editing
 
@@ -264,7 +264,7 @@ def _step_of(rollout: Rollout, pk: UUID) -> Step:
     return step
 
 
-class _OfRollout(mixins.ListModelMixin, ApiViewSet):
+class _RolloutPartViewSet(mixins.ListModelMixin, ApiViewSet):
     request: UserApiRequest
     scope_for = {"GET": "read"}
 
@@ -272,7 +272,7 @@ class _OfRollout(mixins.ListModelMixin, ApiViewSet):
         return get_object_or_404(selectors.visible_rollouts(self.request.user), pk=self.kwargs["rollout_pk"])
 
 
-class StepViewSet(_OfRollout):
+class StepViewSet(_RolloutPartViewSet):
     """The steps of one rollout: one a node, one a component, one a group of policy objects."""
 
     scope_for = {"GET": "read", "keep_cordoned": "apply"}
@@ -290,7 +290,7 @@ class StepViewSet(_OfRollout):
     def get_serializer_context(self) -> dict[str, Any]:
         context = dict(super().get_serializer_context())
         if not getattr(self, "swagger_fake_view", False):
-            context["offers"] = Offers(self.rollout(), self.request.user)
+            context["offers"] = StepOffers(self.rollout(), self.request.user)
         return context
 
     @extend_schema(request=None, responses={202: serializers.StepOut})
@@ -304,7 +304,7 @@ class StepViewSet(_OfRollout):
         return accepted(data, f"/api/v1/rollouts/{rollout.pk}/steps/{step.pk}")
 
 
-class EventViewSet(_OfRollout):
+class EventViewSet(_RolloutPartViewSet):
     """The log of one rollout, the oldest first; follow it with `?start=<last id>`."""
 
     queryset = StepEvent.objects.none()

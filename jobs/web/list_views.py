@@ -62,7 +62,7 @@ def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
         "listing": found,
         "states": [(name, look.appearance("operation", name).word) for name in filters.STEP_STATES],
         "last_batch": last or 0,
-        "rows": [(step, selectors.now_of(step, soak)) for step in found.page.rows],
+        "rows": [(step, selectors.activity_text(step, soak)) for step in found.page.rows],
     }
     return render(request, "jobs/rollout_nodes.html", context)
 
@@ -73,7 +73,7 @@ def approvals(request: UserRequest) -> HttpResponse:
     """Show what waits for this person's verdict, or what this person asked for."""
     user = request.user
     view = "mine" if request.GET.get("view") == "mine" else "review"
-    waiting, own = selectors.to_review(user), selectors.mine(user)
+    waiting, own = selectors.to_review(user), selectors.own_plans(user)
     found: listing.Listing[Plan]
     if view == "mine":
         rows = filters.sortable_plans(own)

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from clusters.models import Cluster
 from common.bodies import Body, Instant
 from components.catalog.effects import CLASSES
-from jobs.approvals import plan_actions, reviews, rulebook, rules
+from jobs.approvals import plan_actions, reviews, rulebook, rules, verdicts
 from jobs.diffs import cluster_scope, staleness
 from jobs.diffs.changes import Disruption
 from jobs.forecast import slots
@@ -93,11 +93,13 @@ class PlanOut(serializers.ModelSerializer[Plan]):
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
     def get_actions(self, plan: Plan) -> dict[str, bool]:
-        return {verb: not why for verb, why in plan_actions.of_state(plan, is_whole=False).items()}
+        return {verb: not why for verb, why in plan_actions.reasons_of_state(plan, is_whole=False).items()}
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
     def get_permissions(self, plan: Plan) -> dict[str, bool]:
-        return {verb: not why for verb, why in plan_actions.of_person(plan, self.context["request"].user).items()}
+        return {
+            verb: not why for verb, why in plan_actions.reasons_of_person(plan, self.context["request"].user).items()
+        }
 
 
 class ChangeOut(serializers.Serializer[Any]):
@@ -141,7 +143,7 @@ class PlanDetailOut(PlanOut):
     approval = serializers.SerializerMethodField()
     verdicts = ApprovalOut(source="approvals", many=True, read_only=True)
     rollout = serializers.SerializerMethodField()
-    _answered: tuple[Plan, dict[str, plan_actions.Answer]] | None = None
+    _answered: tuple[Plan, dict[str, plan_actions.ActionCheck]] | None = None
 
     class Meta(PlanOut.Meta):
         fields = [
@@ -162,23 +164,23 @@ class PlanDetailOut(PlanOut):
     def get_why_not(self, plan: Plan) -> dict[str, str]:
         return {verb: answer.reason for verb, answer in self._answers(plan).items() if answer.reason}
 
-    def _answers(self, plan: Plan) -> dict[str, plan_actions.Answer]:
+    def _answers(self, plan: Plan) -> dict[str, plan_actions.ActionCheck]:
         """Read once for three fields: it takes reading the whole plan."""
         if self._answered is None or self._answered[0] is not plan:
-            self._answered = plan, plan_actions.of(plan, self.context["request"].user)
+            self._answered = plan, plan_actions.check_actions(plan, self.context["request"].user)
         return self._answered[1]
 
     @extend_schema_field(GroupOut(many=True))
     def get_differences(self, plan: Plan) -> Any:
-        return GroupOut(plan_changes.grouped(plan), many=True).data
+        return GroupOut(plan_changes.grouped_changes(plan), many=True).data
 
     @extend_schema_field(StandingOut())
     def get_approval(self, plan: Plan) -> Any:
-        return StandingOut(reviews.standing(plan)).data
+        return StandingOut(verdicts.approval_state(plan)).data
 
     @extend_schema_field(SinceOut)
     def get_changed_since(self, plan: Plan) -> Any:
-        return SinceOut(staleness.planned(plan)).data
+        return SinceOut(staleness.changes_since_planned(plan)).data
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_rollout(self, plan: Plan) -> Any:
@@ -314,17 +316,17 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
 
     @extend_schema_field(BlastOut(allow_null=True))
     def get_blast(self, row: PlanComponent) -> Any:
-        blast = cluster_scope.read(row).blast if row.prepared and not row.left_out else None
+        blast = cluster_scope.read_prepared(row).blast if row.prepared and not row.left_out else None
         return BlastOut(blast).data if blast else None
 
     @extend_schema_field(PartNoteOut(many=True))
     def get_notes(self, row: PlanComponent) -> Any:
-        return PartNoteOut(cluster_scope.read(row).notes if row.prepared else (), many=True).data
+        return PartNoteOut(cluster_scope.read_prepared(row).notes if row.prepared else (), many=True).data
 
     @extend_schema_field(PartObjectOut(many=True))
     def get_objects(self, row: PlanComponent) -> Any:
         return PartObjectOut(
-            plan_components.objects_of(cluster_scope.read(row)) if row.prepared else (), many=True
+            plan_components.objects_of(cluster_scope.read_prepared(row)) if row.prepared else (), many=True
         ).data
 
 
@@ -373,11 +375,11 @@ class RuleOut(serializers.ModelSerializer[ApprovalRule]):
 
     @extend_schema_field(serializers.CharField())
     def get_about(self, row: ApprovalRule) -> str:
-        return rules.sentence(row)
+        return rules.describe_conditions(row)
 
     @extend_schema_field(serializers.CharField())
     def get_demand(self, row: ApprovalRule) -> str:
-        return rules.demand(rules.Rule.of(row))
+        return rules.describe_demand(rules.RuleRequirement.of(row))
 
 
 class RuleIn(Body[Any]):
@@ -485,15 +487,15 @@ class RolloutDetailOut(RolloutOut):
 
     @extend_schema_field(OutOfServiceOut)
     def get_out_of_service(self, rollout: Rollout) -> Any:
-        places = slots.places(rollout.cluster)
+        places = slots.out_of_service(rollout.cluster)
         return places.counts() | {"sentence": places.sentence()}
 
     def get_failure(self, rollout: Rollout) -> str:
-        return selectors.failure(rollout)
+        return selectors.failure_sentence(rollout)
 
     @extend_schema_field(DoneOut)
     def get_done(self, rollout: Rollout) -> Any:
-        return DoneOut(selectors.done(rollout)).data
+        return DoneOut(selectors.finished_steps(rollout)).data
 
     @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
     def get_steps(self, rollout: Rollout) -> Any:
@@ -501,15 +503,15 @@ class RolloutDetailOut(RolloutOut):
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
     def get_actions(self, rollout: Rollout) -> Any:
-        return {a.verb: a.is_possible for a in rollout_actions.actions(rollout)}
+        return {a.verb: a.is_possible for a in rollout_actions.all_actions(rollout)}
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_reasons(self, rollout: Rollout) -> Any:
-        return {a.verb: a.reason for a in rollout_actions.actions(rollout)}
+        return {a.verb: a.reason for a in rollout_actions.all_actions(rollout)}
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
     def get_permissions(self, rollout: Rollout) -> Any:
-        return rollout_actions.permitted(rollout, self.context["request"].user)
+        return rollout_actions.permissions(rollout, self.context["request"].user)
 
 
 class StepOut(serializers.ModelSerializer[Step]):

@@ -80,7 +80,7 @@ class TakeoverView(ApiView):
         cluster = _cluster(request, cluster_pk)
         row = Takeover.objects.filter(cluster=cluster).select_related("requested_by", "approved_by").first()
         is_open = row is not None and row.status in Takeover.OPEN
-        newer = list(row.nodes.all()) if row and is_open else takeovers.found(cluster)
+        newer = list(row.nodes.all()) if row and is_open else takeovers.find_nodes(cluster)
         return Response(NewerOut({"takeover": row, "newer": newer}).data)
 
     @extend_schema(request=TakeoverIn, responses={201: TakeoverOut})
@@ -99,7 +99,7 @@ class ApproveTakeoverView(ApiView):
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
         cluster = _cluster(request, cluster_pk)
         wanted = _read(ApproveTakeoverIn, request)
-        row = takeovers.approve(takeovers.open_of(cluster), by=request.user, **wanted)
+        row = takeovers.approve(takeovers.open_takeover(cluster), by=request.user, **wanted)
         return accepted(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")
 
 

@@ -14,7 +14,7 @@ rollout.html        selectors.rollout_page(): rollout, plan, strategy, total, do
                     [{state, seconds}]}], hidden}], stages, events, actions [{action (rollouts.Action),
                     is_permitted}], is_operator, freeze
 _rollout_live.html  the same context: the live part of rollout.html, its title and, at the end, the top bar's word
-rollout_ask.html    rollout, plan, verb, in_flight, reason, follows (counts.Following), freeze
+rollout_ask.html    rollout, plan, verb, in_flight, reason, follows (counts.ActionConsequences), freeze
 step.html           step, events, cells, stages, rollout, offers (like a rollout's actions, of this node), freeze
 freezes.html        freezes [(freeze, why it cannot be lifted)], form, why_not (empty: may freeze something)
 """
@@ -64,7 +64,7 @@ def plan_new(request: UserRequest) -> HttpResponse:
         except Refusal as refusal:
             _onto(form, refusal)
         else:
-            messages.success(request, outcome_messages.made(made))
+            messages.success(request, outcome_messages.plan_made(made))
             return redirect("jobs:plan", made.number)
     why_not = "" if may(request.user, "operator", ANYWHERE) else "This needs the role operator for some cluster."
     context = {"form": form, "why_not": why_not}
@@ -116,8 +116,8 @@ def plan_role(request: UserRequest, number: int, pk: int) -> HttpResponse:
     found = component_rights.authority_of(part)
     if found is None:
         raise Http404
-    answer = HttpResponse(component_rights.role(part, found), content_type="application/yaml")
-    answer["Content-Disposition"] = f'attachment; filename="{component_rights.file_of(part)}"'
+    answer = HttpResponse(component_rights.role_yaml(part, found), content_type="application/yaml")
+    answer["Content-Disposition"] = f'attachment; filename="{component_rights.role_file_name(part)}"'
     return answer
 
 
@@ -158,7 +158,7 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             raise Invalid("No verdict was chosen.", fields={"verdict": [f"Choose one of {', '.join(VERDICTS)}."]})
     except Refusal as refusal:
         return _plan_refused(request, number, verb, refusal)
-    messages.success(request, outcome_messages.of_plan(row, verb))
+    messages.success(request, outcome_messages.plan_message(row, verb))
     return redirect("jobs:plan", number)
 
 
@@ -178,7 +178,7 @@ def _start(request: UserRequest, row: Plan) -> HttpResponse:
         raise Invalid("The time cannot be read.", fields={"at": ["Write 2026-11-21 22:00, in UTC."]})
     rollout = rollout_actions.start(row, by=request.user, at=form.cleaned_data["at"])
     tasks.wake(rollout.pk)
-    messages.success(request, outcome_messages.started(rollout))
+    messages.success(request, outcome_messages.rollout_started(rollout))
     return redirect("jobs:rollout", rollout.number)
 
 
@@ -213,13 +213,13 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
         "rollout": parent,
         "step": row,
         "events": selectors.events_of(row),
-        "cells": selectors.cells(row),
+        "cells": selectors.stage_cells(row),
         "stages": [name for name, _ in selectors.STAGES],
         "offers": selectors.offers_for(parent, row, request.user),
         "freeze": Freeze.standing(parent.cluster_id).first(),
     }
     if row.is_component:
-        context["shown"] = plan_components.of_step(row)
+        context["shown"] = plan_components.part_of_step(row)
         return render(request, "jobs/component_step.html", context)
     return render(request, "jobs/step.html", context)
 
@@ -241,8 +241,8 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     try:
         one = _named_step(row, request.POST.get("step", ""))
         if one is None and verb in ASKED and "confirmed" not in request.POST:
-            rollout_actions.may_be_asked(row, verb, by=request.user)
-            follows = counts.following(row, verb, in_flight)
+            rollout_actions.check_possible(row, verb, by=request.user)
+            follows = counts.action_consequences(row, verb, in_flight)
             if follows.nodes > 1:
                 return _ask(request, row, verb, follows)
         if verb == "pause":
@@ -262,7 +262,7 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         else:
             rollout_actions.revert(row, by=request.user, step=one, reason=request.POST.get("reason", ""))
         tasks.wake(row.pk)
-        messages.success(request, outcome_messages.of_rollout(row, verb, one, in_flight=in_flight))
+        messages.success(request, outcome_messages.rollout_message(row, verb, one, in_flight=in_flight))
     except Refusal as refusal:
         _tell(request, refusal)
     if request.POST.get("back") == "step" and one is not None:
@@ -274,7 +274,7 @@ ASKED = ("abort", "revert")
 """What acts on many nodes at once: the page says what will happen, and asks."""
 
 
-def _ask(request: UserRequest, row: Rollout, verb: str, follows: counts.Following) -> HttpResponse:
+def _ask(request: UserRequest, row: Rollout, verb: str, follows: counts.ActionConsequences) -> HttpResponse:
     context = {
         "rollout": row,
         "plan": row.plan,
@@ -307,12 +307,12 @@ def freeze_list(request: UserRequest) -> HttpResponse:
             for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
                 form.add_error(name or None, texts)
         else:
-            messages.success(request, outcome_messages.frozen(row))
+            messages.success(request, outcome_messages.freeze_set(row))
             return redirect("jobs:freezes")
     standing = [
         (row, freezes.reason_not_to_lift(row, request.user)) for row in selectors.standing_freezes(request.user)
     ]
-    context = {"form": form, "freezes": standing, "why_not": freezes.reason_not_to(request.user)}
+    context = {"form": form, "freezes": standing, "why_not": freezes.reason_not_to_freeze(request.user)}
     return render(request, "jobs/freezes.html", context, status=422 if form.errors else 200)
 
 
@@ -323,7 +323,7 @@ def freeze_lift(request: UserRequest, pk: int) -> HttpResponse:
         return redirect("jobs:freezes")
     try:
         row = freezes.lift(get_object_or_404(selectors.visible_freezes(request.user), pk=pk), by=request.user)
-        messages.success(request, outcome_messages.lifted(row))
+        messages.success(request, outcome_messages.freeze_lifted(row))
     except Refusal as refusal:
         _tell(request, refusal)
     return redirect("jobs:freezes")

@@ -323,7 +323,7 @@ def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit
     assert said.startswith("Not possible:")
     assert not sent
     assert page.url.endswith(f"/rollouts/R-{rollout.number}/")
-    assert not next(one for one in rollout_actions.actions(rollout) if one.verb == "resume").is_possible
+    assert not next(one for one in rollout_actions.all_actions(rollout) if one.verb == "resume").is_possible
 
 
 def test_the_theme_is_the_persons_own_and_stays(world: World, visit: Visit) -> None:

@@ -17,7 +17,7 @@ from accounts.people.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, Stale, WrongState
-from jobs.approvals import reviews, rulebook, rules, weaker_rules
+from jobs.approvals import reviews, rulebook, rules, verdicts, weaker_rules
 from jobs.diffs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 from jobs.reports import overview
@@ -56,7 +56,7 @@ rows = st.builds(
     is_enabled=st.booleans(),
 )
 facts = st.builds(
-    rules.Facts,
+    rules.PlanFacts,
     environment=st.sampled_from(Cluster.Environment.values),
     cluster_id=st.sampled_from([HERE, THERE]),
     worst=st.sampled_from(list(Disruption)),
@@ -67,11 +67,11 @@ approved = st.sets(st.sampled_from(PEOPLE)).map(lambda found: [SimpleNamespace(p
 grants = st.sets(st.tuples(st.sampled_from(PEOPLE), st.sampled_from(["approver", "admin"]), st.sampled_from(["", "*"])))
 
 
-def missing(found: list[ApprovalRule], about: rules.Facts, by: list[Any], held: set[Any]) -> int:
+def missing(found: list[ApprovalRule], about: rules.PlanFacts, by: list[Any], held: set[Any]) -> int:
     def holds(who: Any, role: str, scope: str) -> bool:
         return (who.pk, role, scope) in held
 
-    return max(need.missing for need in rules.needs(rules.fitting(found, about), by, holds))
+    return max(need.missing for need in rules.needs(rules.fitting_requirements(found, about), by, holds))
 
 
 # ── of rules alone ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,7 +84,7 @@ def test_a_new_rule_never_makes_approval_easier(found, added, about, by, held):
 
 @given(st.lists(rows, max_size=6), facts, approved, grants)
 def test_the_strictest_of_those_that_fit_wins(found, about, by, held):
-    alone = [missing([row], about, by, held) for row in found if rules.fits(row, about)]
+    alone = [missing([row], about, by, held) for row in found if rules.rule_fits(row, about)]
     assert missing(found, about, by, held) == max(alone, default=missing([], about, by, held))
 
 
@@ -97,7 +97,7 @@ def test_one_more_approval_never_takes_a_plan_farther_away(found, about, people,
 
 @given(st.lists(rows, max_size=6), facts, facts)
 def test_a_more_disruptive_or_larger_plan_is_never_approved_more_easily(found, one, other):
-    larger = rules.Facts(
+    larger = rules.PlanFacts(
         one.environment, one.cluster_id, max(one.worst, other.worst, key=lambda c: c.rank),
         max(one.gpu_share, other.gpu_share), max(one.node_share, other.node_share),
     )  # fmt: skip
@@ -111,14 +111,14 @@ def test_a_disabled_rule_asks_for_nothing(found, about, by, held):
 
 
 def test_every_condition_of_a_rule_must_hold():
-    about = rules.Facts("production", HERE, Disruption.DRAIN, gpu_share=0.5, node_share=0.2)
+    about = rules.PlanFacts("production", HERE, Disruption.DRAIN, gpu_share=0.5, node_share=0.2)
     fitting = {"environment": "production", "cluster_id": HERE, "worst_class": "drain", "gpu_percent": 50}
-    assert rules.fits(ApprovalRule(**fitting), about)
+    assert rules.rule_fits(ApprovalRule(**fitting), about)
     for wrong in (
         {"environment": "staging"}, {"cluster_id": THERE}, {"worst_class": "reboot"},
         {"gpu_percent": 51}, {"node_percent": 21},
     ):  # fmt: skip
-        assert not rules.fits(ApprovalRule(**fitting | wrong), about), wrong
+        assert not rules.rule_fits(ApprovalRule(**fitting | wrong), about), wrong
 
 
 # ── of rules and plans ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +151,7 @@ def test_what_was_built_in_is_seeded_as_rows(world):
 def test_without_any_rule_one_approver_is_needed_all_the_same(world):
     ApprovalRule.objects.all().delete()
     plan = review(world)
-    assert reviews.standing(plan).missing == 1
+    assert verdicts.approval_state(plan).missing == 1
     with pytest.raises(WrongState, match="not approved"):
         rollout_actions.start(plan, by=world.operator)
     assert approve(plan, world.approver).status == "approved"
@@ -161,25 +161,25 @@ def test_the_share_of_gpus_is_of_the_whole_cluster(world):
     """Three nodes of three are changed; of six, half."""
     write(world, gpu_percent=60)
     plan = world.plan()
-    assert reviews.rule_for(plan).name == "extra"
+    assert verdicts.strictest_requirement(plan).name == "extra"
     more_nodes(world, 3)
-    assert reviews.rule_for(plan).name == "default"
+    assert verdicts.strictest_requirement(plan).name == "default"
     rulebook.change(ApprovalRule.objects.get(name="extra"), by=world.admin, version=1, gpu_percent=50)
-    assert reviews.rule_for(plan).name == "extra"
+    assert verdicts.strictest_requirement(plan).name == "extra"
 
 
 def test_a_rule_of_one_cluster_is_about_that_one(world):
     other = Cluster.objects.create(uid="other", name="other", credential=b"-", credential_key="-", server="x")
     write(world, cluster=other)
-    assert reviews.rule_for(world.plan()).name == "default"
+    assert verdicts.strictest_requirement(world.plan()).name == "default"
     write(world, name="here", cluster=world.cluster)
-    assert reviews.rule_for(world.plan(world.revision({"vm.swappiness": "7"}))).name == "here"
+    assert verdicts.strictest_requirement(world.plan(world.revision({"vm.swappiness": "7"}))).name == "here"
 
 
 def test_of_those_who_approve_some_hold_the_role_that_the_rule_names(world):
     write(world, approvers=1, of_count=1, of_role="admin", of_scope="*")
     plan = approve(review(world), world.approver)
-    there = reviews.standing(plan)
+    there = verdicts.approval_state(plan)
     assert (plan.status, there.missing, [n.rule.name for n in there.wanted]) == ("review", 1, ["extra"])
 
     lead = person("lead", role="approver")
@@ -198,7 +198,7 @@ def test_no_rule_lets_anybody_approve_their_own(world):
     for somebody in (world.operator, world.author):
         with pytest.raises(NotAllowed):
             approve(plan, User.objects.get(pk=somebody.pk))
-    assert not reviews.standing(plan).approved_by
+    assert not verdicts.approval_state(plan).approved_by
 
 
 def test_a_new_rule_holds_for_what_is_approved_and_has_not_started(world):
@@ -361,8 +361,8 @@ def test_what_is_not_weaker_asks_for_as_much_of_every_plan(before, after, plan):
     for approved in range(6):
         for held in range(approved + 1):
             person_holds = lambda p, _role, _scope: p < held  # noqa: B023, E731
-            was = rules.needs(rules.fitting([before], plan), range(approved), person_holds)
-            now_ = rules.needs(rules.fitting([after], plan), range(approved), person_holds)
+            was = rules.needs(rules.fitting_requirements([before], plan), range(approved), person_holds)
+            now_ = rules.needs(rules.fitting_requirements([after], plan), range(approved), person_holds)
             assert max(n.missing for n in now_) >= max(n.missing for n in was)
 
 
@@ -443,7 +443,7 @@ def test_requested_changes_send_a_plan_back_to_its_author_and_end_the_round(make
     plan = back(fresh(plan), world.second)
 
     assert plan.status == "changes"
-    assert reviews.standing(plan).changes_by == (world.second,)
+    assert verdicts.approval_state(plan).changes_by == (world.second,)
     for act in (
         lambda: approve(fresh(plan), world.approver),
         lambda: rollout_actions.start(fresh(plan), by=world.operator),
@@ -455,7 +455,7 @@ def test_requested_changes_send_a_plan_back_to_its_author_and_end_the_round(make
     with pytest.raises(Invalid):
         reviews.request(fresh(plan), by=world.operator, message=" ")
     plan = reviews.request(fresh(plan), by=world.operator, message="It is one at a time already.")
-    there = reviews.standing(plan)
+    there = verdicts.approval_state(plan)
     assert (plan.status, plan.round, there.missing, there.approved_by, there.changes_by) == ("review", 2, 2, (), ())
     approve(fresh(plan), world.approver)
     assert approve(fresh(plan), world.second).status == "approved"

@@ -68,7 +68,9 @@ def test_nothing_of_an_altered_plan_is_written_whatever_stage_it_had_reached(
     world = make_world(nodes=1)
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
     if status == "queued":
-        reconcile.progress.obstacle(Rollout.objects.select_related("plan").get(pk=rollout.pk))  # begun, nothing started
+        reconcile.progress.is_blocked(
+            Rollout.objects.select_related("plan").get(pk=rollout.pk)
+        )  # begun, nothing started
         rollout.refresh_from_db()
     reach(world, rollout, status)
     alter(rollout)

@@ -22,7 +22,7 @@ def statuses(rollout: Rollout) -> dict[str, str]:
 
 
 def offered(rollout: Rollout, verb: str) -> bool:
-    return next(a for a in rollout_actions.actions(rollout) if a.verb == verb).is_possible
+    return next(a for a in rollout_actions.all_actions(rollout) if a.verb == verb).is_possible
 
 
 def stuck_before_a_pdb(world, **strategy):
@@ -336,11 +336,11 @@ def test_a_start_that_is_refused_leaves_no_node_locked_if_the_worker_dies(world,
     def killed(*args, **kwargs):
         raise Killed
 
-    real = reverting.rest
-    monkeypatch.setattr(reverting, "rest", killed)
+    real = reverting.end_queued
+    monkeypatch.setattr(reverting, "end_queued", killed)
     with pytest.raises(Killed):
         reconcile.advance(rollout.pk)
-    monkeypatch.setattr(reverting, "rest", real)
+    monkeypatch.setattr(reverting, "end_queued", real)
     world.run(rollout, seconds=30)
 
     assert rollout.status == "cancelled"

@@ -16,7 +16,7 @@ from common.errors import WrongState
 from contract import names
 from jobs import tasks
 from jobs.engine import failure, reconcile, step_views
-from jobs.engine.outcome import Outcome
+from jobs.engine.outcome import StepOutcome
 from jobs.models import Plan, Rollout, Slot, Step
 from jobs.rollouts import freezes, rollout_actions
 from profiles.models import Revision
@@ -183,10 +183,10 @@ class _Seen:
 
 def test_every_ending_is_a_legal_move_from_every_state_that_is_looked_at():
     looked_at = (*Step.ACTIVE, Step.Status.QUEUED)
-    ends = (failure.fail, failure.hold, failure.gone)
+    ends = (failure.fail, failure.hold, failure.node_gone)
     for status, end, disrupted, ours in itertools.product(looked_at, ends, (False, True), (False, True)):
         step = Step(status=status, is_disrupted=disrupted, is_ours_to_uncordon=ours)
-        out: Outcome = end(_Seen(step), "why")  # type: ignore[arg-type]
+        out: StepOutcome = end(_Seen(step), "why")  # type: ignore[arg-type]
         assert out.to in Step.NEXT[status], (status, end.__name__, disrupted, ours, out.to)
 
 

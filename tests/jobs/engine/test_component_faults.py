@@ -74,7 +74,7 @@ def test_an_api_server_lost_half_way_is_told_waited_for_and_leaves_no_release_pe
     rollout = cluster.started(plan_of(cluster, "pulled@1.0.0"))
     reconcile.run(rollout.pk)
     step = step_of(rollout, "pulled")
-    component_runner.carry(step.pk)
+    component_runner.carry_out(step.pk)
     step.refresh_from_db()
     [said] = StepEvent.objects.filter(step=step, text__startswith="helm is tried again").values_list("text", flat=True)
     assert step.status == "applying"

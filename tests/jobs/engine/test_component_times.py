@@ -23,10 +23,10 @@ def releases(monkeypatch: Any) -> Releases:
 
 def test_the_longest_way_through_the_graph_is_what_it_takes():
     before = {"b": ["a"], "c": ["b", "elsewhere"], "d": []}
-    assert schedule.through(before, {"a": 10, "b": 20, "c": 30, "d": 45}) == 60
-    assert schedule.through(before, {"b": 20, "c": 30, "d": 45}) == 50
-    assert schedule.through({}, {}) == 0
-    assert schedule.through({"a": ["b"], "b": ["a"]}, {"a": 1, "b": 1}) == 2, "a circle ends"
+    assert schedule.longest_path_seconds(before, {"a": 10, "b": 20, "c": 30, "d": 45}) == 60
+    assert schedule.longest_path_seconds(before, {"b": 20, "c": 30, "d": 45}) == 50
+    assert schedule.longest_path_seconds({}, {}) == 0
+    assert schedule.longest_path_seconds({"a": ["b"], "b": ["a"]}, {"a": 1, "b": 1}) == 2, "a circle ends"
 
 
 def test_a_plan_s_time_has_its_components_in_it_and_says_what_is_a_guess(world, releases):
@@ -50,14 +50,14 @@ def test_a_running_rollout_reckons_with_the_components_that_are_left(world, rele
     strategy = Strategy.from_json(rollout.plan.strategy)
     Rollout.objects.update(status="running")
     rollout.refresh_from_db()
-    first = eta.pace(rollout, strategy, {})
+    first = eta.remaining_time(rollout, strategy, {})
     assert first.seconds == 2 * GUESS
     assert (
         "2 components left (3 min assumed each for cert-manager, kueue, which no rollout has installed yet)."
         in first.why
     )
     Step.objects.filter(component="cert-manager").update(status="succeeded")
-    assert eta.pace(rollout, strategy, {}).seconds == GUESS
+    assert eta.remaining_time(rollout, strategy, {}).seconds == GUESS
 
 
 @pytest.mark.parametrize(("seconds", "gives_up_after"), [(0, 1800), (120, 120)])

@@ -127,8 +127,8 @@ def test_an_upgrade_whose_worker_dies_inside_helm_is_mended_and_goes_back(cluste
         patch.setattr(claims, "release", lambda token: None)
         patch.setattr("jobs.engine.commit.commit", die)
         with pytest.raises(Killed):
-            component_runner.carry(pk)
-    assert component_runner.carry(pk) is None, "the dead worker's lease is not over"
+            component_runner.carry_out(pk)
+    assert component_runner.carry_out(pk) is None, "the dead worker's lease is not over"
     cluster.clock.forward(configured.SETPOINT_LEASE_SECONDS + 1)
     cluster.look()
     cluster.run(rollout)

@@ -214,9 +214,9 @@ def test_the_digest_covers_each_component(world, releases):
     for fields in ({"digest": "sha256:" + "0" * 64}, {"requires": ["volcano"]}, {"left_out": "not now"}):
         before = PlanComponent.objects.filter(plan=plan).values().get()
         PlanComponent.objects.filter(plan=plan).update(**fields)
-        assert digests.of(plan) != plan.digest, fields
+        assert digests.plan_digest(plan) != plan.digest, fields
         PlanComponent.objects.filter(plan=plan).update(**{name: before[name] for name in fields})  # type: ignore[literal-required]
-    assert digests.of(plan) == plan.digest
+    assert digests.plan_digest(plan) == plan.digest
 
 
 def test_a_component_changed_after_approval_does_not_start(world, releases):
@@ -246,7 +246,7 @@ def test_a_component_changed_while_it_waits_for_a_worker_is_held(world, releases
     row = rollout.plan.components.get()
     PlanComponent.objects.filter(pk=row.pk).update(digest="sha256:" + "0" * 64)
 
-    assert component_runner.carry(step_of(rollout, "cert-manager").pk)
+    assert component_runner.carry_out(step_of(rollout, "cert-manager").pk)
 
     assert step_of(rollout, "cert-manager").status == "held"
     assert not releases.runs
@@ -257,7 +257,7 @@ def test_an_altered_plan_is_not_left_to_helm(world, releases):
     reconcile.run(rollout.pk)
     PlanComponent.objects.filter(plan=rollout.plan, component="kueue").update(requires=[])
 
-    assert component_runner.carry(step_of(rollout, "cert-manager").pk)
+    assert component_runner.carry_out(step_of(rollout, "cert-manager").pk)
 
     assert step_of(rollout, "cert-manager").status == "held"
     assert not releases.runs
@@ -463,7 +463,7 @@ def test_readiness_is_looked_at_soon_and_then_ever_less_often(world, releases):
         reconcile.advance(rollout.pk, fleet=world.fleet)
         step.refresh_from_db()
         assert step.not_before - now() == timedelta(seconds=pause)
-        assert component_runner.next_look(rollout.pk) == (pause if comes_soon else None)
+        assert component_runner.seconds_to_next_check(rollout.pk) == (pause if comes_soon else None)
 
 
 def test_waiting_for_long_node_settings_is_no_deadline_missed(world, releases):
@@ -484,12 +484,12 @@ def test_delivered_twice_helm_runs_once(world, releases):
     pk = step_of(rollout, "cert-manager").pk
 
     def again(stop):
-        assert component_runner.carry(pk) is None
+        assert component_runner.carry_out(pk) is None
         reconcile.advance(rollout.pk)
 
     releases.during["cert-manager"] = again
-    component_runner.carry(pk)
-    component_runner.carry(pk)
+    component_runner.carry_out(pk)
+    component_runner.carry_out(pk)
 
     assert releases.runs == {("cert-manager", "forward"): 1}
     assert world.run(rollout).status == "succeeded"
@@ -508,12 +508,12 @@ def test_a_worker_killed_inside_helm_costs_a_lease_and_the_next_attempt_mends(wo
     with monkeypatch.context() as patch:
         patch.setattr(claims, "release", lambda token: None)  # a killed process cannot give its claims back
         with pytest.raises(Killed):
-            component_runner.carry(pk)
+            component_runner.carry_out(pk)
     assert releases.there["cert-manager"].pending == "pending-install"
-    assert component_runner.carry(pk) is None, "somebody may still be at it"
+    assert component_runner.carry_out(pk) is None, "somebody may still be at it"
 
     world.clock.forward(settings.SETPOINT_LEASE_SECONDS + 1)
-    assert component_runner.carry(pk)
+    assert component_runner.carry_out(pk)
     assert not releases.there["cert-manager"].pending
     assert world.run(rollout).status == "succeeded"
     assert releases.writes == [("cert-manager", "1.0.0")]
@@ -553,8 +553,8 @@ def test_killed_at_any_line_the_rollout_goes_on_within_a_lease(world, releases, 
         sys.settrace(tracing(at))
         try:
             reconcile.run(rollout.pk)
-            for pk in component_runner.due(rollout.pk):
-                component_runner.carry(pk)
+            for pk in component_runner.due_steps(rollout.pk):
+                component_runner.carry_out(pk)
         except Killed:
             killed += 1
         finally:
@@ -576,8 +576,8 @@ def test_a_lost_claim_ends_helm(world, releases):
     rollout = world.started(plan_of(world, "cert-manager"))
     reconcile.run(rollout.pk)
     step = step_of(rollout, "cert-manager")
-    token, taken = claims.take_for_helm(step.pk)
-    renewal = component_runner.Renewal(taken, token)
+    token, taken = claims.claim_for_helm(step.pk)
+    renewal = component_runner.ClaimRenewal(taken, token)
     renewal.beat()
     assert not renewal.is_over()
     step.refresh_from_db()
@@ -592,8 +592,8 @@ def test_a_database_that_goes_away_ends_helm_only_with_the_lease(world, releases
     """Django's InterfaceError is no DatabaseError; what a restarted PostgreSQL leaves is a connection to be closed."""
     rollout = world.started(plan_of(world, "cert-manager"))
     reconcile.run(rollout.pk)
-    token, taken = claims.take_for_helm(step_of(rollout, "cert-manager").pk)
-    renewal, closed, real = component_runner.Renewal(taken, token), [], claims.renew
+    token, taken = claims.claim_for_helm(step_of(rollout, "cert-manager").pk)
+    renewal, closed, real = component_runner.ClaimRenewal(taken, token), [], claims.renew
 
     def gone(*_: object) -> bool:
         raise InterfaceError("connection already closed")
@@ -617,7 +617,7 @@ def test_helm_does_not_go_on_without_whoever_keeps_its_claim(world, releases, mo
         raise RuntimeError("a mistake of ours")
 
     monkeypatch.setattr(component_runner, "SHOWS_EVERY_SECONDS", 0.01)
-    monkeypatch.setattr(component_runner.Renewal, "beat", broken)
+    monkeypatch.setattr(component_runner.ClaimRenewal, "beat", broken)
     rollout = world.started(plan_of(world, "cert-manager"))
     reconcile.run(rollout.pk)
     stopped: list[bool] = []
@@ -631,7 +631,7 @@ def test_helm_does_not_go_on_without_whoever_keeps_its_claim(world, releases, mo
         stopped.append(stop())
 
     releases.during["cert-manager"] = while_it_runs
-    component_runner.carry(step_of(rollout, "cert-manager").pk)
+    component_runner.carry_out(step_of(rollout, "cert-manager").pk)
 
     assert stopped == [True]
 
@@ -639,7 +639,7 @@ def test_helm_does_not_go_on_without_whoever_keeps_its_claim(world, releases, mo
 def test_a_thread_keeps_the_claim_while_helm_runs_and_shows_what_it_says(world, releases, monkeypatch):
     monkeypatch.setattr(component_runner, "SHOWS_EVERY_SECONDS", 0.01)
     beats: list[list[str]] = []
-    monkeypatch.setattr(component_runner.Renewal, "beat", lambda self: beats.append(self.lines()))
+    monkeypatch.setattr(component_runner.ClaimRenewal, "beat", lambda self: beats.append(self.lines()))
     rollout = world.started(plan_of(world, "cert-manager"))
     reconcile.run(rollout.pk)
 
@@ -651,7 +651,7 @@ def test_a_thread_keeps_the_claim_while_helm_runs_and_shows_what_it_says(world, 
             time.sleep(0.01)
 
     releases.during["cert-manager"] = while_it_runs
-    component_runner.carry(step_of(rollout, "cert-manager").pk)
+    component_runner.carry_out(step_of(rollout, "cert-manager").pk)
 
     assert ["cert-manager: from nothing to 1.0.0"] in beats
     assert step_of(rollout, "cert-manager").output == ["cert-manager: from nothing to 1.0.0"]
@@ -727,13 +727,13 @@ def test_an_abort_that_puts_back_ends_helm_and_turns_the_step(world, releases):
     reconcile.run(rollout.pk)
     step = step_of(rollout, "cert-manager")
     stopped: list[bool] = []
-    real = component_runner.Renewal.__enter__
+    real = component_runner.ClaimRenewal.__enter__
 
     def entered(self):
         beats.append(self)
         return real(self)
 
-    beats: list[component_runner.Renewal] = []
+    beats: list[component_runner.ClaimRenewal] = []
 
     def abort(stop):
         rollout_actions.abort(Rollout.objects.get(pk=rollout.pk), by=world.operator, in_flight="revert")
@@ -743,8 +743,8 @@ def test_an_abort_that_puts_back_ends_helm_and_turns_the_step(world, releases):
 
     releases.during["cert-manager"] = abort
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(component_runner.Renewal, "__enter__", entered)
-        component_runner.carry(step.pk)
+        patch.setattr(component_runner.ClaimRenewal, "__enter__", entered)
+        component_runner.carry_out(step.pk)
     del releases.during["cert-manager"]
 
     assert stopped == [True]
@@ -762,7 +762,7 @@ def test_an_abort_that_lets_finish_lets_helm_finish(world, releases):
     releases.during["cert-manager"] = lambda stop: rollout_actions.abort(
         Rollout.objects.get(pk=rollout.pk), by=world.operator
     )
-    component_runner.carry(step_of(rollout, "cert-manager").pk)
+    component_runner.carry_out(step_of(rollout, "cert-manager").pk)
     rollout.refresh_from_db()
     world.run(rollout)
 
@@ -833,7 +833,7 @@ def test_helm_runs_in_no_cluster_of_another_installation(world, releases):
     reconcile.run(rollout.pk)
     Cluster.objects.update(ownership=Cluster.Ownership.FOREIGN, ownership_mark="somebody")
 
-    assert component_runner.carry(step_of(rollout, "cert-manager").pk) is None
+    assert component_runner.carry_out(step_of(rollout, "cert-manager").pk) is None
     assert not releases.runs
 
 

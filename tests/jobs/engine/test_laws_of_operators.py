@@ -12,7 +12,7 @@ from clusters.models import Cluster, Pool
 from common.errors import WrongState
 from components.blast.ground import Ground
 from components.plans.hits import Blast, Hit
-from jobs.approvals import reviews, rules
+from jobs.approvals import rules, verdicts
 from jobs.forecast import slots
 from jobs.forecast.strategy import parse
 from jobs.models import ApprovalRule, Plan, PlanComponent, Rollout, Step
@@ -65,7 +65,7 @@ def test_an_upgrade_of_the_driver_in_production_is_no_live_plan_of_zeros(make_wo
     assert told == {"nodes_hit": 3, "nodes_hit_at_once": 1, "gpus_out_at_once": 8, "gpu_jobs": 1}
     assert [row["namespace"] for row in plan.summary["namespaces"]] == ["team"]
     assert plan.summary["seconds"] >= 3 * 300, "node by node"
-    assert reviews.rule_for(plan).approvers == 2
+    assert verdicts.strictest_requirement(plan).approvers == 2
 
 
 def test_a_removal_counts_as_an_upgrade_of_the_same_reach_does(make_world, releases):
@@ -83,9 +83,9 @@ def test_a_removal_counts_as_an_upgrade_of_the_same_reach_does(make_world, relea
     keys = ("nodes_hit", "gpus_hit", "nodes_hit_at_once", "gpus_out_at_once", "gpu_jobs", "gpu_pods", "namespaces")
     assert {key: gone.summary[key] for key in keys} == {key: upgraded.summary[key] for key in keys}
     assert (gone.worst_class, gone.summary["gpu_jobs"], gone.summary["gpu_pods"]) == ("gpu-pods", 1, 2)
-    assert reviews.rule_for(gone).approvers == 2
+    assert verdicts.strictest_requirement(gone).approvers == 2
     by_space = [ApprovalRule.objects.create(name="theirs", namespace="team", gpu_jobs=1, approvers=3)]
-    assert reviews.rule_for(gone).name == by_space[0].name
+    assert verdicts.strictest_requirement(gone).name == by_space[0].name
 
 
 def test_shares_of_rules_count_what_components_disturb(make_world, releases):
@@ -101,7 +101,7 @@ def test_shares_of_rules_count_what_components_disturb(make_world, releases):
     facts = rules.facts_of([few, many], [ApprovalRule(gpu_percent=1, node_percent=1)])
     assert facts[many.pk].gpu_share == 0.5
     assert facts[few.pk].node_share == 0.25
-    assert [reviews.rule_for(plan).approvers for plan in (few, many)] == [1, 3]
+    assert [verdicts.strictest_requirement(plan).approvers for plan in (few, many)] == [1, 3]
 
 
 def test_the_digest_covers_the_blast(world, releases):
@@ -232,10 +232,10 @@ def test_while_it_works_no_other_node_is_taken_out(make_world, releases):
 
     Cluster.objects.update(budget=2)
     world.look()
-    assert slots.places(world.cluster).reserved == 1
+    assert slots.out_of_service(world.cluster).reserved == 1
     world.sim.nodes.upgrade_driver("n1", "drain-required")
     world.look()
-    places = slots.places(world.cluster)
+    places = slots.out_of_service(world.cluster)
     assert (len(places.taken), places.reserved) == (1, 0), "its operator took the place that was kept"
 
 

@@ -321,9 +321,9 @@ def test_the_digest_covers_policies_and_an_altered_row_does_not_start(world):
     row = plan.components.get()
     for fields in ({"digest": "sha256:" + "0" * 64}, {"requires": ["volcano"]}, {"kind": "release"}):
         PlanComponent.objects.filter(pk=row.pk).update(**fields)
-        assert digests.of(plan) != plan.digest, fields
+        assert digests.plan_digest(plan) != plan.digest, fields
         PlanComponent.objects.filter(pk=row.pk).update(**{name: getattr(row, name) for name in fields})
-    assert digests.of(plan) == plan.digest
+    assert digests.plan_digest(plan) == plan.digest
 
     row.prepared["objects"][2]["manifest"]["spec"]["hard"] = {"requests.nvidia.com/gpu": "9999"}
     row.save()
@@ -443,7 +443,7 @@ def test_killed_after_a_field_was_taken_the_next_attempt_goes_on(world, monkeypa
         patch.setattr(world.fleet, "apply_policy", apply)
         patch.setattr(claims, "release", lambda token: None)
         with pytest.raises(Killed):
-            component_runner.carry(pk)
+            component_runner.carry_out(pk)
     assert _hard(world) == ("8", ["setpoint"])
     world.clock.forward(claims.settings.SETPOINT_LEASE_SECONDS + 1)
     world.look()
@@ -516,9 +516,9 @@ def test_killed_in_the_middle_the_next_attempt_goes_on(world, monkeypatch):
         patch.setattr(world.fleet, "apply_policy", apply)
         patch.setattr(claims, "release", lambda token: None)
         with pytest.raises(Killed):
-            component_runner.carry(pk)
+            component_runner.carry_out(pk)
     assert applied == ["Namespace", "PriorityClass"]
-    assert component_runner.carry(pk) is None, "the dead worker's lease is not over"
+    assert component_runner.carry_out(pk) is None, "the dead worker's lease is not over"
     world.clock.forward(claims.settings.SETPOINT_LEASE_SECONDS + 1)
     world.look()
 
@@ -535,7 +535,7 @@ def test_an_api_server_that_does_not_answer_is_waited_for_and_said(world, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(world.fleet, "apply_policy", lost)
-        component_runner.carry(step_of(rollout, FIRST).pk)
+        component_runner.carry_out(step_of(rollout, FIRST).pk)
     step = step_of(rollout, FIRST)
     assert (step.status, step.waiting_for) == ("applying", "connection refused")
     assert step.deadline_at is not None
@@ -546,7 +546,7 @@ def test_an_api_server_that_does_not_answer_is_waited_for_and_said(world, monkey
 def test_an_object_changed_before_it_was_seen_ready_fails_in_words(world):
     rollout = world.started(plan_of(world, TEAM))
     reconcile.run(rollout.pk)
-    component_runner.carry(step_of(rollout, FIRST).pk)
+    component_runner.carry_out(step_of(rollout, FIRST).pk)
     edit(world, "resourcequotas", "gpus", {"spec": {"hard": {"requests.nvidia.com/gpu": "3"}}}, "team-a")
 
     world.run(rollout)
@@ -584,7 +584,7 @@ def test_an_abort_that_puts_back_takes_away_what_was_made(world):
     rollout = world.started(plan_of(world, TEAM))
     world.sim.faults.add("error", verb="patch", resource="resourcequotas")
     reconcile.run(rollout.pk)
-    component_runner.carry(step_of(rollout, FIRST).pk)
+    component_runner.carry_out(step_of(rollout, FIRST).pk)
     assert (step_of(rollout, FIRST).status, bool(there(world, PRIORITY))) == ("applying", True)
 
     rollout_actions.abort(rollout, by=world.operator, in_flight="revert")

@@ -12,9 +12,9 @@ from clusters.connection import registry
 from clusters.fleet import FleetUnavailable
 from clusters.models import GpuPod
 from common.errors import WrongState
-from jobs.approvals import reviews
+from jobs.approvals import verdicts
 from jobs.diffs.changes import Disruption
-from jobs.diffs.node_diff import Seen, Target, between
+from jobs.diffs.node_diff import ObservedNode, Target, compare_node
 from jobs.forecast import rule_facts
 from jobs.models import ApprovalRule, Plan, Step
 from jobs.rollouts import rollout_actions
@@ -91,7 +91,7 @@ def test_a_node_of_which_nobody_is_evicted_takes_no_slot_and_says_so(make_world)
     assert (plan.worst_class, plan.summary["nodes_out_at_once"], plan.summary["gpu_jobs"]) == ("new-pods", 0, 0)
     assert found(plan, "taint-spares")["count"] == 2
     assert not found(plan, "taint-evicts")
-    assert reviews.rule_for(plan).approvers == 1
+    assert verdicts.strictest_requirement(plan).approvers == 1
 
 
 def test_another_value_counts_whom_the_new_one_evicts(make_world):
@@ -146,21 +146,21 @@ def test_rules_about_jobs_and_namespaces_ask_about_the_evicted_only(three):
         ApprovalRule.objects.create(name="hers", namespace="team-goes", approvers=2),
     ]
     plan = tainted(three)
-    assert reviews.rule_for(plan).name == "hers"
-    extras = rule_facts.of([plan], rules)[plan.pk]
+    assert verdicts.strictest_requirement(plan).name == "hers"
+    extras = rule_facts.extra_facts([plan], rules)[plan.pk]
     assert (extras.namespaces, extras.gpu_jobs) == ({"team-goes", "team-later"}, 2)
     # One that comes since counts, as rules look at the cluster as it is.
     job(three, "new", "n1", OTHER_VALUE, gpus=1)
-    assert "team-new" in rule_facts.of([plan], rules)[plan.pk].namespaces
+    assert "team-new" in rule_facts.extra_facts([plan], rules)[plan.pk].namespaces
 
 
 def test_a_row_that_was_not_filled_yet_counts_its_pod(three):
     plan = tainted(three)
     job(three, "stays-too", "n1", FOR_GOOD, gpus=1)
     rules = [ApprovalRule(gpu_jobs=1)]
-    assert rule_facts.of([plan], rules)[plan.pk].gpu_jobs == 2
+    assert rule_facts.extra_facts([plan], rules)[plan.pk].gpu_jobs == 2
     GpuPod.objects.update(tolerations=[])
-    assert rule_facts.of([plan], rules)[plan.pk].gpu_jobs == 3
+    assert rule_facts.extra_facts([plan], rules)[plan.pk].gpu_jobs == 3
 
 
 def test_the_digest_covers_whom_it_evicts(make_world):
@@ -258,8 +258,8 @@ def test_a_node_is_drained_exactly_when_the_taint_manager_would_end_a_pod(pods, 
         return True
 
     taints = [{"key": KEY, "value": there, "effect": "NoExecute"}] if there else []
-    seen = Seen(observed={}, labels={}, annotations={}, taints=taints, pods=pods)
-    worst = between(Target((), taints=((KEY, value, "NoExecute"),)), seen).changes.worst_class
+    seen = ObservedNode(observed={}, labels={}, annotations={}, taints=taints, pods=pods)
+    worst = compare_node(Target((), taints=((KEY, value, "NoExecute"),)), seen).changes.worst_class
     if value == there:
         assert worst is Disruption.LIVE
     else:

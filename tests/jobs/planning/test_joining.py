@@ -13,8 +13,8 @@ from clusters.models import Cluster, Node
 from common.errors import NotAllowed, WrongState
 from compliance.models import NodeStanding
 from jobs import tasks
-from jobs.approvals import reviews
-from jobs.diffs.changes import Change, Changes, Kind
+from jobs.approvals import reviews, verdicts
+from jobs.diffs.changes import Change, ChangeKind, Changes
 from jobs.models import ChangeSet, Plan, PlanNode, Rollout, Step, StepEvent
 from jobs.planning import digests, new_nodes
 from jobs.rollouts import rollout_actions
@@ -133,8 +133,8 @@ def test_nobody_approves_the_draft_that_they_asked_approval_for_nor_one_of_their
     RoleBinding.objects.create(user=assigned.operator, role="approver", scope="*")
     RoleBinding.objects.create(user=assigned.author, role="approver", scope="*")
     reviews.request(draft, by=assigned.operator)
-    assert "their own plans" in reviews.reason_not_to(draft, assigned.operator)
-    assert "Authors" in reviews.reason_not_to(draft, assigned.author)
+    assert "their own plans" in verdicts.reason_not_to_judge(draft, assigned.operator)
+    assert "Authors" in verdicts.reason_not_to_judge(draft, assigned.author)
     with pytest.raises(NotAllowed):
         reviews.approve(draft, by=assigned.operator, digest=draft.digest)
     approved = reviews.approve(draft, by=assigned.approver, digest=draft.digest)
@@ -174,7 +174,7 @@ def test_a_new_target_of_the_pool_takes_the_place_of_the_draft_for_the_old_one(a
     PlanNode.objects.filter(plan=newer, name="n4").update(
         left_out="Not Ready.", change_set=None, worst_class="", batch=0
     )
-    marks.put(Plan.objects.filter(pk=newer.pk), digest=digests.of(newer))
+    marks.put(Plan.objects.filter(pk=newer.pk), digest=digests.plan_digest(newer))
     newer.refresh_from_db()
     assigned.run(assigned.started(newer))
     assigned.tick(60)
@@ -357,10 +357,10 @@ def test_what_lets_nodes_in_is_part_of_what_was_approved(world: World, alter: st
     assert (world.value("n2"), world.value("n4")) == (world.value("n3"), world.value("n3"))
 
 
-OTHER_VALUE = Changes.of([Change(Kind.SETTING, "vm.swappiness", "=", "99", "60", "live")])
-OTHER_TAINT = Changes.of([Change(Kind.TAINT, "evil:NoSchedule", "=", "x", None, "live")])
-HIDDEN_KEY = Changes.of([Change(Kind.MODE, "drift", "=", "reported", "unwatched", "live")], ["vm.swappiness"])
-DISGUISED = Changes.of([Change(Kind.SETTING, "cmdline.iommu", "=", "pt", None, "live")])
+OTHER_VALUE = Changes.of([Change(ChangeKind.SETTING, "vm.swappiness", "=", "99", "60", "live")])
+OTHER_TAINT = Changes.of([Change(ChangeKind.TAINT, "evil:NoSchedule", "=", "x", None, "live")])
+HIDDEN_KEY = Changes.of([Change(ChangeKind.MODE, "drift", "=", "reported", "unwatched", "live")], ["vm.swappiness"])
+DISGUISED = Changes.of([Change(ChangeKind.SETTING, "cmdline.iommu", "=", "pt", None, "live")])
 
 
 @pytest.mark.parametrize("changes", [OTHER_VALUE, OTHER_TAINT, HIDDEN_KEY, DISGUISED])

@@ -364,7 +364,7 @@ def _a_milder_class(plan: Plan) -> None:
 def test_whatever_an_approver_relies_on_changes_the_digest(world, tamper):
     plan = world.plan()
     tamper(plan)
-    assert digests.of(Plan.objects.get(pk=plan.pk)) != plan.digest
+    assert digests.plan_digest(Plan.objects.get(pk=plan.pk)) != plan.digest
 
 
 def test_what_later_batches_hold_is_a_forecast_and_not_approved(make_world):
@@ -375,7 +375,7 @@ def test_what_later_batches_hold_is_a_forecast_and_not_approved(make_world):
     plan.nodes.filter(name="n3").update(batch=5)
     plan.nodes.filter(name="n5").update(batch=3)
 
-    assert digests.of(Plan.objects.get(pk=plan.pk)) == plan.digest
+    assert digests.plan_digest(Plan.objects.get(pk=plan.pk)) == plan.digest
 
 
 def test_another_revision_pool_or_cluster_is_another_digest(world):
@@ -470,7 +470,7 @@ def test_a_plan_that_fails_half_way_leaves_no_row_and_no_number(world, monkeypat
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(digests, "of", fail)
+        patched.setattr(digests, "plan_digest", fail)
         with pytest.raises(RuntimeError):
             world.plan()
 

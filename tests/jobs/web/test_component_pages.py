@@ -119,7 +119,7 @@ def test_a_rollout_shows_where_each_component_stands_and_what_helm_says(world, r
 
     releases.during["cert-manager"] = lost
     reconcile.run(rollout.pk)
-    component_runner.carry(step_of(rollout, "cert-manager").pk)
+    component_runner.carry_out(step_of(rollout, "cert-manager").pk)
     reconcile.run(rollout.pk)
     page = read(pages, f"/rollouts/R-{rollout.number}/")
 
