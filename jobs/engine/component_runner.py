@@ -21,10 +21,11 @@ from common.clock import now
 from common.errors import Refusal
 from components.helm.errors import HelmError, HelmUnauthorized, Stopped
 from jobs.diffs import cluster_scope
-from jobs.engine import claims, commit, component_stages, deadlines, preconditions
-from jobs.engine.component_stages import ComponentView
+from jobs.engine import claims, commit, deadlines, preconditions
 from jobs.engine.failure import fail
 from jobs.engine.outcome import StepOutcome, go, wait
+from jobs.engine.stages import component_stages
+from jobs.engine.stages.component_stages import ComponentView
 from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Step
 

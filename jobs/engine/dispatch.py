@@ -18,11 +18,12 @@ from clusters.fleet import (
 )
 from common.clock import now
 from components.helm.errors import HelmError, HelmUnauthorized
-from jobs.engine import component_stages, node_stages, withdrawal
-from jobs.engine.component_stages import ComponentView
+from jobs.engine import withdrawal
 from jobs.engine.deadlines import after_failed_call, after_refused_call, backoff, within_deadline
 from jobs.engine.failure import fail, hold, node_gone
 from jobs.engine.outcome import LeaseSpent, NodeView, StepOutcome, StepView, wait
+from jobs.engine.stages import component_stages, node_stages
+from jobs.engine.stages.component_stages import ComponentView
 
 
 def decide(view: StepView) -> StepOutcome:

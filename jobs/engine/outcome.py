@@ -15,6 +15,9 @@ from jobs.diffs.node_diff import Target
 from jobs.forecast.strategy import Strategy
 from jobs.models import PlanNode, Step
 
+POLL_SECONDS = 3.0
+"""How soon a step looks again at what sends no event, such as pods that are ending or blocked."""
+
 
 class LeaseSpent(Exception):
     """Too little of the lease is left for another call: another worker may own the step before it returns."""

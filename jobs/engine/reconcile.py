@@ -25,7 +25,6 @@ from jobs.engine import (
     batches,
     claims,
     commit,
-    component_stages,
     dispatch,
     event_log,
     newcomers,
@@ -36,9 +35,10 @@ from jobs.engine import (
     step_views,
     visibility,
 )
-from jobs.engine.component_stages import ComponentView
 from jobs.engine.deadlines import within_deadline
 from jobs.engine.outcome import NodeView, StepOutcome, StepView, wait
+from jobs.engine.stages import component_stages
+from jobs.engine.stages.component_stages import ComponentView
 from jobs.engine.step_counts import StepTally
 from jobs.forecast import slots
 from jobs.forecast.strategy import Strategy

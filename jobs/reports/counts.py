@@ -16,7 +16,7 @@ from common.look import WHAT_HAPPENS
 from jobs.diffs.changes import Disruption
 from jobs.engine.event_log import kinds_sentence
 from jobs.models import Rollout, Step
-from jobs.rollouts.rollout_actions import CAN_BE_PUT_BACK
+from jobs.rollouts.possible_actions import CAN_BE_PUT_BACK
 
 DONE = (Step.Status.SUCCEEDED, Step.Status.REVERTED)
 WAIT_FOR_A_PERSON = ("stopped", "held", "paused")

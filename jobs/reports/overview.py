@@ -86,7 +86,7 @@ def overview(user: User) -> dict[str, Any]:
         "live": work.live[:SHOWN],
         "standing": counts.count_rollouts(work.live),
         "recent": work.ended,
-        "freezes": list(selectors.standing_freezes(user)),
+        "freezes": list(selectors.active_freezes(user)),
     }
 
 

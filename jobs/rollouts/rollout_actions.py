@@ -1,31 +1,38 @@
-"""Actions on a rollout. One table decides which verbs are offered and whether they work (law 10)."""
+"""Start of a rollout, and what a person does with it; `possible_actions` says what its state permits (law 10)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
 
 from accounts.models import User
-from accounts.permissions import may, require
+from accounts.permissions import require
 from audit import services as audit
 from clusters.connection import registry
 from clusters.fleet import Conflict, FleetError
 from clusters.inventory import store
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
-from compliance.models import NodeExpectation
 from jobs.approvals import plan_actions, reviews
-from jobs.diffs import cluster_scope, dependency_graph
+from jobs.diffs import cluster_scope
 from jobs.engine import batch_gates, event_log, reverting
 from jobs.engine.commit import change_status, deadline_for
 from jobs.forecast.strategy import Strategy
 from jobs.models import Freeze, Plan, Rollout, Signal, Slot, Step, short_numbers
 from jobs.rollouts import engine_signals
+from jobs.rollouts.conflicts import (
+    BUSY,
+    dependent_components,
+    refuse_busy,
+    refuse_foreign,
+    refuse_late,
+    requires_sentence,
+    same_nodes_or_releases,
+)
+from jobs.rollouts.possible_actions import CAN_BE_PUT_BACK, all_actions
 
 FARTHEST_START = timedelta(days=90)
 """A judgement: what was observed and approved a quarter ago is no longer what anybody means."""
@@ -34,28 +41,6 @@ REASON_CHARACTERS = 500
 
 RS = Rollout.Status
 Status = Step.Status
-
-BUSY = "Not possible: another rollout works on one of these nodes or components now."
-CAN_BE_PUT_BACK = (Status.SUCCEEDED, Status.FAILED, Status.HELD, Status.SKIPPED)
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutAction:
-    """One verb as a button or an API action: whether the state permits it, and why not."""
-
-    verb: str
-    why_not: str
-    """As it follows “Not possible: ”, without a full stop; empty where it is possible."""
-    follows: str
-
-    @property
-    def is_possible(self) -> bool:
-        return not self.why_not
-
-    @property
-    def reason(self) -> str:
-        """The reason against it, or what follows."""
-        return f"Not possible: {self.why_not}." if self.why_not else self.follows
 
 
 def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
@@ -131,17 +116,8 @@ def _create_steps(rollout: Rollout) -> None:
         with transaction.atomic():
             Step.objects.bulk_create(rows, batch_size=500)
     except IntegrityError as error:
-        other = Step.objects.filter(_same_as(rows), is_live=True).select_related("rollout").first()
+        other = Step.objects.filter(same_nodes_or_releases(rows), is_live=True).select_related("rollout").first()
         raise WrongState(plan_actions.busy_reason(other)) from error
-
-
-def _same_as(steps: Sequence[Step]) -> Q:
-    """Steps about the same nodes or releases."""
-    nodes = [s.node_id for s in steps if s.node_id is not None]
-    return Q(node__in=nodes) | Q(release__in=[s.release for s in steps if s.release])
-
-
-# ── verbs on a rollout ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @transaction.atomic
@@ -203,7 +179,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
         chosen = backwards
     if not chosen:
         raise WrongState("Not possible: this neither failed nor is it held.")
-    _refuse_foreign(rollout, chosen)
+    refuse_foreign(rollout, chosen)
     _again(chosen, rollout)
     if rollout.status in (RS.STOPPED, RS.FAILED):
         _turn(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
@@ -228,7 +204,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     failed = step.status == Status.FAILED
     was_asked = step.has_applied and not step.is_component  # its stage withdraws that first
     if was_asked or reverting.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
-        _take_again(rollout, [step])
+        refuse_busy(rollout, [step])
         change_status(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
     else:
         change_status(step, Status.SKIPPED, version=step.version + 1)
@@ -262,11 +238,11 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     if not chosen:
         raise WrongState("Not possible: there is nothing here that this rollout changed.")
-    _refuse_late(rollout)
+    refuse_late(rollout)
     if step and step.is_component and (others := dependent_components(rollout, step)):
         raise WrongState(f"Not possible: {requires_sentence(others, step.name)}.")
-    _refuse_foreign(rollout, chosen)
-    _take_again(rollout, chosen)
+    refuse_foreign(rollout, chosen)
+    refuse_busy(rollout, chosen)
     if not step:
         reverting.end_queued(rollout, Status.SKIPPED, "The rollout is being reverted.")
     try:
@@ -311,55 +287,8 @@ def reason_not_to_keep(step: Step, *, is_kept: bool) -> str:
     return "it is already kept cordoned on request" if is_kept else ""
 
 
-def _take_again(rollout: Rollout, steps: Sequence[Step]) -> None:
-    live = Step.objects.filter(_same_as(steps), is_live=True).exclude(rollout=rollout)
-    if other := live.select_related("rollout").first():
-        raise WrongState(f"Not possible: {other.rollout} works on {other.name} now.")
-
-
-def _refuse_late(rollout: Rollout) -> None:
-    last = rollout.finished_at or now()
-    if now() - last > timedelta(days=settings.SETPOINT_REVERT_DAYS):
-        raise WrongState(
-            f"{rollout} ended more than {settings.SETPOINT_REVERT_DAYS} days ago: make a new plan instead."
-        )
-
-
-def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
-    """Going back, and trying again, touch only nodes and releases that no later rollout has begun to write.
-
-    Judged by the node's expectation, not by its keys: a later revision may have dropped them.
-    """
-    nodes = [s.node_id for s in steps if s.node_id is not None]
-    expectations = NodeExpectation.objects.filter(node__in=nodes, since__gte=rollout.created_at)
-    foreign = expectations.exclude(rollout_id=rollout.pk).select_related("node").first()
-    later = later_releases(rollout).filter(release__in=[s.release for s in steps if s.release]).first()
-    name = foreign.node.name if foreign else later.component if later else ""
-    if name:
-        raise WrongState(
-            f"A later rollout changed {name}: {rollout} can neither be reverted nor retried there. Make a new plan."
-        )
-
-
-def later_releases(rollout: Rollout) -> QuerySet[Step]:
-    """Return components that rollouts after this one have begun to write, and did not revert."""
-    later = Step.objects.of_components().filter(has_applied=True, rollout__number__gt=rollout.number)
-    return later.exclude(status=Status.REVERTED).filter(rollout__cluster=rollout.cluster_id)
-
-
-def dependent_components(rollout: Rollout, step: Step) -> list[str]:
-    """Components that require this one and stand: it cannot be put back alone."""
-    graph = dependency_graph.step_order(rollout)
-    return graph.standing_on(step.component) if graph else []
-
-
 def _this(step: Step) -> str:
     return "these are policy objects" if step.is_policies else "it is a component"
-
-
-def requires_sentence(others: Sequence[str], name: str) -> str:
-    verb = "requires" if len(others) == 1 and " " not in others[0] else "require"  # `queues of volcano` are several
-    return f"{' and '.join(others)} {verb} {name} and would break: put the whole rollout back"
 
 
 def _again(steps: Sequence[Step], rollout: Rollout) -> None:
@@ -384,90 +313,6 @@ def _save(steps: Sequence[Step], fields: list[str]) -> None:
             Step.objects.bulk_update(steps, fields, batch_size=100)
     except IntegrityError as error:
         raise WrongState(BUSY) from error
-
-
-# ── what is offered ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-POSSIBLE: dict[str, tuple[set[str], str, str]] = {
-    "pause": ({RS.QUEUED, RS.RUNNING}, "it is not running", "Starts nothing new; in-progress nodes finish."),
-    "resume": ({RS.PAUSED}, "it is not paused", "Continues with the next node."),
-    "go-on": ({RS.RUNNING}, "no gate and no control holds it", "Starts the next batch despite the gate or control."),
-    "abort": (
-        {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED},
-        "it is over or ending already",
-        "Skips what has not begun; in-progress nodes finish or are reverted.",
-    ),
-    "retry-failed": (
-        {RS.RUNNING, RS.PAUSED, RS.STOPPED, RS.FAILED, RS.REVERTING},
-        "nothing failed or is held",
-        "Runs failed and held nodes again, from the beginning.",
-    ),
-    "skip": (
-        {
-            RS.QUEUED,
-            RS.RUNNING,
-            RS.PAUSED,
-            RS.STOPPED,
-            RS.ABORTING,
-            RS.REVERTING,
-            RS.FAILED,
-            RS.CANCELLED,
-        },
-        "no node waits, failed or is held",
-        "Leaves one node as it is.",
-    ),
-    "revert": (
-        {RS.PAUSED, RS.STOPPED, RS.SUCCEEDED, RS.FAILED, RS.CANCELLED},
-        "it is running: pause or abort it first",
-        "Puts the recorded originals back. Part of the approved plan.",
-    ),
-}
-
-
-StepSummary = tuple[str, str, bool]
-"""Of steps: status, direction, and whether anything was written."""
-
-
-def all_actions(rollout: Rollout, kinds: Set[StepSummary] | None = None) -> list[RolloutAction]:
-    """Every verb, with whether the state permits it. `kinds` of its steps where they were read already."""
-    if kinds is None:
-        kinds = set(rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by())
-    statuses = {status for status, *_ in kinds}
-    tried = {s for s, way, _ in kinds if rollout.status != RS.REVERTING or way == Step.Direction.REVERT}
-    applied = any(has_applied and status in CAN_BE_PUT_BACK for status, _, has_applied in kinds)
-    out = []
-    for verb, (states, otherwise, follows) in POSSIBLE.items():
-        reason = "" if rollout.status in states else otherwise
-        if verb == "revert" and rollout.status in (RS.REVERTING, RS.REVERTED):
-            reason = "it is being reverted" if rollout.status == RS.REVERTING else "it is already reverted"
-        if (
-            not reason
-            and verb == "go-on"
-            and not batch_gates.overridable_obstacle(rollout, Strategy.from_json(rollout.plan.strategy))
-        ):
-            reason = otherwise
-        if not reason and verb == "retry-failed" and not tried & {Status.FAILED, Status.HELD}:
-            reason = otherwise
-        if not reason and verb == "skip" and not statuses & {Status.QUEUED, Status.FAILED, Status.HELD}:
-            reason = otherwise
-        if verb == "revert" and not reason:
-            if statuses & set(Step.ACTIVE):
-                reason = "nodes are in progress: wait until they finish"
-            elif not applied:
-                reason = "it has changed no node that is not reverted"
-            elif rollout.finished_at and now() - rollout.finished_at > timedelta(days=settings.SETPOINT_REVERT_DAYS):
-                reason = f"it ended more than {settings.SETPOINT_REVERT_DAYS} days ago"
-        out.append(RolloutAction(verb, reason, follows))
-    return out
-
-
-def permissions(rollout: Rollout, user: User) -> dict[str, bool]:
-    """Return what this person may do, with the token in use where there is one, in any state."""
-    return dict.fromkeys(POSSIBLE, may_operate(rollout, user))
-
-
-def may_operate(rollout: Rollout, user: User) -> bool:
-    return may(user, "operator", rollout.cluster.scopes) and plan_actions.token_allows(user, "apply")
 
 
 def _need(rollout: Rollout, verb: str, by: User) -> None:

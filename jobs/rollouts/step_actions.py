@@ -16,8 +16,8 @@ from jobs.diffs import dependency_graph
 from jobs.diffs.dependency_graph import StepOrder
 from jobs.engine import reverting
 from jobs.models import Rollout, Step
-from jobs.rollouts import rollout_actions
-from jobs.rollouts.rollout_actions import RolloutAction
+from jobs.rollouts import conflicts, possible_actions, rollout_actions
+from jobs.rollouts.possible_actions import RolloutAction
 
 Status = Step.Status
 FOLLOWS = {
@@ -60,7 +60,7 @@ class StepOffers:
 
     def permitted(self) -> dict[str, bool]:
         """Return what this person may do, in any state."""
-        return dict.fromkeys(FOLLOWS, rollout_actions.may_operate(self.rollout, self.user))
+        return dict.fromkeys(FOLLOWS, possible_actions.may_operate(self.rollout, self.user))
 
     def _why_not(self, verb: str, step: Step) -> str:
         if verb == "keep-cordoned":
@@ -83,7 +83,7 @@ class StepOffers:
         if step.release in self._written_later:
             return f"a later rollout changed {_these(step)}, so it takes a new plan"
         if verb == "revert" and self._order and (others := self._order.standing_on(step.component)):
-            return rollout_actions.requires_sentence(others, step.component)
+            return conflicts.requires_sentence(others, step.component)
         if step.release in self._taken:
             return f"{self._taken[step.release]} works on {_these(step)} now"
         return ""
@@ -98,7 +98,7 @@ class StepOffers:
 
     @cached_property
     def _whole(self) -> dict[str, RolloutAction]:
-        return {action.verb: action for action in self.looked or rollout_actions.all_actions(self.rollout)}
+        return {action.verb: action for action in self.looked or possible_actions.all_actions(self.rollout)}
 
     @cached_property
     def _kept(self) -> set[int]:
@@ -123,7 +123,7 @@ class StepOffers:
     @cached_property
     def _written_later(self) -> set[str]:
         """Releases that a later rollout has begun to write."""
-        return set(rollout_actions.later_releases(self.rollout).values_list("release", flat=True))
+        return set(conflicts.later_releases(self.rollout).values_list("release", flat=True))
 
     @cached_property
     def _taken(self) -> dict[str, str]:
@@ -160,6 +160,6 @@ def _why_not_revert(step: Step) -> str:
         return "it is already reverted"
     if not step.has_applied:
         return f"nothing was written to this {_what(step)}"
-    if step.status not in rollout_actions.CAN_BE_PUT_BACK:
+    if step.status not in possible_actions.CAN_BE_PUT_BACK:
         return f"it is {step.status}: wait until it finishes"
     return ""

@@ -24,7 +24,7 @@ from common import listing, look
 from common.requests import UserRequest
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, Rollout
-from jobs.reports import selectors
+from jobs.reports import rollout_page, selectors
 from jobs.web import filters
 
 SHOWN_REVIEWS = 20
@@ -62,7 +62,7 @@ def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
         "listing": found,
         "states": [(name, look.appearance("operation", name).word) for name in filters.STEP_STATES],
         "last_batch": last or 0,
-        "rows": [(step, selectors.activity_text(step, soak)) for step in found.page.rows],
+        "rows": [(step, rollout_page.activity_text(step, soak)) for step in found.page.rows],
     }
     return render(request, "jobs/rollout_nodes.html", context)
 

@@ -38,7 +38,7 @@ from jobs.approvals import reviews
 from jobs.forecast import strategy
 from jobs.models import Freeze, Plan, Rollout, Step
 from jobs.planning import planner
-from jobs.reports import component_rights, counts, plan_components, selectors
+from jobs.reports import component_rights, counts, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
 from jobs.web import outcome_messages
 from jobs.web.forms import FreezeForm, PlanForm, StartForm
@@ -104,7 +104,7 @@ def _onto(form: PlanForm, refusal: Refusal) -> None:
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
-    return render(request, "jobs/plan.html", selectors.plan_page(row, request.user, request.GET.dict()))
+    return render(request, "jobs/plan.html", plan_page.plan_page(row, request.user, request.GET.dict()))
 
 
 @require_GET
@@ -168,7 +168,7 @@ def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal
     if not refusal.fields:
         messages.error(request, str(refusal))
     typed = {"verb": verb} | {name: request.POST.get(name, "") for name in ("comment", "consent", "at")}
-    context = selectors.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
+    context = plan_page.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
     return render(request, "jobs/plan.html", context, status=refusal.status)
 
 
@@ -192,7 +192,7 @@ def _tell(request: UserRequest, refusal: Refusal) -> None:
 def rollout(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
     panels = sorted(hooks.rollout_panels(request, row), key=lambda panel: panel.order)
-    return render(request, "jobs/rollout.html", selectors.rollout_page(row, request.user) | {"panels": panels})
+    return render(request, "jobs/rollout.html", rollout_page.rollout_page(row, request.user) | {"panels": panels})
 
 
 @require_GET
@@ -200,7 +200,7 @@ def rollout(request: UserRequest, number: int) -> HttpResponse:
 def rollout_live(request: UserRequest, number: int) -> HttpResponse:
     """The live part alone, for polling; at a final state it carries no trigger any more, and the page says so."""
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
-    return render(request, "jobs/_rollout_live.html", selectors.rollout_page(row, request.user))
+    return render(request, "jobs/_rollout_live.html", rollout_page.rollout_page(row, request.user))
 
 
 @require_GET
@@ -212,10 +212,10 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
     context = {
         "rollout": parent,
         "step": row,
-        "events": selectors.events_of(row),
-        "cells": selectors.stage_cells(row),
-        "stages": [name for name, _ in selectors.STAGES],
-        "offers": selectors.offers_for(parent, row, request.user),
+        "events": rollout_page.events_of(row),
+        "cells": rollout_page.stage_cells(row),
+        "stages": [name for name, _ in rollout_page.STAGES],
+        "offers": rollout_page.offers_for(parent, row, request.user),
         "freeze": Freeze.standing(parent.cluster_id).first(),
     }
     if row.is_component:
@@ -309,9 +309,7 @@ def freeze_list(request: UserRequest) -> HttpResponse:
         else:
             messages.success(request, outcome_messages.freeze_set(row))
             return redirect("jobs:freezes")
-    standing = [
-        (row, freezes.reason_not_to_lift(row, request.user)) for row in selectors.standing_freezes(request.user)
-    ]
+    standing = [(row, freezes.reason_not_to_lift(row, request.user)) for row in selectors.active_freezes(request.user)]
     context = {"form": form, "freezes": standing, "why_not": freezes.reason_not_to_freeze(request.user)}
     return render(request, "jobs/freezes.html", context, status=422 if form.errors else 200)
 

@@ -11,7 +11,7 @@ from common.clock import now
 from common.errors import WrongState
 from jobs.engine import progress, reconcile, reverting
 from jobs.models import PlanNode, Rollout, Slot, Step
-from jobs.rollouts import rollout_actions
+from jobs.rollouts import possible_actions, rollout_actions
 
 REBOOT = {"cmdline.iommu": "pt"}
 HUGE = {"hugepages-2Mi": "512"}
@@ -22,7 +22,7 @@ def statuses(rollout: Rollout) -> dict[str, str]:
 
 
 def offered(rollout: Rollout, verb: str) -> bool:
-    return next(a for a in rollout_actions.all_actions(rollout) if a.verb == verb).is_possible
+    return next(a for a in possible_actions.all_actions(rollout) if a.verb == verb).is_possible
 
 
 def stuck_before_a_pdb(world, **strategy):

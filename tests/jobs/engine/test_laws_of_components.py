@@ -16,7 +16,8 @@ from common.errors import WrongState
 from components.helm.errors import HelmRefused, HelmUnavailable
 from jobs.approvals import reviews
 from jobs.diffs import dependency_graph
-from jobs.engine import claims, component_runner, component_stages, reconcile
+from jobs.engine import claims, component_runner, reconcile
+from jobs.engine.stages import component_stages
 from jobs.models import Freeze, Plan, PlanComponent, Rollout, Slot, Step
 from jobs.planning import digests
 from jobs.rollouts import freezes, rollout_actions

@@ -18,7 +18,7 @@ from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy, parse
 from jobs.models import PlanNode, Rollout, Step
 from jobs.planning import digests
-from jobs.rollouts import rollout_actions
+from jobs.rollouts import possible_actions, rollout_actions
 
 MEASURED = {"order": "measured", "canary": 1, "batch": "50%", "measure_hours": 2, "settle_minutes": 10}
 
@@ -176,7 +176,7 @@ def test_the_control_waits_until_the_others_were_measured(held):
 
 def test_a_person_has_it_go_on_and_is_recorded(held):
     world, rollout = held
-    assert {a.verb: a.is_possible for a in rollout_actions.all_actions(rollout)}["go-on"]
+    assert {a.verb: a.is_possible for a in possible_actions.all_actions(rollout)}["go-on"]
     rollout_actions.go_on(rollout, by=world.operator)
     world.run(rollout, seconds=60)
     assert rollout.status == "succeeded"
@@ -188,7 +188,7 @@ def test_a_person_has_it_go_on_and_is_recorded(held):
 def test_it_keeps_to_pause_and_abort_while_it_waits(held):
     world, rollout = held
     rollout_actions.pause(rollout, by=world.operator)
-    assert not {a.verb: a.is_possible for a in rollout_actions.all_actions(rollout)}["go-on"]
+    assert not {a.verb: a.is_possible for a in possible_actions.all_actions(rollout)}["go-on"]
     with pytest.raises(WrongState):
         rollout_actions.go_on(rollout, by=world.operator)
     rollout_actions.resume(rollout, by=world.operator)

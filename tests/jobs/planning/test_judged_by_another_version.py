@@ -12,8 +12,8 @@ from common.errors import WrongState
 from jobs.approvals import reviews, verdicts
 from jobs.models import JUDGEMENT, Plan, Rollout
 from jobs.planning import digests
-from jobs.reports import selectors
-from jobs.rollouts import rollout_actions
+from jobs.reports import plan_page
+from jobs.rollouts import possible_actions, rollout_actions
 from tests import marks
 from tests.factories import TokenClient
 from tests.jobs.conftest import World, given_again
@@ -54,7 +54,7 @@ def test_page_and_rest_offer_neither_a_verdict_nor_a_start(world: World) -> None
 
     assert [verb for verb in ("request", "approve", "start") if actions[verb]] == []
     assert (answer.status_code, "version" in answer.json()["detail"]) == (409, True)
-    assert "version" in selectors.plan_page(plan, world.approver)["late"]
+    assert "version" in plan_page.plan_page(plan, world.approver)["late"]
 
 
 def test_within_a_sweep_it_is_expired_and_the_record_says_why(world: World) -> None:
@@ -74,7 +74,7 @@ def test_a_rollout_scheduled_then_does_not_begin_now(world: World) -> None:
     rollout = world.run(rollout, seconds=120)
 
     assert (rollout.status, "version" in rollout.waiting_for) == ("queued", True)
-    assert "abort" in {row.verb for row in rollout_actions.all_actions(rollout) if row.is_possible}
+    assert "abort" in {row.verb for row in possible_actions.all_actions(rollout) if row.is_possible}
 
 
 def test_one_that_had_begun_is_carried_out_as_approved(world: World) -> None:

@@ -17,7 +17,7 @@ from clusters.models import Cluster, Node, Pool
 from jobs import tasks
 from jobs.approvals import reviews
 from jobs.models import Freeze, Plan, Rollout, Step
-from jobs.rollouts import freezes, rollout_actions
+from jobs.rollouts import freezes, possible_actions, rollout_actions
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World, person
 from tests.jobs.rows import more_nodes, more_plans
@@ -131,7 +131,7 @@ def test_each_verb_of_a_plan_needs_its_token_scope(world, everybody, verb, body,
     assert f"no scope {scope}" not in act(api(everybody, scope), where, verb, **body).content.decode()
 
 
-@pytest.mark.parametrize("verb", list(rollout_actions.POSSIBLE))
+@pytest.mark.parametrize("verb", list(possible_actions.POSSIBLE))
 def test_every_verb_of_a_rollout_needs_apply(world, everybody, verb):
     where = f"{API}/rollouts/{world.started().pk}"
     for scopes in (["read"], ["plan"], ["approve"], ["admin"]):
@@ -224,7 +224,7 @@ def test_a_verb_of_a_rollout_works_exactly_when_it_is_offered(world, status):
         Step.objects.update(status=steps, has_applied=has_applied, is_live=steps not in Step.RESTING)
         seen = operator.get(where).json()
 
-        assert set(seen["actions"]) == set(seen["reasons"]) == set(rollout_actions.POSSIBLE)
+        assert set(seen["actions"]) == set(seen["reasons"]) == set(possible_actions.POSSIBLE)
         assert not any(viewer.get(where).json()["permissions"].values())
         for verb, is_offered in seen["actions"].items():
             answer = _try(operator, where, verb, {"step": str(step.pk)} if verb == "skip" else {})
@@ -286,7 +286,7 @@ def test_what_is_outside_ones_scope_is_not_there(world):
     for verb in ("request", "approve", "reject", "retract", "withdraw", "start"):
         body = {"digest": "x"} if verb in ("approve", "reject") else {}
         problem(act(stranger, f"{API}/plans/{rollout.plan_id}", verb, **body), 404)
-    for verb in rollout_actions.POSSIBLE:
+    for verb in possible_actions.POSSIBLE:
         problem(act(stranger, f"{API}/rollouts/{rollout.pk}", verb), 404)
     problem(act(stranger, f"{API}/freezes/{row.pk}", "lift"), 404)
     assert fields_of(plan_at(stranger, world)) == {"pool"}
@@ -357,7 +357,7 @@ def doors(world: World) -> list[str]:
     rollout = world.started()
     plan = world.plan(world.revision({"vm.swappiness": "12"}))
     verbs = [f"plans/{plan.pk}/actions/{v}" for v in ("request", "approve", "reject", "retract", "withdraw", "start")]
-    verbs += [f"rollouts/{rollout.pk}/actions/{v}" for v in rollout_actions.POSSIBLE]
+    verbs += [f"rollouts/{rollout.pk}/actions/{v}" for v in possible_actions.POSSIBLE]
     return ["plans", "freezes", *verbs]
 
 
