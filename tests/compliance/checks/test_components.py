@@ -26,8 +26,8 @@ from simfleet.apiserver.callers import person
 from tests.demo.glossary import states
 from tests.factories import TokenClient
 from tests.jobs.conftest import World
-from tests.jobs.engine.test_components_with_helm import cluster
-from tests.jobs.engine.test_laws_of_components import plan_of
+from tests.jobs.engine.components.test_components_with_helm import cluster
+from tests.jobs.engine.components.test_laws_of_components import plan_of
 from tests.jobs.releases import wanted
 
 __all__ = ["cluster"]

@@ -25,7 +25,7 @@ from jobs.models import Slot, Step, StepEvent
 from jobs.rollouts import rollout_actions
 from simfleet.apiserver import answers
 from tests.jobs.conftest import World
-from tests.jobs.engine.test_laws_of_components import plan_of, step_of
+from tests.jobs.engine.components.test_laws_of_components import plan_of, step_of
 from tests.jobs.releases import Releases
 
 REBOOT = {"cmdline.iommu": "pt"}

@@ -22,7 +22,7 @@ from jobs.rollouts import freezes, rollout_actions
 from profiles.document import schema
 from simfleet.apiserver.callers import person
 from tests.jobs.conftest import World
-from tests.jobs.engine.test_laws_of_components import step_of
+from tests.jobs.engine.components.test_laws_of_components import step_of
 from tests.jobs.releases import Releases, wanted
 
 FIRST, QUEUES = "policy objects", "queues of volcano"

@@ -16,8 +16,8 @@ from jobs.engine import component_runner, reconcile
 from jobs.models import StepEvent
 from jobs.rollouts import rollout_actions
 from tests.jobs.conftest import World
-from tests.jobs.engine.test_components_with_helm import behind_its_door, revisions
-from tests.jobs.engine.test_laws_of_components import outcomes, plan_of, step_of
+from tests.jobs.engine.components.test_components_with_helm import behind_its_door, revisions
+from tests.jobs.engine.components.test_laws_of_components import outcomes, plan_of, step_of
 
 BY_HAND = "by-hand.kubeconfig"
 

@@ -23,7 +23,7 @@ from tests.clusters.factories import reached_with
 from tests.components.packing import entry, versioned
 from tests.contract.door import Entrance
 from tests.jobs.conftest import World
-from tests.jobs.engine.test_laws_of_components import outcomes, plan_of, step_of
+from tests.jobs.engine.components.test_laws_of_components import outcomes, plan_of, step_of
 
 TEMPLATE = """\
 apiVersion: v1
