@@ -90,7 +90,7 @@ def check_actions(plan: Plan, user: User, given: Iterable[Approval] | None = Non
 
 def reasons_of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
     """Return, by verb, why the plan does not permit it; empty where it does."""
-    altered = _altered(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
+    altered = _altered_reason(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
     return {verb: _why_not_now(plan, verb, altered) for verb in FROM}
 
 
@@ -104,7 +104,7 @@ def reasons_of_person(plan: Plan, user: User, given: Iterable[Approval] | None =
 def require(plan: Plan, verb: str, by: User) -> None:
     """Call it in the verb's transaction. Raises NotAllowed, WrongState."""
     require_person(plan, verb, by)
-    altered = _altered(plan) if verb in OF_WHAT_IT_SAYS and plan.status in JUDGED and not plan.late else ""
+    altered = _altered_reason(plan) if verb in OF_WHAT_IT_SAYS and plan.status in JUDGED and not plan.late else ""
     if reason := _why_not_now(plan, verb, altered):
         raise WrongState(reason)
 
@@ -128,18 +128,18 @@ def _why_not(plan: Plan, verb: str, user: User, judging: str, *, has_approved: b
     if not token_allows(user, scope):
         return f"This token may not do that: it needs the token scope {scope}."
     if verb == "request":
-        return _lacks(plan, "operator", user, "request approval")
+        return _missing_role(plan, "operator", user, "request approval")
     if verb == "start":
-        return _lacks(plan, "operator", user, "start a rollout")
+        return _missing_role(plan, "operator", user, "start a rollout")
     if verb == "withdraw":
         is_own = user.pk in (plan.created_by_id, plan.requested_by_id)
-        return "" if is_own else _lacks(plan, "admin", user, "withdraw another person's plan")
+        return "" if is_own else _missing_role(plan, "admin", user, "withdraw another person's plan")
     if verb == "retract":
         return "" if has_approved else f"Only who has approved {plan} can take the approval back."
     return judging
 
 
-def _lacks(plan: Plan, role: str, user: User, doing: str) -> str:
+def _missing_role(plan: Plan, role: str, user: User, doing: str) -> str:
     if may(user, role, plan.cluster.scopes):
         return ""
     return f"This needs the role {role} for {plan.cluster}, to {doing}. An administrator can grant it."
@@ -163,7 +163,7 @@ def _why_not_now(plan: Plan, verb: str, altered: str) -> str:
     return next((reason for why_not in _OF_A_START if (reason := why_not(plan))), "")
 
 
-def _altered(plan: Plan) -> str:
+def _altered_reason(plan: Plan) -> str:
     """Reads all of the plan."""
     if not plan.is_genuine:
         return f"{plan} is not what was planned: its row was changed past Setpoint. Plan again."
@@ -177,7 +177,7 @@ def _altered(plan: Plan) -> str:
     return ""
 
 
-def _unapproved(plan: Plan) -> str:
+def _unapproved_reason(plan: Plan) -> str:
     standing = verdicts.approval_state(plan)
     if standing.is_approved:
         return ""
@@ -210,7 +210,7 @@ def _not_ours(plan: Plan) -> str:
     return f"{plan.cluster} belongs to installation {plan.cluster.ownership_mark or 'nobody'}."
 
 
-def _taken(plan: Plan) -> str:
+def _busy_parts(plan: Plan) -> str:
     """Another rollout works on a node or a release of it. What begins meanwhile, the database refuses."""
     nodes = plan.nodes.filter(left_out="").values("node")
     releases = [cluster_scope.release_key(plan, row) for row in plan.components.filter(left_out="").defer("prepared")]
@@ -226,9 +226,9 @@ def busy_reason(other: Step | None) -> str:
 
 
 _OF_A_START: tuple[Callable[[Plan], str], ...] = (
-    _unapproved,
+    _unapproved_reason,
     _owned_by_another_pool,
     _beyond_the_budget,
     _not_ours,
-    _taken,
+    _busy_parts,
 )

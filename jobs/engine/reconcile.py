@@ -73,7 +73,7 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         step_views.refresh_if_stale(rollout.cluster, fleet)
         visibility.mark_regained(rollout)
         tally = StepTally(rollout)
-        moved = _go_on(rollout, fleet, tally)
+        moved = _continue(rollout, fleet, tally)
         if moved is not None:  # calls take their time, and a person may have paused meanwhile
             rollout.refresh_from_db(fields=progress.READ_ANEW)
         if moved:
@@ -118,12 +118,12 @@ def run(
             rest(time.thread_time() - began)
 
 
-def _go_on(rollout: Rollout, fleet: Fleet, tally: StepTally) -> int | None:
+def _continue(rollout: Rollout, fleet: Fleet, tally: StepTally) -> int | None:
     """Advance in-flight steps, the latest stage first. Returns how many moved; None if nothing was claimed.
     Backwards through the stages, so a step that reaches a stage in this slice is looked at in the next.
     """
     there = {(group.kind, group.status) for group in tally}
-    return _sum(
+    return _sum_moved(
         _stage(rollout, status, fleet, kind=kind)
         for status in IN_FLIGHT_ORDER
         for kind in (NODE, *PARTS)
@@ -136,10 +136,10 @@ def _start(rollout: Rollout, fleet: Fleet, tally: StepTally) -> int | None:
     if not tally.has_any((Status.QUEUED,)):
         return None
     graph = dependency_graph.step_order(rollout)
-    return _sum((_start_nodes(rollout, fleet, tally, graph), _start_components(rollout, fleet, tally, graph)))
+    return _sum_moved((_start_nodes(rollout, fleet, tally, graph), _start_components(rollout, fleet, tally, graph)))
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
+def _sum_moved(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -169,7 +169,7 @@ def _start_components(rollout: Rollout, fleet: Fleet, tally: StepTally, graph: S
     if graph is None or not queued or not progress.may_start(rollout, tally):
         return None
     way = batches.start_direction(rollout)
-    return _sum(
+    return _sum_moved(
         _stage(rollout, Status.QUEUED, fleet, kind=kind, direction=way, graph=graph) for kind in PARTS if kind in queued
     )
 

@@ -135,7 +135,7 @@ def out_of_service(cluster: Cluster, plan_id: UUID | None = None) -> OutOfServic
         frozenset(before),
         frozenset(since),
         frozenset(masters),
-        min([cluster.budget, *(_seen(strategy, summary) for strategy, summary in plans.values())]),
+        min([cluster.budget, *(_approved_budget(strategy, summary) for strategy, summary in plans.values())]),
         gpus,
     )
     if not any(has_operator for _, _, has_operator, *_ in asking):
@@ -178,7 +178,7 @@ def reserve_places(
         return {step.pk for step in granted}, now_out
 
 
-def _seen(strategy: Mapping[str, Any], summary: Mapping[str, Any]) -> int:
+def _approved_budget(strategy: Mapping[str, Any], summary: Mapping[str, Any]) -> int:
     """The cluster's budget that a plan's approvers saw. A strategy that allows less binds only its own rollout."""
     return MOST_BUDGET if strategy.get("budget") else int(summary.get("budget", MOST_BUDGET))
 

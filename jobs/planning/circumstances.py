@@ -44,7 +44,7 @@ def circumstance_findings(
     out += findings.security_findings(changes) + findings.acting_label_findings(changes)
     out += findings.unusable_value_findings(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
-    out += findings.competing_file_findings(_fights(cluster, target, draft), rebooted)
+    out += findings.competing_file_findings(_competing_files(cluster, target, draft), rebooted)
     out += findings.reserved_key_findings((key for key, *_ in target.settings), [c.name for c in draft.candidates])
     if not draft.candidates and not has_parts:
         out.append(
@@ -52,7 +52,7 @@ def circumstance_findings(
                 "block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", []
             )
         )
-    return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
+    return out + _pool_findings(nodes, draft, strategy) + _cluster_findings(cluster, nodes, draft, strategy)
 
 
 def _machine(node: Node) -> MachineSize:
@@ -67,7 +67,7 @@ def _observed(nodes: list[Node]) -> dict[str, Mapping[str, str]]:
     return {name: tuning.observed for name, tuning in found.items() if tuning}
 
 
-def _fights(cluster: Cluster, target: Target, draft: PlanDraft) -> Mapping[tuple[str, str], list[str]]:
+def _competing_files(cluster: Cluster, target: Target, draft: PlanDraft) -> Mapping[tuple[str, str], list[str]]:
     """Return, by (key, `path:line`), nodes whose agent found a file that sets what this plan wants to another value."""
     names = {c.node_id: c.name for c in draft.candidates}
     rows = SettingState.objects.filter(node__cluster=cluster, key__in=[key for key, *_ in target.settings])
@@ -78,7 +78,7 @@ def _fights(cluster: Cluster, target: Target, draft: PlanDraft) -> Mapping[tuple
     return out
 
 
-def _of_the_pool(nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> list[PlanFinding]:
+def _pool_findings(nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> list[PlanFinding]:
     out = []
     masters = [c.name for c in draft.candidates if c.is_control_plane]
     if masters:
@@ -111,9 +111,9 @@ def _of_the_pool(nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> lis
     return out
 
 
-def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> list[PlanFinding]:
+def _cluster_findings(cluster: Cluster, nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> list[PlanFinding]:
     out = []
-    taken = _taken(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
+    taken = _unavailable_names(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
     if taken:
         out.append(
             PlanFinding(
@@ -147,7 +147,7 @@ def _grouped(steps: Iterable[Step]) -> Mapping[int, list[str]]:
     return out
 
 
-def _taken(cluster: Cluster) -> list[str]:
+def _unavailable_names(cluster: Cluster) -> list[str]:
     slots = Slot.objects.filter(cluster=cluster).values_list("node__name", flat=True)
     out = Node.objects.unavailable().filter(cluster=cluster).values_list("name", flat=True)
     return sorted({*out, *slots})
@@ -155,7 +155,7 @@ def _taken(cluster: Cluster) -> list[str]:
 
 def read_pods(cluster: Cluster) -> list[dict[str, Any]]:
     """All pods, as the cluster has them now. Raises WrongState."""
-    with _reading(cluster):
+    with _pod_errors_translated(cluster):
         return registry.connect(cluster).pods()
 
 
@@ -172,7 +172,7 @@ def pod_findings(
         return taint_findings.taint_effect_findings(changes, pods), 0
     if pods is None:
         pods = read_pods(cluster)
-    with _reading(cluster):
+    with _pod_errors_translated(cluster):
         budgets = registry.connect(cluster).budgets()
     sparing = {
         name: evictions.new_evicting_taints(changes[name])
@@ -190,7 +190,7 @@ def pod_findings(
 
 
 @contextmanager
-def _reading(cluster: Cluster) -> Iterator[None]:
+def _pod_errors_translated(cluster: Cluster) -> Iterator[None]:
     try:
         yield
     except FleetError as error:

@@ -56,12 +56,12 @@ def compare_nodes(
     order = order_signals(nodes)
     unknown = restore_check.unknown_steps(n.tuning.spec_step for n in nodes if hasattr(n, "tuning"))
     for node in nodes:
-        reason = _unfit(node, strategy, cluster, unknown)
+        reason = _reason_not_to_tune(node, strategy, cluster, unknown)
         if reason:
             draft.left_out[reason].append(node)
             continue
         there = None if tolerated is None else tolerated.get(node.name, ())
-        seen = _seen(node, originals.get(node.pk, {}), before.get(node.pk, Target(())), there)
+        seen = _observed_node(node, originals.get(node.pk, {}), before.get(node.pk, Target(())), there)
         difference = compare_node(target, seen)
         for key in difference.lacking:
             draft.lacking[key].append(node.name)
@@ -81,7 +81,7 @@ def compare_nodes(
     return draft
 
 
-def _seen(node: Node, originals: Mapping[str, str | None], before: Target, pods: Pods | None) -> ObservedNode:
+def _observed_node(node: Node, originals: Mapping[str, str | None], before: Target, pods: Pods | None) -> ObservedNode:
     return ObservedNode(
         observed=node.tuning.observed,
         labels=node.labels,
@@ -107,7 +107,7 @@ def _candidate(node: Node, changes: Changes, held: Sequence[Mapping[str, Any]], 
     )
 
 
-def _unfit(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:
+def _reason_not_to_tune(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:
     """Explain, in a sentence, why a node is left out; empty when it can be tuned."""
     tuning = getattr(node, "tuning", None)
     if tuning is None or tuning.protocol == 0:

@@ -89,8 +89,9 @@ def contended_finding(
         "block",
         "component-owner",
         f"{component.name} is {owner.name}'s in {cluster}, and wanted otherwise there",
-        f"{owner.name} wanted it first, as {_told(theirs)}; this revision wants {_told(component)}. Change it with a "
-        f"plan for {owner.name}, have this revision want the same, or take it out of one of them.",
+        f"{owner.name} wanted it first, as {_describe_wanted(theirs)}; this revision wants "
+        f"{_describe_wanted(component)}. Change it with a plan for {owner.name}, have this revision want the same, or "
+        "take it out of one of them.",
     )
 
 
@@ -109,8 +110,8 @@ def differing_findings(component: WantedComponent, others: Sequence[tuple[Pool, 
             "warn",
             "component-shared",
             f"{component.name} changes for {named}, too, whose target wants it otherwise",
-            f"This pool owns it, so this plan decides: afterwards it is {_told(component)} for all of them. Have their "
-            "profiles want the same.",
+            f"This pool owns it, so this plan decides: afterwards it is {_describe_wanted(component)} for all of them. "
+            "Have their profiles want the same.",
         )
     ]
 
@@ -134,7 +135,7 @@ def dropped_findings(
     return out
 
 
-def _told(wanted: WantedComponent) -> str:
+def _describe_wanted(wanted: WantedComponent) -> str:
     if wanted.is_gone:
         return "removed"
     presets = f" with {', '.join(wanted.presets)}" if wanted.presets else ""

@@ -37,7 +37,7 @@ def prepare_groups(
 ) -> dict[str, PlanComponent]:
     """Groups by name. `brings`: components that the same plan installs. Asks the cluster: hold no transaction."""
     wanted = revision.flat.policies
-    found += _dropped(pool, wanted)
+    found += _dropped_findings(pool, wanted)
     if not wanted:
         return {}
     others = _of_other_pools(cluster, pool)
@@ -54,14 +54,14 @@ def prepare_groups(
         named = [wish for wish in wishes if mark_of(wish[0].pk) == owners[one.title]]
         if not wishes or owners[one.title] == mark_of(pool.pk):
             ours.append(one)
-            found += _otherwise(one, wishes)
+            found += _differing_findings(one, wishes)
             continue
         owner, wish = (named or wishes)[0]
         if wish.meaning != one.meaning:
-            found.append(_contended(one, owner))
+            found.append(_contended_finding(one, owner))
         else:
             shared[_group(one.kind)] = owner
-            found.append(_shared(one, owner))
+            found.append(_shared_finding(one, owner))
     rows = _rows(fleet, ours, brings, mark_of(pool.pk), found, ground=Ground.of(cluster))
     for group in shared.keys() - rows.keys():
         reason = f"{shared[group]} wants the very same, and brings them."
@@ -159,7 +159,7 @@ def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, list[tuple[Pool, 
     return dict(out)
 
 
-def _otherwise(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -> list[PlanFinding]:
+def _differing_findings(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -> list[PlanFinding]:
     """Other pools that want an object of its owner differently from what the owner's plan makes of it."""
     differing = [str(pool) for pool, wish in others if wish.meaning != one.meaning]
     if not differing:
@@ -174,7 +174,7 @@ def _otherwise(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -
     ]
 
 
-def _contended(one: WantedObject, pool: Pool) -> PlanFinding:
+def _contended_finding(one: WantedObject, pool: Pool) -> PlanFinding:
     return PlanFinding(
         "block",
         "policy-owner",
@@ -184,7 +184,7 @@ def _contended(one: WantedObject, pool: Pool) -> PlanFinding:
     )
 
 
-def _shared(one: WantedObject, pool: Pool) -> PlanFinding:
+def _shared_finding(one: WantedObject, pool: Pool) -> PlanFinding:
     return PlanFinding(
         "note",
         "policy-shared",
@@ -194,7 +194,7 @@ def _shared(one: WantedObject, pool: Pool) -> PlanFinding:
     )
 
 
-def _dropped(pool: Pool, wanted: Sequence[WantedObject]) -> list[PlanFinding]:
+def _dropped_findings(pool: Pool, wanted: Sequence[WantedObject]) -> list[PlanFinding]:
     """Objects that the pool's present revision wants and the new one does not: they stay."""
     now = Assignment.objects.filter(pool=pool).select_related("revision").first()
     before = now.revision.flat.policies if now else ()

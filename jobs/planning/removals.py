@@ -45,10 +45,10 @@ def _users(content: Content, gone: str) -> Iterator[str]:
 
 def removed_first(name: str, gone: Collection[str]) -> list[str]:
     """Return those of the components removed together that need this one: they go first."""
-    return [other for other in sorted(gone) if other != name and name in _needs(other)]
+    return [other for other in sorted(gone) if other != name and name in _all_needs(other)]
 
 
-def _needs(name: str) -> tuple[str, ...]:
+def _all_needs(name: str) -> tuple[str, ...]:
     """Return its needs with any of its presets: of an installed component the preset is not known."""
     component = catalog.get(name)
     return component.needs(component.presets)

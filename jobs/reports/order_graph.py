@@ -30,7 +30,7 @@ def rollout_graph(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, i
         waited = {name for name in (*planned.requires, *planned.after) if name in here}
         behind[step.component] = {SETTINGS if name == dependency_graph.NODES else name for name in waited}
     words = {step.component: appearance("step", step.status).word for step in steps}
-    drawn = graph.laid_out(behind, words | ({SETTINGS: _told(states)} if states else {}))
+    drawn = graph.laid_out(behind, words | ({SETTINGS: _finished_text(states)} if states else {}))
     tones = {step.component: appearance("step", step.status).css for step in steps}
     if states:
         tones[SETTINGS] = appearance("operation", next(name for name in _WORST if states[name])).css
@@ -49,7 +49,7 @@ def _nodes(counts: Mapping[str, int]) -> Counter[str]:
     return out
 
 
-def _told(states: Counter[str]) -> str:
+def _finished_text(states: Counter[str]) -> str:
     """`4 of 6 succeeded`."""
     done = "reverted" if states["reverted"] else "succeeded"
     return f"{states[done]} of {states.total()} {done}"

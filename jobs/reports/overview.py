@@ -101,8 +101,8 @@ def _rows(clusters: Sequence[Cluster], work: ClusterWork) -> list[ClusterRow]:
             cluster=cluster,
             nodes=cluster.node_count,
             cordoned=cluster.cordoned,
-            health=_some(fleet.health_of(cluster)),
-            compliance=_some(standing.counted(compliance[cluster.pk])),
+            health=_without_zeros(fleet.health_of(cluster)),
+            compliance=_without_zeros(standing.counted(compliance[cluster.pk])),
             rollout=live.get(cluster.pk),
             waiting=waiting.get(cluster.pk),
             trend=trends[cluster.pk],
@@ -111,7 +111,7 @@ def _rows(clusters: Sequence[Cluster], work: ClusterWork) -> list[ClusterRow]:
     ]
 
 
-def _some(counts: Mapping[str, int]) -> dict[str, int]:
+def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
     """Drop zero counts."""
     return {name: number for name, number in counts.items() if number}
 
@@ -259,7 +259,7 @@ def _silent(clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
             why = f"{because} Its nodes count as unreachable, their values as unknown."
             said = "refuses Setpoint's credential" if cluster.refused_since else "cannot be reached"
             yield AttentionItem(
-                f"{cluster} {said}", why, "plug-connected-x", "bad", _page(cluster), at=cluster.reach_since
+                f"{cluster} {said}", why, "plug-connected-x", "bad", _cluster_url(cluster), at=cluster.reach_since
             )
 
 
@@ -352,7 +352,7 @@ def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionIte
                 cluster.enrolment_error or "No agent has an object there yet.",
                 "help-circle",
                 "unk",
-                _page(cluster),
+                _cluster_url(cluster),
             )
 
 
@@ -377,5 +377,5 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
-def _page(cluster: Cluster) -> str:
+def _cluster_url(cluster: Cluster) -> str:
     return reverse("clusters:cluster", args=[cluster.pk])

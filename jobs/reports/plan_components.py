@@ -38,8 +38,8 @@ def parts_of_plan(plan: Plan) -> dict[str, Any]:
     if not (plan.has_parts or plan.summary.get("components_left_out")):
         return {}
     found = list(plan.components.all())
-    here = _here(plan, (row.component for row in found if not row.left_out))
-    rows = [_shown(row, here) for row in found]
+    here = _carried_out(plan, (row.component for row in found if not row.left_out))
+    rows = [_component_context(row, here) for row in found]
     return {
         "components": rows,
         "components_to_do": sum(not row["row"].left_out for row in rows),
@@ -82,12 +82,12 @@ def _title(are_policies: Iterable[bool]) -> str:
     return "Components and policy objects" if len(kinds) > 1 else "Policy objects" if kinds == {True} else "Components"
 
 
-def _here(plan: Plan, components: Iterable[str]) -> frozenset[str]:
+def _carried_out(plan: Plan, components: Iterable[str]) -> frozenset[str]:
     """Return what this plan carries out: the only things that anything of it comes after."""
     return frozenset(components) | ({dependency_graph.NODES} if plan.summary.get("nodes") else frozenset())
 
 
-def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
+def _component_context(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     if not row.prepared:
         return {"row": row, "notes": [], "objects": [], "counts": [], "hidden": 0, "waits": "", "verb": row.action}
     prepared = cluster_scope.read_prepared(row)
@@ -168,7 +168,7 @@ def parts_of_rollout(rollout: Rollout) -> dict[str, Any]:
         return {}
     steps = rollout.steps.of_components().select_related("plan_component")
     found = list(steps.defer("plan_component__prepared").order_by("position"))
-    here = _here(rollout.plan, (step.component for step in found))
+    here = _carried_out(rollout.plan, (step.component for step in found))
     rows = [_under_way(step, here) for step in found]
     return {"component_steps": rows, "parts_title": _title(s.is_policies for s in found)}
 
@@ -190,4 +190,4 @@ def part_of_step(step: Step) -> dict[str, Any]:
     assert step.plan_component is not None
     plan = step.plan_component.plan
     names = plan.components.filter(left_out="").values_list("component", flat=True)
-    return _shown(step.plan_component, _here(plan, names))
+    return _component_context(step.plan_component, _carried_out(plan, names))

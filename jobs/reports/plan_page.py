@@ -29,11 +29,11 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
     return {
         "plan": plan,
         "summary": plan.summary,
-        **_changes(plan, asked or {}),
+        **_changes_context(plan, asked or {}),
         **plan_components.parts_of_plan(plan),
         "batches": plan_changes.batch_rows(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
-        **_joined(plan),
+        **_joined_nodes(plan),
         "since": staleness.changes_since_planned(plan),
         "standing": standing,
         "approvals": given,
@@ -47,7 +47,7 @@ def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) ->
     }
 
 
-def _joined(plan: Plan) -> dict[str, Any]:
+def _joined_nodes(plan: Plan) -> dict[str, Any]:
     """Nodes that joined while its rollout ran. No query where its option does not take them."""
     newest = digests.newest_key_when_planned(plan)
     if newest is None or plan.status != Plan.Status.STARTED:
@@ -56,7 +56,7 @@ def _joined(plan: Plan) -> dict[str, Any]:
     return {"joined": list(rows[:SHOWN_NODES]), "joined_count": rows.count()}
 
 
-def _changes(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
+def _changes_context(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
     """The part of the page that says what changes, as the address asks for it."""
     groups = plan_changes.grouped_changes(plan)
     same = plan_changes.unchanged_keys(plan, groups)

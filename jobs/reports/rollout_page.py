@@ -42,17 +42,17 @@ STAGES = (  # column, and the statuses whose time it shows
 
 def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     steps = rollout.steps.all()
-    by_batch, kinds = _counted(rollout)
+    by_batch, kinds = _count_steps(rollout)
     counts = sum(by_batch.values(), Counter())
     parts = plan_components.parts_of_rollout(rollout)
     of_parts = Counter((row["step"].kind, row["step"].status) for row in parts.get("component_steps", ()))
     done = numbers.finished_steps({("node", status): count for status, count in counts.items()} | of_parts)
     failed = _failed_parts(parts)
-    troubled = sum(row["step"].status in _BAD for row in parts.get("component_steps", ()))
+    troubled = sum(row["step"].status in _TROUBLED for row in parts.get("component_steps", ()))
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
-    failing = steps.filter(status__in=_BAD).order_by(worst, "-entered_at").first()
+    failing = steps.filter(status__in=_TROUBLED).order_by(worst, "-entered_at").first()
     verbs = offered_actions(rollout, user, kinds)
     return {
         **parts,
@@ -126,7 +126,7 @@ def first_failure(rollout: Rollout) -> StepEvent | None:
 def failure_sentence(rollout: Rollout) -> str:
     """Explain which step failed or is held; else what failed before the rollout was aborted or reverted; else empty."""
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
-    step = rollout.steps.filter(status__in=_BAD).order_by(worst, "entered_at").first()
+    step = rollout.steps.filter(status__in=_TROUBLED).order_by(worst, "entered_at").first()
     if step is not None:
         what = "is held" if step.status == Step.Status.HELD else "failed"
         while_ = f" while {step.failed_in}" if step.failed_in else ""
@@ -174,7 +174,7 @@ def step_counts(rollout: Rollout) -> dict[str, int]:
     return dict(rollout.steps.values_list("status").annotate(Count("pk")).order_by())
 
 
-def _counted(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[possible_actions.StepSummary]]:
+def _count_steps(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[possible_actions.StepSummary]]:
     """Nodes by status of each batch, in their order: every count of the page. And what kinds of steps there are."""
     rows: dict[int, Counter[str]] = defaultdict(Counter)
     kinds: set[possible_actions.StepSummary] = set()
@@ -195,7 +195,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
     takes_joining = digests.newest_key_when_planned(rollout.plan) is not None
     canaries = {b["number"] for b in planned if b["is_canary"]}
     control = {b["number"] for b in planned if b.get("is_control")}
-    shown = _shown_steps(rollout, _opened(rows))
+    shown = _shown_steps(rollout, _open_batches(rows))
     lines: list[dict[str, Any]] = []
     for batch, counts in rows.items():
         state = _state_of(batch, counts, shown)
@@ -205,7 +205,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
             "is_canary": batch in canaries,
             "is_control": batch in control,
             "is_joined": takes_joining and batch > len(planned),
-            "counts": _named(counts),
+            "counts": _shown_counts(counts),
             "nodes": sum(counts.values()),
             "is_open": batch in shown,
             "steps": shown.get(batch, []),
@@ -236,14 +236,14 @@ def _state_of(batch: int, counts: Counter[str], shown: Mapping[int, Any]) -> str
     return "over" if set(counts) <= set(Step.RESTING) - {Step.Status.FAILED} else "other"
 
 
-_BAD = (Step.Status.FAILED, Step.Status.HELD)
+_TROUBLED = (Step.Status.FAILED, Step.Status.HELD)
 
 
-def _opened(rows: Mapping[int, Counter[str]]) -> list[int]:
+def _open_batches(rows: Mapping[int, Counter[str]]) -> list[int]:
     """Batches that neither rest in peace nor wait untouched; in-progress nodes first, then what went wrong."""
     quiet = set(Step.RESTING) - {Step.Status.FAILED}
     alive = [b for b, c in rows.items() if not set(c) <= quiet and set(c) != {Step.Status.QUEUED}]
-    return sorted(alive, key=lambda b: (not set(rows[b]) & set(Step.ACTIVE), not set(rows[b]) & set(_BAD), b))[
+    return sorted(alive, key=lambda b: (not set(rows[b]) & set(Step.ACTIVE), not set(rows[b]) & set(_TROUBLED), b))[
         :SHOWN_BATCHES
     ]
 
@@ -252,7 +252,7 @@ def _shown_steps(rollout: Rollout, batches: Sequence[int]) -> dict[int, list[dic
     """The worst and then the latest of each batch, in one query."""
     if not batches:
         return {}
-    order = (Case(When(status__in=_BAD, then=0), default=1), F("entered_at").desc(), F("position"))
+    order = (Case(When(status__in=_TROUBLED, then=0), default=1), F("entered_at").desc(), F("position"))
     rank = Window(RowNumber(), partition_by="batch", order_by=order)
     rows = rollout.steps.filter(batch__in=batches).annotate(rank=rank).filter(rank__lte=SHOWN_STEPS)
     shown: dict[int, list[dict[str, Any]]] = {batch: [] for batch in batches}
@@ -270,7 +270,7 @@ def activity_text(step: Step, soak_seconds: int) -> str:
     return step.error or step.waiting_for or step.status
 
 
-def _named(counts: Counter[str]) -> list[tuple[str, int]]:
+def _shown_counts(counts: Counter[str]) -> list[tuple[str, int]]:
     """(status for people, count): the states under way are all `running`."""
     out: Counter[str] = Counter()
     for status, count in counts.items():

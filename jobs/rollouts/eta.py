@@ -42,18 +42,18 @@ def remaining_time(
         return RemainingTime(None, "No forecast for a revert or an abort.")
     if counts.get(Step.Status.HELD):
         return RemainingTime(None, "A held node waits for an operator; time unknown.")
-    planned, soaks = _left(rollout, strategy, by_batch)
+    planned, soaks = _seconds_left(rollout, strategy, by_batch)
     parts, besides = _components_left(rollout)
     ratio, sample = _ratio(rollout)
     basis = (rollout.plan.summary.get("estimate") or {}).get("basis", "")
     soaking = soaks * strategy.soak_seconds
     if ratio is None:
         return RemainingTime(
-            _whole(rollout, planned + soaking, parts),
+            _seconds_with_components(rollout, planned + soaking, parts),
             f"As planned{f' ({basis})' if basis else ''}; too few nodes are done to tell better.{besides}",
         )
     nodes = f"the last {sample:,} nodes" if sample > 1 else "one node"
-    seconds = _whole(rollout, planned * ratio + soaking, parts)
+    seconds = _seconds_with_components(rollout, planned * ratio + soaking, parts)
     return RemainingTime(seconds, f"By {nodes} done, which took {ratio:.1f} × what was planned.{besides}")
 
 
@@ -71,14 +71,16 @@ def _components_left(rollout: Rollout) -> tuple[set[str], str]:
     return {name for _, name in left}, f" {said} left{f' ({basis})' if basis else ''}."
 
 
-def _whole(rollout: Rollout, nodes: float, left: set[str]) -> int:
+def _seconds_with_components(rollout: Rollout, nodes: float, left: set[str]) -> int:
     """Return the seconds of nodes and remaining components together, each after what it waits for."""
     parts = rollout.plan.summary.get("parts") or {}
     seconds = {name: took for name, took in parts.get("seconds", {}).items() if name in left}
     return int(schedule.longest_path_seconds(parts.get("before", {}), {**seconds, dependency_graph.NODES: nodes}))
 
 
-def _left(rollout: Rollout, strategy: Strategy, by_batch: Mapping[int, Mapping[str, int]] | None) -> tuple[float, int]:
+def _seconds_left(
+    rollout: Rollout, strategy: Strategy, by_batch: Mapping[int, Mapping[str, int]] | None
+) -> tuple[float, int]:
     """Planned seconds of what has not ended, without soaking; and how many batches have yet to soak."""
     open_: dict[int, int]
     if by_batch is None:

@@ -123,22 +123,22 @@ def _create_steps(rollout: Rollout) -> None:
 @transaction.atomic
 def pause(rollout: Rollout, *, by: User) -> Rollout:
     """Start nothing new; in-progress nodes finish."""
-    _need(rollout, "pause", by)
-    return _turn(rollout, RS.PAUSED, by, "rollout.pause", "Paused.")
+    _require_possible(rollout, "pause", by)
+    return _move(rollout, RS.PAUSED, by, "rollout.pause", "Paused.")
 
 
 @transaction.atomic
 def resume(rollout: Rollout, *, by: User) -> Rollout:
-    _need(rollout, "resume", by)
+    _require_possible(rollout, "resume", by)
     if rollout.started_at is None:  # its start is still to come, with everything that is judged there
-        return _turn(rollout, RS.QUEUED, by, "rollout.resume", "Resumed before its start.")
-    return _turn(rollout, RS.RUNNING, by, "rollout.resume", "Resumed.")
+        return _move(rollout, RS.QUEUED, by, "rollout.resume", "Resumed before its start.")
+    return _move(rollout, RS.RUNNING, by, "rollout.resume", "Resumed.")
 
 
 @transaction.atomic
 def go_on(rollout: Rollout, *, by: User) -> Rollout:
     """Override the gate, or the control's time, that holds the next batch. The person is recorded."""
-    _need(rollout, "go-on", by)
+    _require_possible(rollout, "go-on", by)
     why = batch_gates.overridable_obstacle(rollout, Strategy.from_json(rollout.plan.strategy))
     Signal.objects.filter(kind=engine_signals.GATE, scope=f"rollout:{rollout.pk}").delete()
     try:
@@ -153,13 +153,13 @@ def go_on(rollout: Rollout, *, by: User) -> Rollout:
 @transaction.atomic
 def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
     """End it for good: queued nodes are skipped, those under way finish or are put back."""
-    _need(rollout, "abort", by)
+    _require_possible(rollout, "abort", by)
     if in_flight not in ("finish", "revert"):
         raise Invalid("What should happen to in-progress nodes?", fields={"in_flight": ["Must be finish or revert."]})
     if rollout.started_at is None:
         reverting.end_queued(rollout, Status.SKIPPED, "The rollout was cancelled before it began.")
-        return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
-    return _turn(
+        return _move(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
+    return _move(
         rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; in-progress nodes {in_flight}.",
         abort_reverts=in_flight == "revert",
     )  # fmt: skip
@@ -171,7 +171,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
 
     Where a revert failed, only what went backwards: a rollout that is being put back takes no node forwards.
     """
-    _need(rollout, "retry-failed", by)
+    _require_possible(rollout, "retry-failed", by)
     rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     backwards = [s for s in chosen if s.direction == Step.Direction.REVERT]
@@ -180,9 +180,9 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
     if not chosen:
         raise WrongState("Not possible: this neither failed nor is it held.")
     refuse_foreign(rollout, chosen)
-    _again(chosen, rollout)
+    _queue_again(chosen, rollout)
     if rollout.status in (RS.STOPPED, RS.FAILED):
-        _turn(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
+        _move(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
               f"Retrying {event_log.count_sentence(chosen)}.", finished_at=None, extra_failures=0)  # fmt: skip
     else:
         rollout.put()  # a worker that is just ending the rollout loses the race
@@ -194,7 +194,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
 @transaction.atomic
 def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """Leave one node as it is: a queued one is passed over, a failed or held one is given back."""
-    _need(rollout, "skip", by)
+    _require_possible(rollout, "skip", by)
     # A queued one may be claimed: its version keeps whoever holds it from committing.
     step = rollout.steps.select_for_update().get(pk=step.pk)
     if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD):
@@ -216,7 +216,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     rest = rollout.steps.of_nodes().filter(status=Status.FAILED).exclude(pk=step.pk).count()
     allowed = Strategy.from_json(rollout.plan.strategy).max_failures
     if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
-        _turn(rollout, RS.RUNNING, by, "rollout.resume", "Continues after the skip.", finished_at=None)
+        _move(rollout, RS.RUNNING, by, "rollout.resume", "Continues after the skip.", finished_at=None)
     return rollout
 
 
@@ -226,7 +226,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
 
     Raises WrongState when too old, or when another party wrote one of the keys since: then it takes a new plan.
     """
-    _need(rollout, "revert", by)
+    _require_possible(rollout, "revert", by)
     reviews.check_length(reason, REASON_CHARACTERS, "reason")
     frozen = Freeze.standing(rollout.cluster_id).first()
     if frozen and not reason.strip():
@@ -250,7 +250,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
             reverting.queue_for_revert(chosen, Strategy.from_json(rollout.plan.strategy))
     except IntegrityError as error:
         raise WrongState(BUSY) from error
-    _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {event_log.count_sentence(chosen)}.",
+    _move(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {event_log.count_sentence(chosen)}.",
           finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
     return rollout
 
@@ -281,17 +281,17 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
 def reason_not_to_keep(step: Step, *, is_kept: bool) -> str:
     """Law 5: only a cordon of ours is ours to give away."""
     if step.is_component:
-        return f"{_this(step)}, and only nodes are cordoned"
+        return f"{_kind_words(step)}, and only nodes are cordoned"
     if not step.is_ours_to_uncordon:
         return "Setpoint holds no cordon on this node"
     return "it is already kept cordoned on request" if is_kept else ""
 
 
-def _this(step: Step) -> str:
+def _kind_words(step: Step) -> str:
     return "these are policy objects" if step.is_policies else "it is a component"
 
 
-def _again(steps: Sequence[Step], rollout: Rollout) -> None:
+def _queue_again(steps: Sequence[Step], rollout: Rollout) -> None:
     strategy = Strategy.from_json(rollout.plan.strategy)
     fields = ["status", "version", "attempt", "error", "failed_in", "generation", "granted_at", "ending",
               "boot_id", "stages", "recordoned", "expects", "entered_at", "waiting_for", "not_before", "is_live",
@@ -315,7 +315,7 @@ def _save(steps: Sequence[Step], fields: list[str]) -> None:
         raise WrongState(BUSY) from error
 
 
-def _need(rollout: Rollout, verb: str, by: User) -> None:
+def _require_possible(rollout: Rollout, verb: str, by: User) -> None:
     """Runs in the verb's transaction. Raises NotAllowed, WrongState."""
     require(by, "operator", rollout.cluster.scopes, doing=f"{verb.replace('-', ' ')} a rollout")
     # Locked before any step is, as everywhere: what is judged here still holds when it is carried out.
@@ -328,10 +328,10 @@ def _need(rollout: Rollout, verb: str, by: User) -> None:
 @transaction.atomic
 def check_possible(rollout: Rollout, verb: str, *, by: User) -> None:
     """Raises what the verb would, so that nothing is asked about that would be refused afterwards."""
-    _need(rollout, verb, by)
+    _require_possible(rollout, verb, by)
 
 
-def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, **fields: object) -> Rollout:
+def _move(rollout: Rollout, to: str, by: User, action: str, text: str, **fields: object) -> Rollout:
     message = str(fields.pop("message", ""))
     try:
         rollout.move(to, waiting_for="", waiting_since=now(), **fields)

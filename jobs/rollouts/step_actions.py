@@ -81,19 +81,19 @@ class StepOffers:
         if verb == "skip":
             return ""
         if step.release in self._written_later:
-            return f"a later rollout changed {_these(step)}, so it takes a new plan"
+            return f"a later rollout changed {_this_part(step)}, so it takes a new plan"
         if verb == "revert" and self._order and (others := self._order.standing_on(step.component)):
             return conflicts.requires_sentence(others, step.component)
         if step.release in self._taken:
-            return f"{self._taken[step.release]} works on {_these(step)} now"
+            return f"{self._taken[step.release]} works on {_this_part(step)} now"
         return ""
 
     def _why_not_retry(self, step: Step) -> str:
         if step.status not in (Status.FAILED, Status.HELD):
-            return f"it is {step.status}, and only a failed or held {_what(step)} is tried again"
+            return f"it is {step.status}, and only a failed or held {_kind_noun(step)} is tried again"
         is_back = step.direction == Step.Direction.REVERT
         if self.rollout.status == Rollout.Status.REVERTING and not is_back:
-            return f"the rollout is being reverted and takes no {_what(step)} forwards"
+            return f"the rollout is being reverted and takes no {_kind_noun(step)} forwards"
         return ""
 
     @cached_property
@@ -139,27 +139,27 @@ def _verbs(step: Step) -> dict[str, str]:
     return OF_COMPONENTS if step.is_component else FOLLOWS
 
 
-def _what(step: Step) -> str:
+def _kind_noun(step: Step) -> str:
     if step.is_policies:
         return "group of policy objects"
     return "component" if step.is_component else "node"
 
 
-def _these(step: Step) -> str:
+def _this_part(step: Step) -> str:
     return "these policy objects" if step.is_policies else "this component"
 
 
 def _why_not_skip(step: Step) -> str:
     if step.status in (Status.QUEUED, Status.FAILED, Status.HELD):
         return ""
-    return f"it is {step.status}, and only a queued, failed or held {_what(step)} is skipped"
+    return f"it is {step.status}, and only a queued, failed or held {_kind_noun(step)} is skipped"
 
 
 def _why_not_revert(step: Step) -> str:
     if step.status == Status.REVERTED:
         return "it is already reverted"
     if not step.has_applied:
-        return f"nothing was written to this {_what(step)}"
+        return f"nothing was written to this {_kind_noun(step)}"
     if step.status not in possible_actions.CAN_BE_PUT_BACK:
         return f"it is {step.status}: wait until it finishes"
     return ""

@@ -28,14 +28,14 @@ def nodes_bulk(request: UserRequest) -> HttpResponse:
     try:
         selection = bulk.select_nodes(params, request.user)
     except Refusal as refusal:
-        context: dict[str, Any] = {"selection": None, "error": _said(refusal), "query": urlencode(params)}
+        context: dict[str, Any] = {"selection": None, "error": _refusal_text(refusal), "query": urlencode(params)}
         return render(request, "jobs/bulk.html", context, status=refusal.status)
     error, done, status = "", None, 200
     if request.method == "POST":
         try:
-            done = _do(request, selection)
+            done = _carry_out(request, selection)
         except Refusal as refusal:
-            error, status = _said(refusal), refusal.status
+            error, status = _refusal_text(refusal), refusal.status
     context = {
         "selection": selection,
         "query": selection.query,
@@ -47,7 +47,7 @@ def nodes_bulk(request: UserRequest) -> HttpResponse:
     return render(request, "jobs/bulk.html", context, status=status)
 
 
-def _do(request: UserRequest, selection: bulk.NodeSelection) -> bulk.BulkResult:
+def _carry_out(request: UserRequest, selection: bulk.NodeSelection) -> bulk.BulkResult:
     count, digest = request.POST.get("count", ""), request.POST.get("digest", "")
     confirmed = {"count": int(count) if count.isascii() and count.isdigit() and len(count) < 10 else -1}
     if request.POST.get("verb") == bulk.PLAN:
@@ -69,5 +69,5 @@ def _pool_url(request: UserRequest, selection: bulk.NodeSelection, params: dict[
     return f"{reverse('clusters:pool_new', args=[selection.clusters[0][0].pk])}?{given}"
 
 
-def _said(refusal: Refusal) -> str:
+def _refusal_text(refusal: Refusal) -> str:
     return " ".join([str(refusal), *(text for texts in refusal.fields.values() for text in texts)])

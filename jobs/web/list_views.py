@@ -35,7 +35,7 @@ SHOWN_REVIEWS = 20
 def plans(request: UserRequest) -> HttpResponse:
     rows = filters.sortable_plans(selectors.visible_plans(request.user))
     found = listing.read(request, rows, filters.PlanFilter, filters.PLAN_ORDERS, chips="status")
-    context = {"listing": found, "statuses": Plan.Status.choices, **_around(request, "plans", found)}
+    context = {"listing": found, "statuses": Plan.Status.choices, **_list_context(request, "plans", found)}
     return render(request, "jobs/plans.html", context)
 
 
@@ -44,7 +44,7 @@ def plans(request: UserRequest) -> HttpResponse:
 def rollouts(request: UserRequest) -> HttpResponse:
     rows = filters.sortable_rollouts(selectors.visible_rollouts(request.user))
     found = listing.read(request, rows, filters.RolloutFilter, filters.ROLLOUT_ORDERS, chips="status")
-    context = {"listing": found, "statuses": Rollout.Status.choices, **_around(request, "rollouts", found)}
+    context = {"listing": found, "statuses": Rollout.Status.choices, **_list_context(request, "rollouts", found)}
     return render(request, "jobs/rollouts.html", context)
 
 
@@ -93,7 +93,7 @@ def approvals(request: UserRequest) -> HttpResponse:
     return render(request, "jobs/approvals.html", context)
 
 
-def _around(request: UserRequest, page: str, found: listing.Listing[Any]) -> dict[str, Any]:
+def _list_context(request: UserRequest, page: str, found: listing.Listing[Any]) -> dict[str, Any]:
     return {"clusters": _clusters(request), "saved": saved.of_page(page, request.user), "query": found.query}
 
 

@@ -22,22 +22,22 @@ def plan_made(plan: Plan) -> str:
 def plan_message(plan: Plan, verb: str) -> str:
     """`plan` as it is now, after request, approve, request-changes, reject, retract or withdraw."""
     if verb == "request":
-        return f"Approval of {plan} is requested. {_waits(plan)}"
+        return f"Approval of {plan} is requested. {_missing_approvals(plan)}"
     if verb == "approve":
         if plan.status == Status.APPROVED:
             return f"You approved {plan}, and no more approvals are needed. An operator starts it."
-        return f"You approved {plan}. {_waits(plan)}"
+        return f"You approved {plan}. {_missing_approvals(plan)}"
     if verb == "request-changes":
         return f"You requested changes to {plan}. It is back with {plan.requested_by or 'its author'}."
     if verb == "reject":
         return f"You rejected {plan}: it has ended."
     if verb == "retract":
-        rest = _waits(plan) if plan.status == Status.REVIEW else "The other approvals are sufficient."
+        rest = _missing_approvals(plan) if plan.status == Status.REVIEW else "The other approvals are sufficient."
         return f"You withdrew your approval of {plan}. {rest}"
     return f"{plan} is withdrawn: it has ended."
 
 
-def _waits(plan: Plan) -> str:
+def _missing_approvals(plan: Plan) -> str:
     missing = verdicts.approval_state(plan).missing
     if not missing:
         return "Blocked by an open objection."

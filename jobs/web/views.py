@@ -62,7 +62,7 @@ def plan_new(request: UserRequest) -> HttpResponse:
                 message=form.cleaned_data["message"],
             )
         except Refusal as refusal:
-            _onto(form, refusal)
+            _add_errors(form, refusal)
         else:
             messages.success(request, outcome_messages.plan_made(made))
             return redirect("jobs:plan", made.number)
@@ -75,11 +75,11 @@ def _initial(request: UserRequest) -> dict[str, object]:
     given: dict[str, object] = {
         name: request.GET[name] for name in ("pool", "revision") if request.GET.get(name, "").isdigit()
     }
-    given = _again(request) | given
+    given = _initial_of_plan(request) | given
     return given | ({"enforce": True} if request.GET.get("enforce") == "1" else {})
 
 
-def _again(request: UserRequest) -> dict[str, object]:
+def _initial_of_plan(request: UserRequest) -> dict[str, object]:
     """`again=218`: what that plan was for, and its strategy."""
     number = request.GET.get("again", "")
     if not (number.isascii() and number.isdigit() and len(number) < 10):
@@ -91,7 +91,7 @@ def _again(request: UserRequest) -> dict[str, object]:
     return named | {name: plan.strategy[name] for name in PlanForm.base_fields if name in plan.strategy}
 
 
-def _onto(form: PlanForm, refusal: Refusal) -> None:
+def _add_errors(form: PlanForm, refusal: Refusal) -> None:
     """A service's refusal, at the fields it names."""
     for name, texts in refusal.fields.items():
         field = name.removeprefix("strategy.")
@@ -182,7 +182,7 @@ def _start(request: UserRequest, row: Plan) -> HttpResponse:
     return redirect("jobs:rollout", rollout.number)
 
 
-def _tell(request: UserRequest, refusal: Refusal) -> None:
+def _show_refusal(request: UserRequest, refusal: Refusal) -> None:
     details = " ".join(text for texts in refusal.fields.values() for text in texts)
     messages.error(request, f"{refusal} {details}".strip())
 
@@ -244,7 +244,7 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             rollout_actions.check_possible(row, verb, by=request.user)
             follows = counts.action_consequences(row, verb, in_flight)
             if follows.nodes > 1:
-                return _ask(request, row, verb, follows)
+                return _ask_first(request, row, verb, follows)
         if verb == "pause":
             rollout_actions.pause(row, by=request.user)
         elif verb == "resume":
@@ -264,7 +264,7 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         tasks.wake(row.pk)
         messages.success(request, outcome_messages.rollout_message(row, verb, one, in_flight=in_flight))
     except Refusal as refusal:
-        _tell(request, refusal)
+        _show_refusal(request, refusal)
     if request.POST.get("back") == "step" and one is not None:
         return redirect("jobs:step", number, one.pk)
     return redirect("jobs:rollout", number)
@@ -274,7 +274,7 @@ ASKED = ("abort", "revert")
 """What acts on many nodes at once: the page says what will happen, and asks."""
 
 
-def _ask(request: UserRequest, row: Rollout, verb: str, follows: counts.ActionConsequences) -> HttpResponse:
+def _ask_first(request: UserRequest, row: Rollout, verb: str, follows: counts.ActionConsequences) -> HttpResponse:
     context = {
         "rollout": row,
         "plan": row.plan,
@@ -323,5 +323,5 @@ def freeze_lift(request: UserRequest, pk: int) -> HttpResponse:
         row = freezes.lift(get_object_or_404(selectors.visible_freezes(request.user), pk=pk), by=request.user)
         messages.success(request, outcome_messages.freeze_lifted(row))
     except Refusal as refusal:
-        _tell(request, refusal)
+        _show_refusal(request, refusal)
     return redirect("jobs:freezes")

@@ -39,7 +39,9 @@ def write_labels(view: NodeView) -> str:
     moved: list[str] = []
 
     def change(there: Mapping[str, str]) -> Mapping[str, str | None]:
-        moved[:] = [_moved(known.key, there) for known, _ in wanted if there.get(known.key) not in seen[known.key]]
+        moved[:] = [
+            _moved_label(known.key, there) for known, _ in wanted if there.get(known.key) not in seen[known.key]
+        ]
         out: dict[str, str | None] = {}
         for known, value in () if moved else wanted:
             if there.get(known.key) == value:
@@ -54,7 +56,7 @@ def write_labels(view: NodeView) -> str:
     return moved[0] if moved else ""
 
 
-def _moved(key: str, there: Mapping[str, str]) -> str:
+def _moved_label(key: str, there: Mapping[str, str]) -> str:
     return f"The label {key} moved: it is {there.get(key, 'absent')} now, neither as planned nor as wanted."
 
 

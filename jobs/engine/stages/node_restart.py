@@ -56,10 +56,10 @@ def restarting(view: NodeView) -> StepOutcome:
             return _going_down(view, is_taken=is_taken)
         if not answers or tuning.status.get("bootID") == step.boot_id:
             return wait(f"{node.name} has booted (boot {node.boot_id[:8]}); waiting for its agent to answer.")
-        return _back(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
+        return _after_restart(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
     if not is_taken or report.get("state") != "Done":
         return wait(_asked_of_agent(view, "grant", "restart the kubelet", step.deadline_at, is_taken=is_taken))
-    return _back(view, "kubelet restarted.")
+    return _after_restart(view, "kubelet restarted.")
 
 
 def _going_down(view: NodeView, *, is_taken: bool) -> StepOutcome:
@@ -105,7 +105,7 @@ def _granted_before(view: NodeView, grant: str) -> StepOutcome | None:
     return StepOutcome(waits_for="The restart was granted.", again_in=0.001, fields=_granted(view))
 
 
-def _back(view: NodeView, text: str) -> StepOutcome:
+def _after_restart(view: NodeView, text: str) -> StepOutcome:
     if not view.node.is_ready:
         return wait(f"{view.node.name} is back, waiting for it to be Ready.")
     return go(Status.VERIFYING).says(text)

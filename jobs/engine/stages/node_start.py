@@ -49,14 +49,14 @@ def _cannot_start(view: NodeView) -> StepOutcome | None:
         if not view.step.has_applied and not objects.selects(view.selector, node.labels):
             left = f"{node.name} left the pool since the plan: its labels are not those that the plan is about."
             return hold(view, f"{left} Skip it, or label it as it was and retry.")
-        if moved := _moved(view):
+        if moved := _moved_key(view):
             return hold(view, moved)
-    if moved := _taint_moved(view):
+    if moved := _moved_taint(view):
         return hold(view, moved)
     return None
 
 
-def _taint_moved(view: NodeView) -> str:
+def _moved_taint(view: NodeView) -> str:
     """The first planned taint that is neither as the plan saw it nor as it wants it, whichever way the step goes."""
     there = {(t["key"], t["effect"]): t["value"] for t in view.node.taints}
     for change in view.changes.items:
@@ -68,7 +68,7 @@ def _taint_moved(view: NodeView) -> str:
     return ""
 
 
-def _moved(view: NodeView) -> str:
+def _moved_key(view: NodeView) -> str:
     """The first planned key with neither its before- nor its after-value."""
     assert view.tuning is not None
     for change in view.changes.settings():
