@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 
 import pytest
-from django.db import connections
 
 from accounts.models import RoleBinding, User
 from audit.models import Record
@@ -14,20 +12,12 @@ from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, WrongState
 from jobs import tasks
 from jobs.approvals import reviews, verdicts
-from jobs.models import Approval, Plan, PlanNode, Rollout
-from jobs.planning import digests
+from jobs.models import Approval, Plan, PlanNode
 from jobs.rollouts import rollout_actions
 from tests import marks
-from tests.jobs.conftest import World, given_again, person
-from tests.jobs.rows import change_sets_of
+from tests.jobs.conftest import given_again, person
 
 REBOOT = {"cmdline.iommu": "pt"}
-
-
-@pytest.fixture
-def plan(world: World) -> Plan:
-    """A plan in review, asked by the operator; `author` wrote the revision."""
-    return reviews.request(world.plan(), by=world.operator, message="Less swapping")
 
 
 def approve(plan: Plan, by: User, **fields: str) -> Plan:
@@ -41,9 +31,6 @@ def fresh(plan: Plan) -> Plan:
 def also(user: User, role: str, scope: str = "*") -> User:
     RoleBinding.objects.create(user=user, role=role, scope=scope)
     return User.objects.get(pk=user.pk)
-
-
-# ── who ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_who_made_the_plan_does_not_approve_it(world, plan):
@@ -120,9 +107,6 @@ def test_only_an_operator_asks(world):
         reviews.request(world.plan(), by=world.approver)
 
 
-# ── to what ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("digest", ["", "sha256:", "sha256:" + "0" * 64])
 def test_a_verdict_names_exactly_what_was_read(world, plan, digest):
     for verdict in (reviews.approve, reviews.reject):
@@ -148,9 +132,6 @@ def test_a_blocked_plan_is_not_put_to_review_and_says_why(world):
     world.tick(1)
     with pytest.raises(WrongState, match="controller"):
         reviews.request(world.plan(world.revision(REBOOT)), by=world.operator)
-
-
-# ── in which state ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_draft_is_asked_for_once(world, plan):
@@ -212,9 +193,6 @@ def test_a_comment_has_a_length_that_every_database_holds(world, plan, act):
     with pytest.raises(Invalid) as refusal:
         act(world, plan)
     assert set(refusal.value.fields) == {"comment"}
-
-
-# ── how many, and whose word is the last ──────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -316,9 +294,6 @@ def test_a_cluster_moved_to_production_after_the_approval_needs_the_second_one(w
         rollout_actions.start(fresh(plan), by=world.operator)
 
 
-# ── how long ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("status", ["draft", "review", "approved"])
 def test_what_nobody_decides_in_time_expires_and_that_means_no(world, status):
     plan = world.plan()
@@ -353,9 +328,6 @@ def test_what_is_decided_or_not_yet_due_does_not_expire(world):
     assert fresh(waits).status == "expired"
 
 
-# ── record ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_every_verdict_is_recorded_with_its_digest_and_its_words(world, plan):
     approve(plan, world.approver, comment=" Fine ")
     reviews.retract(fresh(plan), by=world.approver)
@@ -373,66 +345,3 @@ def test_a_verdict_that_is_refused_leaves_no_record(world, plan):
     with pytest.raises(WrongState):
         reviews.approve(plan, by=world.approver, digest="sha256:x")
     assert Record.objects.count() == before
-
-
-# ── at once ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def at_once(*acts):  # type: ignore[no-untyped-def]
-    """Run each in a thread of its own, all let go at one moment; the refusals."""
-    gate, refusals = threading.Barrier(len(acts)), []
-
-    def run(act):  # type: ignore[no-untyped-def]
-        try:
-            gate.wait(10)
-            act()
-        except Exception as error:
-            refusals.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return refusals
-
-
-@pytest.mark.django_db(transaction=True)
-def test_two_approvers_at_once_count_each_other(make_world):
-    world = make_world(environment="production")
-    plan = reviews.request(world.plan(world.revision(REBOOT)), by=world.operator)
-
-    refusals = at_once(*(lambda by=by: approve(fresh(plan), by) for by in (world.approver, world.second)))
-
-    assert refusals == []
-    assert fresh(plan).status == "approved"
-    assert Record.objects.filter(action="plan.approve").count() == 2
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_approval_and_a_rejection_at_once_end_the_plan(world):
-    plan = reviews.request(world.plan(), by=world.operator)
-
-    at_once(
-        lambda: approve(fresh(plan), world.approver),
-        lambda: reviews.reject(fresh(plan), by=world.second, digest=plan.digest, comment="no"),
-    )
-
-    assert fresh(plan).status == "rejected"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_plan_started_twice_at_once_starts_once(world):
-    plan = world.approved()
-
-    refusals = at_once(*[lambda: rollout_actions.start(fresh(plan), by=world.operator)] * 3)
-
-    assert [type(r) for r in refusals] == [WrongState, WrongState]
-    assert Rollout.objects.count() == 1
-
-
-def test_a_digest_names_its_change_sets(world, plan):
-    assert digests.plan_digest(plan) == plan.digest
-    assert len(change_sets_of(plan)) == 1

@@ -13,8 +13,8 @@ from jobs.approvals import reviews
 from jobs.diffs import staleness
 from jobs.forecast import findings
 from jobs.rollouts import rollout_actions
-from tests.jobs.web.test_api import api
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
+from tests.jobs.rest import api
 
 TWO = {"vm.swappiness": "10", "vm.dirty_ratio": "12"}
 

@@ -7,23 +7,18 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 
-from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
 from jobs.engine import reconcile
-from jobs.models import Rollout, Slot, Step, StepEvent
+from jobs.models import Slot, Step, StepEvent
 
 REBOOT = {"cmdline.iommu": "pt"}
 HUGE = {"hugepages-2Mi": "512"}
 ALL = {"vm.swappiness": "10", "vm.max_map_count": ">= 262144", "cmdline.iommu": "pt"}
-STAGES = ["queued", "cordoning", "draining", "applying", "restarting", "verifying", "returning"]
 
 
 class Killed(BaseException):
     """Kill -9 in the middle of a step: no handler of the code under test may catch it."""
-
-
-# ── law 4: no silence ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_state_has_a_deadline_and_every_wait_a_sentence(make_world):
@@ -121,9 +116,6 @@ def test_a_pdb_that_blocks_is_named_and_the_step_is_held_when_time_is_up(make_wo
     assert not Slot.objects.exists()
 
 
-# ── law 5: cordons ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_foreign_uncordon_is_put_back_once_then_the_step_is_held(make_world):
     world = make_world(nodes=1)
     world.sim.pods.workload("Deployment", "vllm", namespace="chat", replicas=1, labels={"app": "vllm"})
@@ -157,9 +149,6 @@ def test_keep_cordoned_keeps_the_node_cordoned_after_success(make_world):
     assert rollout.status == "succeeded"
     assert world.sim.node("n1")["spec"].get("unschedulable")
     assert not Slot.objects.exists()
-
-
-# ── law 6: twice, and killed ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_delivered_twice_nothing_happens_twice(world, monkeypatch):
@@ -281,9 +270,6 @@ def test_no_write_starts_with_less_lease_than_its_timeout(world, monkeypatch):
                 and (e.request or {}).get("spec", {}).get("settings")]  # fmt: skip
 
 
-# ── law 7: originals first ────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_originals_are_in_the_database_before_spec_is_written(make_world, monkeypatch):
     world = make_world(nodes=1)
     rollout = world.started()
@@ -307,9 +293,6 @@ def test_a_second_rollout_does_not_take_our_own_value_for_the_original(world):
     world.run(world.started(world.plan(world.revision({"vm.swappiness": "10"}))))
 
     assert world.state("n1").original == "60"
-
-
-# ── law 8: effective or nothing ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_pages_that_the_kernel_could_not_allocate_are_a_failure(make_world):
@@ -336,66 +319,3 @@ def test_huge_pages_end_with_one_kubelet_restart_under_a_slot(make_world):
 
     assert rollout.status == "succeeded", rollout.waiting_for
     assert world.node("n1").allocatable["hugepages-2Mi"] != "0"
-
-
-# ── law 9: identity ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("what", ["delete", "replace"])
-def test_a_node_that_goes_away_ends_its_step_clearly(make_world, stage, what):
-    world = make_world(nodes=2)
-    world.sim.pods.workload("Job", "llm", namespace="team-llm", replicas=2, gpus=8)
-    world.tick(5)
-    rollout = world.started(world.plan(world.revision(ALL), canary=0, order="name", batch="1"))
-    _reach(world, rollout, stage)
-
-    getattr(world.sim.nodes, what)("n1")
-    world.look()
-    for _ in range(40):
-        world.slice(rollout)
-        if rollout.steps.get(node_name="n1").status == "failed":
-            break
-        world.tick(5)
-
-    step = rollout.steps.get(node_name="n1")
-    assert step.status == "failed", (stage, step.status, step.waiting_for)
-    assert any(word in step.error for word in ("deleted", "replaced", "another node", "gone"))
-    assert not Slot.objects.filter(node=step.node).exists()
-    if what == "replace":
-        assert not world.sim.node("n1")["spec"].get("unschedulable"), "the new node is not ours to touch"
-
-
-@pytest.mark.parametrize("stage", ["applying", "verifying"])
-def test_a_foreign_reboot_ends_the_step_clearly(make_world, stage):
-    world = make_world(nodes=1)
-    world.sim.agents.restart("n1", "hanging")
-    rollout = world.started(world.plan(canary=0))
-    world.until(rollout, "verifying")
-
-    world.sim.nodes.reboot("n1")
-    world.tick(400)
-    world.slice(rollout)
-
-    step = rollout.steps.get()
-    assert step.status == "failed"
-    assert "rebooted" in step.error
-
-
-def _reach(world, rollout: Rollout, stage: str) -> None:
-    """Stop as soon as the first node's step is in this stage, one transition a slice."""
-    for _ in range(300):
-        step = rollout.steps.get(node_name="n1")
-        if step.status == stage:
-            return
-        reconcile.advance(rollout.pk)
-        if rollout.steps.get(node_name="n1").status == step.status:
-            world.tick(5)
-    raise AssertionError(f"never {stage}: {step.status} {step.waiting_for} {step.error}")
-
-
-def test_nodes_are_never_created(world):
-    world.run(world.started(world.plan(world.revision(ALL))), seconds=3000, step=10)
-    assert not [e for e in world.sim.audit if e.resource == "nodes" and e.verb == "create" and "setpoint" in e.user]
-    assert Node.objects.count() == 3
-    assert Cluster.objects.count() == 1

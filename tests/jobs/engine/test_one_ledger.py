@@ -10,7 +10,7 @@ import pytest
 from clusters.models import Cluster, Node, Pool
 from jobs.forecast import slots as ledger
 from jobs.models import Plan, Rollout, Slot, Step, short_numbers
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
 
 REBOOT = "reboot"
 _POSITION = count(1)

@@ -11,7 +11,7 @@ from django.urls import reverse
 from jobs.models import Rollout, Step
 from jobs.reports import counts
 from jobs.rollouts import rollout_actions
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
 
 REBOOT = {"cmdline.iommu": "pt"}
 

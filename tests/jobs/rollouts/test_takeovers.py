@@ -17,8 +17,8 @@ from jobs.diffs import restore_check
 from jobs.hooks import blockers
 from jobs.models import Plan, Takeover
 from jobs.rollouts import rollout_actions, takeovers
-from tests.jobs.web.test_api import api
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
+from tests.jobs.rest import api
 
 REBOOT = {"vm.swappiness": "10", "cmdline.iommu": "pt"}
 

@@ -16,8 +16,8 @@ from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, Rollout, Slot, Step
 from jobs.reports import plan_changes
 from jobs.rollouts import eta
+from tests.jobs.pages import browser, text_of
 from tests.jobs.rows import more_nodes
-from tests.jobs.web.test_pages import browser, text_of
 
 MANY = 5000
 HEAVIEST = 300_000

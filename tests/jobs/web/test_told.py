@@ -13,7 +13,7 @@ from jobs.approvals import verdicts
 from jobs.models import Freeze, Plan, Rollout
 from jobs.rollouts import freezes, rollout_actions
 from tests.jobs.conftest import World
-from tests.jobs.web.test_pages import FORM, browser
+from tests.jobs.pages import FORM, browser
 
 
 @pytest.fixture(autouse=True)

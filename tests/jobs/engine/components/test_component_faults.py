@@ -15,9 +15,9 @@ from config.demo import hands
 from jobs.engine import component_runner, reconcile
 from jobs.models import StepEvent
 from jobs.rollouts import rollout_actions
+from tests.jobs.component_steps import outcomes, plan_of, step_of
 from tests.jobs.conftest import World
 from tests.jobs.engine.components.test_components_with_helm import behind_its_door, revisions
-from tests.jobs.engine.components.test_laws_of_components import outcomes, plan_of, step_of
 
 BY_HAND = "by-hand.kubeconfig"
 

@@ -22,8 +22,8 @@ from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import reached_with
 from tests.components.packing import entry, versioned
 from tests.contract.door import Entrance
+from tests.jobs.component_steps import outcomes, plan_of, step_of
 from tests.jobs.conftest import World
-from tests.jobs.engine.components.test_laws_of_components import outcomes, plan_of, step_of
 
 TEMPLATE = """\
 apiVersion: v1
