@@ -120,6 +120,9 @@ def _create_steps(rollout: Rollout) -> None:
         raise WrongState(plan_actions.busy_reason(other)) from error
 
 
+# ── verbs on a rollout ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 @transaction.atomic
 def pause(rollout: Rollout, *, by: User) -> Rollout:
     """Start nothing new; in-progress nodes finish."""

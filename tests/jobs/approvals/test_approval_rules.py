@@ -73,6 +73,9 @@ def missing(found: list[ApprovalRule], about: rules.PlanFacts, by: list[Any], he
     return max(need.missing for need in rules.needs(rules.fitting_requirements(found, about), by, holds))
 
 
+# ── of rules alone ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 @given(st.lists(rows, max_size=6), rows, facts, approved, grants)
 def test_a_new_rule_never_makes_approval_easier(found, added, about, by, held):
     assert missing([*found, added], about, by, held) >= missing(found, about, by, held)
@@ -115,6 +118,9 @@ def test_every_condition_of_a_rule_must_hold():
         {"gpu_percent": 51}, {"node_percent": 21},
     ):  # fmt: skip
         assert not rules.rule_fits(ApprovalRule(**fitting | wrong), about), wrong
+
+
+# ── of rules and plans ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def write(world: World, **fields: Any) -> ApprovalRule:

@@ -33,6 +33,9 @@ def also(user: User, role: str, scope: str = "*") -> User:
     return User.objects.get(pk=user.pk)
 
 
+# ── who ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_who_made_the_plan_does_not_approve_it(world, plan):
     with pytest.raises(NotAllowed, match="their own plans"):
         approve(plan, also(world.operator, "approver"))
@@ -107,6 +110,9 @@ def test_only_an_operator_asks(world):
         reviews.request(world.plan(), by=world.approver)
 
 
+# ── to what ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 @pytest.mark.parametrize("digest", ["", "sha256:", "sha256:" + "0" * 64])
 def test_a_verdict_names_exactly_what_was_read(world, plan, digest):
     for verdict in (reviews.approve, reviews.reject):
@@ -132,6 +138,9 @@ def test_a_blocked_plan_is_not_put_to_review_and_says_why(world):
     world.tick(1)
     with pytest.raises(WrongState, match="controller"):
         reviews.request(world.plan(world.revision(REBOOT)), by=world.operator)
+
+
+# ── in which state ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_draft_is_asked_for_once(world, plan):
@@ -193,6 +202,9 @@ def test_a_comment_has_a_length_that_every_database_holds(world, plan, act):
     with pytest.raises(Invalid) as refusal:
         act(world, plan)
     assert set(refusal.value.fields) == {"comment"}
+
+
+# ── how many, and whose word is the last ──────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -294,6 +306,9 @@ def test_a_cluster_moved_to_production_after_the_approval_needs_the_second_one(w
         rollout_actions.start(fresh(plan), by=world.operator)
 
 
+# ── how long ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 @pytest.mark.parametrize("status", ["draft", "review", "approved"])
 def test_what_nobody_decides_in_time_expires_and_that_means_no(world, status):
     plan = world.plan()
@@ -326,6 +341,9 @@ def test_what_is_decided_or_not_yet_due_does_not_expire(world):
     assert reviews.expire() == 1
     assert reviews.expire() == 0
     assert fresh(waits).status == "expired"
+
+
+# ── record ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_verdict_is_recorded_with_its_digest_and_its_words(world, plan):

@@ -17,6 +17,9 @@ from tests.jobs.approvals.test_approval_rules import approve, fresh, review
 REBOOT = {"cmdline.iommu": "pt"}
 
 
+# ── changes requested ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def back(plan: Plan, by: User, comment: str = "Fewer at once, please") -> Plan:
     return reviews.request_changes(plan, by=by, digest=plan.digest, comment=comment)
 
@@ -88,6 +91,9 @@ def test_changes_are_requested_over_rest_with_the_approve_scope_only(world):
     assert (answer.status_code, answer.json()["status"]) == (202, "changes")
     assert answer.json()["approval"]["changes_by"] == [str(world.approver)]
     assert answer.json()["verdicts"][0]["comment"] == "Smaller batches"
+
+
+# ── reminders ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_plan_that_waits_for_a_day_is_remembered_once_a_day_and_before_it_ends(world):

@@ -21,6 +21,9 @@ class Killed(BaseException):
     """Kill -9 in the middle of a step: no handler of the code under test may catch it."""
 
 
+# ── law 4: no silence ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_every_state_has_a_deadline_and_every_wait_a_sentence(make_world):
     world = make_world(nodes=2)
     world.sim.pods.workload("Job", "llm", namespace="team-llm", replicas=2, gpus=8)
@@ -116,6 +119,9 @@ def test_a_pdb_that_blocks_is_named_and_the_step_is_held_when_time_is_up(make_wo
     assert not Slot.objects.exists()
 
 
+# ── law 5: cordons ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_a_foreign_uncordon_is_put_back_once_then_the_step_is_held(make_world):
     world = make_world(nodes=1)
     world.sim.pods.workload("Deployment", "vllm", namespace="chat", replicas=1, labels={"app": "vllm"})
@@ -149,6 +155,9 @@ def test_keep_cordoned_keeps_the_node_cordoned_after_success(make_world):
     assert rollout.status == "succeeded"
     assert world.sim.node("n1")["spec"].get("unschedulable")
     assert not Slot.objects.exists()
+
+
+# ── law 6: twice, and killed ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_delivered_twice_nothing_happens_twice(world, monkeypatch):
@@ -270,6 +279,9 @@ def test_no_write_starts_with_less_lease_than_its_timeout(world, monkeypatch):
                 and (e.request or {}).get("spec", {}).get("settings")]  # fmt: skip
 
 
+# ── law 7: originals first ────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_originals_are_in_the_database_before_spec_is_written(make_world, monkeypatch):
     world = make_world(nodes=1)
     rollout = world.started()
@@ -293,6 +305,9 @@ def test_a_second_rollout_does_not_take_our_own_value_for_the_original(world):
     world.run(world.started(world.plan(world.revision({"vm.swappiness": "10"}))))
 
     assert world.state("n1").original == "60"
+
+
+# ── law 8: effective or nothing ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_pages_that_the_kernel_could_not_allocate_are_a_failure(make_world):

@@ -23,6 +23,9 @@ from tests.jobs.joining import join, running
 REBOOT = {"vm.swappiness": "10", "cmdline.iommu": "pt"}
 
 
+# ── drafts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_a_plan_is_drafted_over_just_the_node_that_joined(assigned: World, draft: Plan):
     assert (draft.status, draft.created_by, draft.revision.name) == ("draft", None, Plan.objects.first().revision.name)
     assert list(draft.nodes.values_list("name", "left_out")) == [("n4", "")]
@@ -154,6 +157,9 @@ def test_a_new_target_of_the_pool_takes_the_place_of_the_draft_for_the_old_one(a
     assert (draft.status, second.revision) == ("withdrawn", newer.revision)
 
 
+# ── tampering ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def forged(rollout: Rollout, node: Node, changes: Changes | None = None, **fields: Any) -> Step:
     """Write what the engine would write for a node that joined, as with a database shell."""
     like = rollout.plan.nodes.exclude(change_set=None).first()
@@ -257,6 +263,9 @@ def test_a_plan_with_rows_of_nodes_that_joined_before_its_start_does_not_start(w
     )
     with pytest.raises(WrongState, match="not what was approved"):
         rollout_actions.start(plan, by=world.operator)
+
+
+# ── what people see ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_option_is_told_on_the_plan_its_approval_and_in_the_api(world: World, client: Any):

@@ -43,6 +43,9 @@ def codes(plan: Plan) -> dict[str, str]:
     return {f["code"]: f["severity"] for f in plan.findings}
 
 
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def _empty_selector(world: World) -> None:
     change(world.pool, selector={})
 
@@ -141,6 +144,9 @@ def test_a_cluster_that_goes_away_while_planning_is_a_refusal(world):
     assert not Plan.objects.exists()
 
 
+# ── cost and findings ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_gpus_and_jobs_are_counted_where_nodes_are_drained(world):
     world.sim.add_pod("t-0", node="n1", gpus=8, namespace="ml")
     world.tick(5)
@@ -224,6 +230,9 @@ def test_a_key_that_the_new_revision_drops_is_planned_back_to_its_original(world
     assert [(c["kind"], c["key"], c["value"]) for c in content["items"]] == [
         ("restore", "fs.aio-max-nr", "65536"), ("setting", "vm.swappiness", "10"),
     ]  # fmt: skip
+
+
+# ── what is stored ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_plan_says_who_made_it_when_it_was_seen_and_when_it_ends(world):

@@ -41,6 +41,9 @@ def died_at_reboot(world, **strategy):
     return rollout
 
 
+# ── a revert goes backwards only ──────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_putting_a_failed_node_back_starts_no_other_node(world):
     """The strategy says: put the failed node back, then wait for a person."""
     plan = world.plan(canary=1, batch="1", order="name", on_failure="revert-node", step_deadline_seconds=30)
@@ -124,6 +127,9 @@ def test_a_revert_also_puts_back_a_node_that_was_skipped_after_it_was_written(ma
     assert world.value("n1") == "60"
 
 
+# ── a revert undoes only its own writes ───────────────────────────────────────────────────────────────────────────────
+
+
 def test_a_revert_is_refused_when_a_later_rollout_dropped_the_key(world):
     """The later revision wants no key at all, so no setting state of it names the later rollout."""
     first = world.run(world.started())
@@ -191,6 +197,9 @@ def test_labels_of_a_step_that_failed_at_its_spec_can_be_put_back(make_world):
 
     assert "example.com/tier" not in world.sim.node("n1")["metadata"]["labels"]
     assert rollout.status == "reverted"
+
+
+# ── aborting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_aborted_rollout_starts_nothing_even_if_a_dead_worker_held_the_queue(world):
@@ -278,6 +287,9 @@ def test_abort_and_revert_gives_a_draining_node_back_instead_of_carrying_on(make
     assert statuses(rollout) == {"n1": "skipped"}
     assert not world.sim.node("n1")["spec"].get("unschedulable")
     assert not Slot.objects.exists()
+
+
+# ── before it began ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_pausing_and_resuming_before_the_start_does_not_slip_past_the_digest(world):

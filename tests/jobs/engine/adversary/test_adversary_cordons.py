@@ -12,6 +12,9 @@ HUGE = {"hugepages-2Mi": "512"}
 BOB = "bob@example.org"
 
 
+# ── law 5: cordons of other hands ─────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_a_cordon_set_between_our_look_and_our_write_stays_theirs(make_world, monkeypatch):
     world = make_world(nodes=1)
     real, cordon = world.fleet.node, world.fleet.cordon
@@ -116,6 +119,9 @@ def test_a_cordon_that_another_of_our_rollouts_left_is_taken_over_with_its_slot(
     assert not is_cordoned(world)
     assert names.CORDONED_BY not in annotations_of(world)
     assert not Slot.objects.exists()
+
+
+# ── law 5: "keep cordoned" ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_wish_to_keep_the_node_that_comes_with_our_last_look_is_heard(make_world, monkeypatch):

@@ -18,6 +18,9 @@ REBOOT = {"cmdline.iommu": "pt"}
 HUGE = {"hugepages-2Mi": "512"}
 
 
+# ── skip and retry ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_skipping_a_node_that_waits_to_be_tried_again_gives_it_back(make_world):
     """Between retry and its turn it is queued, but its cordon and slot are still there."""
     world = make_world(nodes=2)
@@ -98,6 +101,9 @@ def test_a_pause_that_was_confirmed_starts_no_node_any_more(world, monkeypatch):
     assert pressed
     assert set(statuses(rollout).values()) == {"queued"}
     assert rollout.status == "paused"
+
+
+# ── nobody comes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_held_node_that_nobody_cares_for_becomes_a_failure(world):

@@ -19,6 +19,9 @@ from profiles.models import Revision
 REBOOT = {"cmdline.iommu": "pt"}
 
 
+# ── law 2: altered rows ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def alter(revision: Revision, value: str) -> None:
     """Alter the row as with a database shell: the model itself refuses."""
     row = Revision.objects.get(pk=revision.pk)
@@ -103,6 +106,9 @@ def test_a_revert_leaves_a_taint_that_somebody_changed_since(make_world):
 
     assert rollout.steps.get().status == "held"
     assert [t["value"] for t in world.sim.node("n1")["spec"]["taints"]] == ["silver"]
+
+
+# ── law 12: a database older than its cluster ─────────────────────────────────────────────────────────────────────────
 
 
 def test_an_object_newer_than_the_database_is_held_not_overwritten(make_world):

@@ -34,6 +34,9 @@ def stuck_before_a_pdb(world, **strategy):
     return world.started(world.plan(world.revision(REBOOT), canary=0, **strategy))
 
 
+# ── law 4 and 14: endings that meet a refusal ─────────────────────────────────────────────────────────────────────────
+
+
 def test_a_node_that_cannot_be_given_back_does_not_stop_the_engine(make_world):
     """A step held before any write, whose uncordon is then refused, ends, and the rollout continues."""
     world = make_world(nodes=1)
@@ -118,6 +121,9 @@ def test_a_lease_too_short_for_any_write_ends_in_words(world, monkeypatch):
     assert {s.status for s in rollout.steps.all()} == {"failed"}
 
 
+# ── law 4: the time of a queued step begins with its turn ─────────────────────────────────────────────────────────────
+
+
 def test_days_in_a_freeze_cost_a_queued_step_nothing(world):
     """Its turn comes two days late; a moment's silence of its agent must not end it at once."""
     rollout = world.started(world.plan(canary=0, batch="3"))
@@ -161,6 +167,9 @@ def test_a_canary_that_is_held_keeps_the_next_batch_closed(world):
     assert "n1 is held" in rollout.waiting_for
 
 
+# ── law 1: two workers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_a_worker_that_lost_its_claim_keeps_no_slot(world, monkeypatch):
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0, batch="3"))
     real = reconcile._decide
@@ -192,6 +201,9 @@ def test_two_workers_together_keep_to_max_in_flight(make_world, monkeypatch):
     monkeypatch.setattr(reconcile, "_decide", decide)
     reconcile.advance(rollout.pk)
     assert rollout.steps.filter(status__in=Step.ACTIVE).count() <= 2
+
+
+# ── the queue ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_sweep_forgets_no_rollout_however_many_there_are(world, monkeypatch):

@@ -11,6 +11,8 @@ from jobs.models import Slot
 from tests.jobs.component_steps import outcomes, plan_of
 from tests.jobs.conftest import World
 
+# ── one plan, one approval, one rollout, one status ───────────────────────────────────────────────────────────────────
+
 
 def test_one_rollout_carries_out_settings_and_components(world, releases):
     plan = plan_of(world, "kueue", "cert-manager", settings={"vm.swappiness": "10"}, canary=0, batch="100%")
@@ -116,6 +118,9 @@ def test_a_class_is_shown_where_every_component_was_prepared(world, releases):
     plan = plan_of(world, "cert-manager")
 
     assert plan.shown_class == plan.worst_class != "unknown"
+
+
+# ── one owning assignment ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _other_pool(world: World) -> None:

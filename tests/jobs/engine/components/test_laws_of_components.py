@@ -18,6 +18,8 @@ from jobs.rollouts import freezes, rollout_actions
 from tests.jobs.component_steps import outcomes, plan_of, step_of
 from tests.jobs.releases import altered
 
+# ── law 2: what was approved is what runs ─────────────────────────────────────────────────────────────────────────────
+
 
 def test_digests_of_plans_without_components_are_what_they_were(world, releases):
     from jobs.diffs.changes import digest
@@ -116,6 +118,9 @@ def test_a_freeze_sends_what_helm_has_not_begun_back_to_wait(world, releases):
     assert not releases.runs
 
 
+# ── order, and law 3: what fails stops what depends on it ─────────────────────────────────────────────────────────────
+
+
 def test_a_component_waits_for_what_it_requires_and_says_so(world, releases):
     releases.not_ready["cert-manager"] = "Deployment cert-manager-webhook has 0 of 1 pods ready"
     rollout = world.started(plan_of(world, "kueue", "cert-manager"))
@@ -209,6 +214,9 @@ def test_a_skipped_component_lets_those_go_on_that_require_it(world, releases):
     world.run(rollout)
 
     assert outcomes(rollout) == {"cert-manager": "skipped", "kueue": "succeeded"}
+
+
+# ── one release, one rollout; law 12; law 14 ──────────────────────────────────────────────────────────────────────────
 
 
 def test_two_rollouts_never_touch_one_release(world, releases):

@@ -29,6 +29,8 @@ from tests.jobs.policy_steps import (
     there,
 )
 
+# ── one plan, one order, one status, and back ─────────────────────────────────────────────────────────────────────────
+
 
 def test_settings_policies_and_components_go_there_and_back_in_one_rollout(world, releases):
     plan = plan_of(world, TEAM + QUEUE, "volcano", "cert-manager", settings={"vm.swappiness": "10"}, batch="100%")
@@ -113,6 +115,9 @@ def test_queues_wait_for_the_component_that_brings_their_kind(world, releases):
     releases.broken.clear()
     rollout_actions.retry_failed(rollout, by=world.operator)
     assert world.run(rollout).status == "succeeded"
+
+
+# ── one owning assignment ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _other_pool(world: World) -> None:

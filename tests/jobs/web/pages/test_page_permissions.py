@@ -10,6 +10,8 @@ from tests.factories import UserFactory
 from tests.jobs.conftest import person
 from tests.jobs.pages import browser, is_disabled, page, text_of
 
+# ── who may do what ───────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 def test_a_button_that_would_not_work_is_disabled_and_says_why(world):
     world.plan()
@@ -83,6 +85,9 @@ def test_a_freeze_of_all_is_the_admins_to_lift(world):
     freezes.freeze(cluster=None, reason="all", by=world.admin)
     assert is_disabled(page(world.operator, "/freezes/"), "Lift")
     assert not is_disabled(page(world.admin, "/freezes/"), "Lift")
+
+
+# ── what is not one's own cluster's is not there ──────────────────────────────────────────────────────────────────────
 
 
 def test_nothing_of_a_cluster_outside_ones_scope_is_shown_or_changed(world):

@@ -1,4 +1,4 @@
-"""Pages about plans, approvals, rollouts and freezes: content, permissions, and cost."""
+"""Pages about plans, approvals, rollouts and freezes: content, escaping, and cost."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from tests.jobs.pages import browser, page, text_of
 from tests.jobs.rows import more_nodes, more_plans, steps_like
 
 HOSTILE = "<script>alert(1)</script>\"'&{{ 7*7 }}"
+
+
+# ── they render ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_empty_installation_says_what_to_do_first(db):
@@ -113,6 +116,9 @@ def test_the_live_part_is_the_page_without_its_frame(world):
     assert 'hx-get="/rollouts/R-1/live/"' in part
 
 
+# ── escaping ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_no_name_and_no_comment_becomes_markup(world):
     Node.objects.filter(name="n1").update(name=HOSTILE, gpu_product=HOSTILE)
     Profile.objects.update(name=HOSTILE)
@@ -156,6 +162,9 @@ BUDGETS = {
     "/rollouts/R-1/live/": 15,
     "/freezes/": 12,
 }
+
+
+# ── cost ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cost(client: Client, path: str) -> int:

@@ -1,4 +1,4 @@
-"""The whole way over REST, and what it answers to everything that is not the way."""
+"""The whole way over REST, from a plan to its revert; lists, versions and repeats."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from clusters.models import Node
 from jobs.models import Plan, Rollout, Step
 from tests.jobs.rest import API, act, api, fields_of, plan_at, problem
 from tests.jobs.rows import more_nodes, more_plans
+
+# ── the whole way ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_whole_way_from_plan_to_revert(world, asleep):
@@ -50,6 +52,9 @@ def test_the_whole_way_from_plan_to_revert(world, asleep):
     assert operator.get(rollout).json()["status"] == "reverted"
     assert {world.value(n) for n in ("n1", "n2", "n3")} == {"60"}
     assert operator.get(where).json()["rollout"] == done["id"]
+
+
+# ── lists ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_plans_are_filtered_ordered_and_paged(world):
@@ -128,6 +133,9 @@ def test_an_answer_costs_the_same_queries_however_much_there_is(make_world, path
             assert client.get(where).status_code == 200
         counts.append(len(seen))
     assert counts[1] <= counts[0] <= 20
+
+
+# ── versions and repeats ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_etag_of_a_plan_changes_with_it(world):

@@ -14,6 +14,8 @@ from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World, person
 from tests.jobs.rest import API, act, api, plan_at, problem
 
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 @pytest.fixture
 def everybody(world: World) -> User:
@@ -71,6 +73,9 @@ def test_a_service_token_plans_and_starts_and_never_approves(world):
     problem(act(client, where, "approve", digest=digest), 403)
     assert act(api(world.approver), where, "approve", digest=digest).status_code == 202
     assert act(client, where, "start").status_code == 202
+
+
+# ── what is offered is what works (law 10) ────────────────────────────────────────────────────────────────────────────
 
 
 def _plan_in(world: World, status: str) -> Plan:

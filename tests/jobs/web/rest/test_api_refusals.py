@@ -22,6 +22,9 @@ RUBBISH: list[Any] = [
 ]  # fmt: skip
 
 
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_a_verb_in_the_wrong_state_says_the_state(world):
     plan = world.plan()
     where = f"{API}/plans/{plan.pk}"
@@ -135,6 +138,9 @@ def test_a_revert_in_a_freeze_says_why(world):
     assert fields_of(act(api(world.operator), where, "revert")) == {"reason"}
     assert fields_of(act(api(world.operator), where, "revert", reason="x" * 501)) == {"reason"}
     assert act(api(world.operator), where, "revert", reason="It hurts").status_code == 202
+
+
+# ── rubbish ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def doors(world: World) -> list[str]:
