@@ -1,4 +1,4 @@
-"""Laws 4 to 9 of the engine: no silence, cordons, twice and killed, originals first, effective or nothing, identity."""
+"""Laws 4 to 8 of the engine: no silence, cordons, twice and killed, originals first, effective or nothing."""
 
 from __future__ import annotations
 
