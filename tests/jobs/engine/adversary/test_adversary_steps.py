@@ -1,4 +1,4 @@
-"""Attacks on single steps: other writers on the node, refusals at the worst moment, two workers, and the time of a queued step."""
+"""Attacks on single steps: other writers on the node, refusals at the worst moment, and two workers."""
 
 from __future__ import annotations
 
