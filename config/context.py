@@ -99,4 +99,4 @@ def count(user: object) -> Frame:
 def handed_back(user: User) -> QuerySet[Plan]:
     """Plans of this person's that are reviewed and wait for their author, the first among their requests."""
     judged = (Plan.Status.CHANGES, Plan.Status.APPROVED)
-    return selectors.mine(user).filter(status__in=judged, expires_at__gt=now())
+    return selectors.own_plans(user).filter(status__in=judged, expires_at__gt=now())

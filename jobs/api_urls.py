@@ -3,21 +3,21 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from jobs.web import api, bulk_api, takeover_api, timeline_views
+from jobs.web import bulk_api, freeze_api, plan_api, rollout_api, rule_api, takeover_api, timeline_views
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
-router.register("plans", api.PlanViewSet, basename="plan")
-router.register("plans/<uuid:plan_pk>/nodes", api.PlanNodeViewSet, basename="plan-node")
-router.register("plans/<uuid:plan_pk>/components", api.PlanComponentViewSet, basename="plan-component")
-router.register("rollouts", api.RolloutViewSet, basename="rollout")
-router.register("rollouts/<uuid:rollout_pk>/steps", api.StepViewSet, basename="step")
-router.register("rollouts/<uuid:rollout_pk>/events", api.EventViewSet, basename="event")
-router.register("approval-rules", api.RuleViewSet, basename="approval-rule")
-router.register("freezes", api.FreezeViewSet, basename="freeze")
+router.register("plans", plan_api.PlanViewSet, basename="plan")
+router.register("plans/<uuid:plan_pk>/nodes", plan_api.PlanNodeViewSet, basename="plan-node")
+router.register("plans/<uuid:plan_pk>/components", plan_api.PlanComponentViewSet, basename="plan-component")
+router.register("rollouts", rollout_api.RolloutViewSet, basename="rollout")
+router.register("rollouts/<uuid:rollout_pk>/steps", rollout_api.StepViewSet, basename="step")
+router.register("rollouts/<uuid:rollout_pk>/events", rollout_api.EventViewSet, basename="event")
+router.register("approval-rules", rule_api.RuleViewSet, basename="approval-rule")
+router.register("freezes", freeze_api.FreezeViewSet, basename="freeze")
 urlpatterns = [
-    path("nodes/selection", bulk_api.Selection.as_view(), name="node-selection"),
-    path("nodes/selection/actions/plan", bulk_api.PlanAll.as_view(), name="node-selection-plan"),
-    path("nodes/selection/actions/refresh", bulk_api.RefreshAll.as_view(), name="node-selection-refresh"),
+    path("nodes/selection", bulk_api.NodeSelectionView.as_view(), name="node-selection"),
+    path("nodes/selection/actions/plan", bulk_api.PlanAllView.as_view(), name="node-selection-plan"),
+    path("nodes/selection/actions/refresh", bulk_api.RefreshAllView.as_view(), name="node-selection-refresh"),
     path("plans/<uuid:pk>/timeline", timeline_views.PlanTimeline.as_view(), name="plan-timeline"),
     path("rollouts/<uuid:pk>/timeline", timeline_views.RolloutTimeline.as_view(), name="rollout-timeline"),
     path("clusters/<uuid:cluster_pk>/takeover", takeover_api.TakeoverView.as_view(), name="takeover"),

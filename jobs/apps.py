@@ -28,6 +28,6 @@ class JobsConfig(AppConfig):
         hooks.plans_of_nodes.subscribe(references.plans_of_nodes)
         hooks.component_owners.subscribe(component_owners.owners)
         hooks.plans_of_archives.subscribe(references.plans_of_archives)
-        hooks.timeline.subscribe(timeline.of)
+        hooks.timeline.subscribe(timeline.timeline_entries)
         hooks.search.subscribe(search.find)
         hooks.alert_rules.subscribe(alert_rules.rules)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 
-class Turns:
+class SingleFlight:
     """`seconds`: after that a turn counts as lost, as a claim does, so that a thread that hangs stops nothing."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

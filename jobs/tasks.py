@@ -17,7 +17,7 @@ from jobs.engine import component_runner, reconcile
 from jobs.models import Rollout, Step
 from jobs.planning import new_nodes
 from jobs.rollouts import takeovers
-from jobs.single_flight import Turns
+from jobs.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ HELMS_AT_ONCE = 2
 """In one process. Each renders and compares megabytes, and two cores have no more to give."""
 helms = threading.BoundedSemaphore(HELMS_AT_ONCE)
 
-turns = Turns(settings.SETPOINT_LEASE_SECONDS)
+turns = SingleFlight(settings.SETPOINT_LEASE_SECONDS)
 
 
 def nodes_changed(cluster_id: UUID, node_ids: Sequence[int]) -> None:
@@ -55,7 +55,7 @@ def sweep() -> None:
     """Beat: wake what is due. A lost message costs SETPOINT_SWEEP_SECONDS, not a rollout."""
     for pk in Rollout.objects.due().values_list("pk", flat=True):
         advance.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
-    for pk in takeovers.due():
+    for pk in takeovers.due_takeovers():
         take_over.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
 
 
@@ -73,9 +73,9 @@ def advance(rollout_id: str) -> None:
         while is_ours:
             reconcile.run(pk, rest=lambda seconds: time.sleep(min(seconds, LONGEST_REST_SECONDS)))
             for task, kind in ((helm, Step.Kind.COMPONENT), (policies, Step.Kind.POLICIES)):
-                for step_id in component_runner.due(pk, kind=kind):
+                for step_id in component_runner.due_steps(pk, kind=kind):
                     task.apply_async((str(step_id),), expires=settings.SETPOINT_SWEEP_SECONDS)
-            if (rest := component_runner.next_look(pk)) is None:
+            if (rest := component_runner.seconds_to_next_check(pk)) is None:
                 return
             if time.monotonic() + rest > until:
                 break
@@ -93,7 +93,7 @@ def helm(step_id: str) -> None:
     if not helms.acquire(blocking=False):
         return
     try:
-        rollout_id = component_runner.carry(UUID(step_id))
+        rollout_id = component_runner.carry_out(UUID(step_id))
     finally:
         helms.release()
     if rollout_id:
@@ -103,7 +103,7 @@ def helm(step_id: str) -> None:
 @shared_task(ignore_result=True)
 def policies(step_id: str) -> None:
     """One group of policy objects: a few calls of the API server each, so it need not wait for any helm."""
-    if rollout_id := component_runner.carry(UUID(step_id)):
+    if rollout_id := component_runner.carry_out(UUID(step_id)):
         wake(rollout_id)
 
 

@@ -117,8 +117,8 @@ class Operations:
         stood: dict[UUID, str] = {}
         while now() < until:
             reconcile.run(rollout.pk)
-            for step in component_runner.due(rollout.pk):
-                component_runner.carry(step)
+            for step in component_runner.due_steps(rollout.pk):
+                component_runner.carry_out(step)
             rollout.refresh_from_db()
             if _rests(rollout):
                 return

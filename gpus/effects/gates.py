@@ -63,12 +63,14 @@ def refresh(rollout: Rollout) -> None:
     if why or judged:
         value = {"of": last.isoformat(), **({"judged": judged} if is_ready else {})}
         reason = " ".join(why + judged)
-        engine_signals.signal(rollout, engine_signals.GATE, value=value, reason=reason, expires_at=now() + STANDS)
+        engine_signals.send_signal(rollout, engine_signals.GATE, value=value, reason=reason, expires_at=now() + STANDS)
         return
-    if engine_signals.of(rollout, engine_signals.GATE):
-        engine_signals.withdraw(rollout, engine_signals.GATE)
+    if engine_signals.newest_signal(rollout, engine_signals.GATE):
+        engine_signals.withdraw_signal(rollout, engine_signals.GATE)
     if is_ready:
-        engine_signals.signal(rollout, engine_signals.LOOK, value={"of": last.isoformat()}, expires_at=now() + STANDS)
+        engine_signals.send_signal(
+            rollout, engine_signals.LOOK, value={"of": last.isoformat()}, expires_at=now() + STANDS
+        )
 
 
 def _remember_xids(study: Study, rollout: Rollout) -> None:
@@ -110,7 +112,10 @@ def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
 
 def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: datetime) -> list[str]:
     """Return why the gate closes: changed GPUs that are silent, do less, or are throttled more. Judged once a batch."""
-    gate, seen = engine_signals.of(rollout, engine_signals.GATE), engine_signals.of(rollout, engine_signals.LOOK)
+    gate, seen = (
+        engine_signals.newest_signal(rollout, engine_signals.GATE),
+        engine_signals.newest_signal(rollout, engine_signals.LOOK),
+    )
     of = last.isoformat()
     if seen and seen.value.get("of") == of:
         return []

@@ -62,7 +62,7 @@ TOKEN_SCOPE_FOR = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ActionCheck:
     """Answer about one verb: empty reasons mean yes. Each says what is the case and what to do instead."""
 
     verb: str
@@ -81,22 +81,22 @@ class Answer:
         return self.of_person or self.of_state
 
 
-def of(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, Answer]:
+def check_actions(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, ActionCheck]:
     """Return the answer of each verb. Reads all of the plan. `given`: its verdicts, where they were read already."""
-    states = of_state(plan)
-    people = of_person(plan, user, given)
-    return {verb: Answer(verb, states[verb], people[verb]) for verb in FROM}
+    states = reasons_of_state(plan)
+    people = reasons_of_person(plan, user, given)
+    return {verb: ActionCheck(verb, states[verb], people[verb]) for verb in FROM}
 
 
-def of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
+def reasons_of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
     """Return, by verb, why the plan does not permit it; empty where it does."""
-    altered = _altered(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
+    altered = _altered_reason(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
     return {verb: _why_not_now(plan, verb, altered) for verb in FROM}
 
 
-def of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, str]:
+def reasons_of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, str]:
     """Return, by verb, why this person may not; empty where they may."""
-    judging = verdicts.reason_not_to(plan, user)
+    judging = verdicts.reason_not_to_judge(plan, user)
     has_approved = verdicts.has_approved(plan, user, given)
     return {verb: _why_not(plan, verb, user, judging, has_approved=has_approved) for verb in FROM}
 
@@ -104,14 +104,14 @@ def of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -
 def require(plan: Plan, verb: str, by: User) -> None:
     """Call it in the verb's transaction. Raises NotAllowed, WrongState."""
     require_person(plan, verb, by)
-    altered = _altered(plan) if verb in OF_WHAT_IT_SAYS and plan.status in JUDGED and not plan.late else ""
+    altered = _altered_reason(plan) if verb in OF_WHAT_IT_SAYS and plan.status in JUDGED and not plan.late else ""
     if reason := _why_not_now(plan, verb, altered):
         raise WrongState(reason)
 
 
 def require_person(plan: Plan, verb: str, by: User) -> None:
     """Raises NotAllowed."""
-    if reason := of_person(plan, by)[verb]:
+    if reason := reasons_of_person(plan, by)[verb]:
         raise NotAllowed(reason)
 
 
@@ -128,18 +128,18 @@ def _why_not(plan: Plan, verb: str, user: User, judging: str, *, has_approved: b
     if not token_allows(user, scope):
         return f"This token may not do that: it needs the token scope {scope}."
     if verb == "request":
-        return _lacks(plan, "operator", user, "request approval")
+        return _missing_role(plan, "operator", user, "request approval")
     if verb == "start":
-        return _lacks(plan, "operator", user, "start a rollout")
+        return _missing_role(plan, "operator", user, "start a rollout")
     if verb == "withdraw":
         is_own = user.pk in (plan.created_by_id, plan.requested_by_id)
-        return "" if is_own else _lacks(plan, "admin", user, "withdraw another person's plan")
+        return "" if is_own else _missing_role(plan, "admin", user, "withdraw another person's plan")
     if verb == "retract":
         return "" if has_approved else f"Only who has approved {plan} can take the approval back."
     return judging
 
 
-def _lacks(plan: Plan, role: str, user: User, doing: str) -> str:
+def _missing_role(plan: Plan, role: str, user: User, doing: str) -> str:
     if may(user, role, plan.cluster.scopes):
         return ""
     return f"This needs the role {role} for {plan.cluster}, to {doing}. An administrator can grant it."
@@ -163,7 +163,7 @@ def _why_not_now(plan: Plan, verb: str, altered: str) -> str:
     return next((reason for why_not in _OF_A_START if (reason := why_not(plan))), "")
 
 
-def _altered(plan: Plan) -> str:
+def _altered_reason(plan: Plan) -> str:
     """Reads all of the plan."""
     if not plan.is_genuine:
         return f"{plan} is not what was planned: its row was changed past Setpoint. Plan again."
@@ -171,14 +171,14 @@ def _altered(plan: Plan) -> str:
         what = "approved" if plan.status == Status.APPROVED else "planned"
         return f"{plan} is not what was {what} any more: its digest differs. Plan again."
     try:
-        consents.asked(plan)  # or the consent that was typed was for something else
+        consents.verified_phrase(plan)  # or the consent that was typed was for something else
     except WrongState as refusal:
         return str(refusal)
     return ""
 
 
-def _unapproved(plan: Plan) -> str:
-    standing = verdicts.standing(plan)
+def _unapproved_reason(plan: Plan) -> str:
+    standing = verdicts.approval_state(plan)
     if standing.is_approved:
         return ""
     return (
@@ -199,7 +199,7 @@ def _beyond_the_budget(plan: Plan) -> str:
     """Explain which component exceeds the present budget and would wait for ever, though it fitted once (law 1)."""
     budget = Strategy.from_json(plan.strategy).allowed_out(plan.cluster.budget)
     for row in plan.components.filter(left_out=""):
-        if why := blast_radius.kept_for(row, budget):
+        if why := blast_radius.never_begins_reason(row, budget):
             return f"{why} Lower its own limit and plan again, or raise the budget."
     return ""
 
@@ -210,25 +210,25 @@ def _not_ours(plan: Plan) -> str:
     return f"{plan.cluster} belongs to installation {plan.cluster.ownership_mark or 'nobody'}."
 
 
-def _taken(plan: Plan) -> str:
+def _busy_parts(plan: Plan) -> str:
     """Another rollout works on a node or a release of it. What begins meanwhile, the database refuses."""
     nodes = plan.nodes.filter(left_out="").values("node")
-    releases = [cluster_scope.key(plan, row) for row in plan.components.filter(left_out="").defer("prepared")]
+    releases = [cluster_scope.release_key(plan, row) for row in plan.components.filter(left_out="").defer("prepared")]
     live = Step.objects.filter(Q(node__in=nodes) | Q(release__in=releases), is_live=True)
     other = live.select_related("rollout").first()
-    return busy(other) if other else ""
+    return busy_reason(other) if other else ""
 
 
-def busy(other: Step | None) -> str:
+def busy_reason(other: Step | None) -> str:
     """Explain why a plan cannot start while `other` lives; None: that one ended a moment ago."""
     name = f"R-{other.rollout.number} ({other.name})" if other else "another rollout"
     return f"{name} works on some of these nodes or components. Start this plan when it is done."
 
 
 _OF_A_START: tuple[Callable[[Plan], str], ...] = (
-    _unapproved,
+    _unapproved_reason,
     _owned_by_another_pool,
     _beyond_the_budget,
     _not_ours,
-    _taken,
+    _busy_parts,
 )

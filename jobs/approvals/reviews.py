@@ -16,14 +16,9 @@ from audit import services as audit
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from jobs.approvals import plan_actions
-from jobs.approvals.verdicts import Standing, given, has_approved, reason_not_to, rule_for, standing
+from jobs.approvals.verdicts import approval_state
 from jobs.models import Approval, Plan
 from jobs.planning import consents
-
-__all__ = [
-    "Standing", "approve", "expire", "given", "has_approved", "reason_not_to", "reject", "rejudge", "remind",
-    "request", "request_changes", "retract", "rule_for", "standing", "withdraw",
-]  # fmt: skip
 
 Status = Plan.Status
 
@@ -108,7 +103,7 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str, *, con
             raise WrongState(
                 f"{plan} is not what you saw: its digest is {plan.digest[:19]}… now. Reload it and try again."
             )
-        agreed = consents.check(plan, consent) if verdict == Approval.Verdict.APPROVE else ""
+        agreed = consents.check_phrase(plan, consent) if verdict == Approval.Verdict.APPROVE else ""
         Approval.objects.create(
             plan=plan,
             digest=digest,
@@ -118,7 +113,7 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str, *, con
             consent=agreed,
             round=plan.round,
         )
-        now_standing = standing(plan)
+        now_standing = approval_state(plan)
         if verdict == Approval.Verdict.REJECT:
             _move(plan, Status.REJECTED)
         elif verdict == Approval.Verdict.CHANGES:
@@ -140,7 +135,7 @@ def retract(plan: Plan, *, by: User) -> Plan:
         Approval.objects.create(
             plan=plan, digest=plan.digest, person=by, verdict=Approval.Verdict.RETRACT, round=plan.round
         )
-        if plan.status == Status.APPROVED and not standing(plan).is_approved:
+        if plan.status == Status.APPROVED and not approval_state(plan).is_approved:
             _move(plan, Status.REVIEW)
         _record(plan, by, "plan.retract", "")
     return plan
@@ -176,7 +171,7 @@ def rejudge(*, by: User) -> list[Plan]:
     rows = waiting.select_for_update(of=("self",)).select_related("cluster", "revision__profile", "pool__cluster")
     moved = []
     for plan in rows:
-        there = standing(plan)
+        there = approval_state(plan)
         to = Status.APPROVED if there.is_approved else Status.REVIEW
         if to != plan.status:
             _move(plan, to)

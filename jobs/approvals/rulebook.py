@@ -45,7 +45,7 @@ FIELDS = (
 OF_ROLES = (RoleBinding.Role.APPROVER, RoleBinding.Role.OPERATOR, RoleBinding.Role.ADMIN)
 
 
-def reason_not_to(user: User) -> str:
+def reason_not_to_change(user: User) -> str:
     """Return why this person may not change rules; empty when they may."""
     if user.is_service:
         return "A service account cannot write approval rules: people decide them."
@@ -76,7 +76,7 @@ def change(row: ApprovalRule, *, by: User, version: int, **fields: Any) -> Appro
     wanted = _checked({name: getattr(row, name) for name in FIELDS} | fields)
     _lock(row, version)
     if weaker_rules.is_weaker(row, wanted) and not bootstrap.needs_no_consent(by):
-        about = f"The rule “{row.name}” asks for less: {_said(row)} becomes {_said(ApprovalRule(**wanted))}."
+        about = f"The rule “{row.name}” asks for less: {_describe(row)} becomes {_describe(ApprovalRule(**wanted))}."
         return _propose(row, by, about, {name: wanted[name] for name in FIELDS if wanted[name] != getattr(row, name)})
     return _change(row, by, version, wanted)
 
@@ -101,7 +101,7 @@ def delete(row: ApprovalRule, *, by: User, version: int) -> list[Plan] | Propose
     require_person(by, "admin", GLOBAL, doing="write approval rules")
     _lock(row, version)
     if weaker_rules.is_weaker(row, None) and not bootstrap.needs_no_consent(by):
-        return _propose(row, by, f"The rule “{row.name}” is deleted: {_said(row)} is asked for no more.", None)
+        return _propose(row, by, f"The rule “{row.name}” is deleted: {_describe(row)} is asked for no more.", None)
     return _delete(row, by)
 
 
@@ -124,9 +124,9 @@ def _stored(value: Any) -> Any:
     return str(value.pk) if isinstance(value, Cluster) else value
 
 
-def _said(row: ApprovalRule) -> str:
+def _describe(row: ApprovalRule) -> str:
     off = "" if row.is_enabled else " (disabled)"
-    return f"{rules.demand(rules.Rule.of(row))} for {rules.sentence(row)}{off}"
+    return f"{rules.describe_demand(rules.RuleRequirement.of(row))} for {rules.describe_conditions(row)}{off}"
 
 
 def _consented(change: PendingChange, by: User) -> None:
@@ -187,9 +187,9 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     node_percent = _number(given, "node_percent", 1, 100, errors)
     gpus = _number(given, "gpus", 1, MOST, errors)
     gpu_jobs = _number(given, "gpu_jobs", 1, MOST, errors)
-    namespace, component = _named(given, errors)
+    namespace, component = _checked_names(given, errors)
     approvers = _number(given, "approvers", 1, MOST_APPROVERS, errors)
-    of_role, of_scope, of_count = _whom(given, approvers or 1, errors)
+    of_role, of_scope, of_count = _checked_approvers(given, approvers or 1, errors)
     if approvers is None and "approvers" not in errors:
         errors["approvers"] = [f"Must be a whole number from 1 to {MOST_APPROVERS}."]
     if errors:
@@ -204,7 +204,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _named(given: Mapping[str, Any], errors: dict[str, list[str]]) -> tuple[str, str]:
+def _checked_names(given: Mapping[str, Any], errors: dict[str, list[str]]) -> tuple[str, str]:
     """A namespace, as Kubernetes names them, and a component of the catalog."""
     namespace, component = str(given.get("namespace") or ""), str(given.get("component") or "")
     if namespace and not _NAMESPACE.fullmatch(namespace):
@@ -215,7 +215,7 @@ def _named(given: Mapping[str, Any], errors: dict[str, list[str]]) -> tuple[str,
     return namespace, component
 
 
-def _whom(given: Mapping[str, Any], approvers: int, errors: dict[str, list[str]]) -> tuple[str, str, int]:
+def _checked_approvers(given: Mapping[str, Any], approvers: int, errors: dict[str, list[str]]) -> tuple[str, str, int]:
     """The role among the approvers: all of it or nothing."""
     role, scope = given.get("of_role") or "", given.get("of_scope") or ""
     count = _number(given, "of_count", 0, MOST_APPROVERS, errors) or 0

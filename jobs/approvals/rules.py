@@ -17,12 +17,12 @@ from accounts.permissions import GLOBAL, may
 from clusters.models import Node
 from jobs.diffs.changes import Disruption
 from jobs.forecast import rule_facts
-from jobs.forecast.rule_facts import NO_EXTRAS, Extras
+from jobs.forecast.rule_facts import NO_EXTRAS, ExtraFacts
 from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleRequirement:
     """Requirement of one rule, as data: `approvers` in all, of whom `of_count` hold `of_role` in `of_scope`."""
 
     name: str
@@ -37,10 +37,10 @@ class Rule:
 
     @property
     def demand(self) -> str:
-        return demand(self)
+        return describe_demand(self)
 
     @classmethod
-    def of(cls, row: ApprovalRule) -> Rule:
+    def of(cls, row: ApprovalRule) -> RuleRequirement:
         if not row.is_genuine:
             return cls(f"{row.name}, changed past Setpoint: delete it and make it again", UNMET, pk=row.pk)
         return cls(row.name, row.approvers, row.of_count if row.of_role else 0, row.of_role, row.of_scope, row.pk)
@@ -54,14 +54,14 @@ UNMET = 1000
 """Approvers that a rule asks for which somebody changed in the table: what it asked for before is not known."""
 UNKNOWN = "unknown"
 """The environment of a cluster whose row was changed past Setpoint."""
-FLOOR = Rule("default", 1, about="every plan, whatever the rules say")
+FLOOR = RuleRequirement("default", 1, about="every plan, whatever the rules say")
 
 Holds = Callable[[User, str, str], bool]
 """(person, role, scope): whether they hold it; an empty scope is any that covers the plan's cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PlanFacts:
     """Facts of a plan that rules are matched against. Shares are of the whole cluster as it is now, 0 to 1."""
 
     environment: str
@@ -69,14 +69,14 @@ class Facts:
     worst: Disruption
     gpu_share: float = 0.0
     node_share: float = 0.0
-    more: Extras = NO_EXTRAS
+    more: ExtraFacts = NO_EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RuleNeed:
     """One rule, and how far those who approved meet it."""
 
-    rule: Rule
+    rule: RuleRequirement
     approved: int
     held: int
     """Of those who approved, how many hold the role that the rule names."""
@@ -91,7 +91,7 @@ class Need:
         return max(0, self.rule.of_count - self.held)
 
 
-def fits(row: ApprovalRule, facts: Facts) -> bool:
+def rule_fits(row: ApprovalRule, facts: PlanFacts) -> bool:
     """Return whether the rule applies to such a plan: every condition that it states holds.
 
     One that was changed in the table is about every plan, and one of an environment about each whose own is not known.
@@ -103,19 +103,19 @@ def fits(row: ApprovalRule, facts: Facts) -> bool:
         and (not row.worst_class or facts.worst.rank >= Disruption(row.worst_class).rank)
         and (row.gpu_percent is None or 100 * facts.gpu_share >= row.gpu_percent)
         and (row.node_percent is None or 100 * facts.node_share >= row.node_percent)
-        and rule_facts.fit(row, facts.more)
+        and rule_facts.facts_fit(row, facts.more)
     )
 
 
-def fitting(rows: Iterable[ApprovalRule], facts: Facts) -> tuple[Rule, ...]:
+def fitting_requirements(rows: Iterable[ApprovalRule], facts: PlanFacts) -> tuple[RuleRequirement, ...]:
     """The rules that apply, the strictest first; never none."""
-    found = [Rule.of(row) for row in rows if fits(row, facts)]
+    found = [RuleRequirement.of(row) for row in rows if rule_fits(row, facts)]
     return tuple(sorted(found, key=lambda r: r.strictness, reverse=True)) or (FLOOR,)
 
 
-def needs(applying: Sequence[Rule], approved_by: Sequence[User], holds: Holds) -> tuple[Need, ...]:
+def needs(applying: Sequence[RuleRequirement], approved_by: Sequence[User], holds: Holds) -> tuple[RuleNeed, ...]:
     return tuple(
-        Need(
+        RuleNeed(
             rule,
             approved=len(approved_by),
             held=sum(holds(person, rule.of_role, rule.of_scope) for person in approved_by) if rule.of_count else 0,
@@ -124,25 +124,25 @@ def needs(applying: Sequence[Rule], approved_by: Sequence[User], holds: Holds) -
     )
 
 
-def of_plan(plan: Plan) -> tuple[Rule, ...]:
+def requirements_for(plan: Plan) -> tuple[RuleRequirement, ...]:
     """The rules that apply to this plan now, in a number of queries that its size does not change."""
     there = ApprovalRule.objects.select_related("cluster")  # all: a row changed in the table must not hide itself
     rows = [
         row for row in there if not row.is_genuine or (row.is_enabled and row.cluster_id in (None, plan.cluster_id))
     ]
-    about: dict[int | None, str] = {row.pk: sentence(row) for row in rows}
-    found = fitting(rows, facts_of([plan], rows)[plan.pk])
+    about: dict[int | None, str] = {row.pk: describe_conditions(row) for row in rows}
+    found = fitting_requirements(rows, facts_of([plan], rows)[plan.pk])
     return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in found)
 
 
-def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Facts]:
+def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, PlanFacts]:
     """Return, by plan, the facts that these rules need; as many queries for any number of plans."""
     has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
-    has_more = any(rule_facts.are_asked(row) for row in rows)
+    has_more = any(rule_facts.has_extra_condition(row) for row in rows)
     shares = _shares(plans) if has_share else {}
-    more = rule_facts.of(plans, rows) if has_more else {}
+    more = rule_facts.extra_facts(plans, rows) if has_more else {}
     return {
-        plan.pk: Facts(
+        plan.pk: PlanFacts(
             plan.cluster.environment if plan.cluster.is_genuine else UNKNOWN,
             plan.cluster_id,
             Disruption(plan.worst_class),
@@ -153,19 +153,19 @@ def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, 
     }
 
 
-def holder(plan: Plan) -> Holds:
+def role_check(plan: Plan) -> Holds:
     """Asks the roles that people hold now, and held when approval was asked for."""
 
     def holds(person: User, role: str, scope: str) -> bool:
         scopes = (*GLOBAL, scope) if scope else plan.cluster.scopes
         return may(person, role, scopes) and (
-            plan.requested_at is None or held_then(person, role, scopes, plan.requested_at)
+            plan.requested_at is None or held_role_at(person, role, scopes, plan.requested_at)
         )
 
     return holds
 
 
-def held_then(person: User, role: str, scopes: Sequence[str], at: datetime) -> bool:
+def held_role_at(person: User, role: str, scopes: Sequence[str], at: datetime) -> bool:
     """Return whether one of the bindings that count now existed at that time already."""
     if person.is_superuser:
         return True
@@ -214,7 +214,7 @@ def _share(part: int, whole: int) -> float:
     return (part / whole if whole else 1.0) if part else 0.0
 
 
-def sentence(row: ApprovalRule) -> str:
+def describe_conditions(row: ApprovalRule) -> str:
     """Describe the plans that the rule fits: `production, containerd restart or more disruptive`."""
     parts = [row.environment or "every environment"]
     if row.cluster_id:
@@ -239,13 +239,13 @@ def sentence(row: ApprovalRule) -> str:
     return ", ".join(parts)
 
 
-def demand(rule: Rule) -> str:
+def describe_demand(rule: RuleRequirement) -> str:
     """Describe the number and kind of approvers: `2 approvers, 1 of them admin for all clusters`."""
     text = f"{rule.approvers} approver{'' if rule.approvers == 1 else 's'}"
-    return f"{text}, {rule.of_count} of them {whom(rule)}" if rule.of_count else text
+    return f"{text}, {rule.of_count} of them {describe_role(rule)}" if rule.of_count else text
 
 
-def whom(rule: Rule) -> str:
+def describe_role(rule: RuleRequirement) -> str:
     """`admin for all clusters`, `approver in env:production`, `admin here`."""
     if not rule.of_scope:
         return f"{rule.of_role} here"

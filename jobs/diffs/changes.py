@@ -53,12 +53,12 @@ class Disruption(enum.StrEnum):
         return {Disruption.KUBELET_RESTART: "kubelet", Disruption.REBOOT: "reboot"}.get(self, "")
 
 
-def worst(classes: Iterable[str]) -> Disruption:
+def most_disruptive(classes: Iterable[str]) -> Disruption:
     """The most disruptive of them; live when there are none."""
     return max((Disruption(c) for c in classes), key=lambda c: c.rank, default=Disruption.LIVE)
 
 
-class Kind(enum.StrEnum):
+class ChangeKind(enum.StrEnum):
     SETTING = "setting"
     RESTORE = "restore"
     """A key that an earlier revision wanted and this one does not: back to its original."""
@@ -83,7 +83,7 @@ class Change:
     @property
     def is_watch(self) -> bool:
         """No value changes: the node's agent is told what to do about drift."""
-        return self.kind == Kind.MODE
+        return self.kind == ChangeKind.MODE
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -114,14 +114,14 @@ class Changes:
 
     @property
     def worst_class(self) -> Disruption:
-        return worst(c.apply_class for c in self.items)
+        return most_disruptive(c.apply_class for c in self.items)
 
     @property
     def digest(self) -> str:
         return digest(self.to_json())
 
     def settings(self) -> list[Change]:
-        return [c for c in self.items if c.kind in (Kind.SETTING, Kind.RESTORE)]
+        return [c for c in self.items if c.kind in (ChangeKind.SETTING, ChangeKind.RESTORE)]
 
     def to_json(self) -> dict[str, Any]:
         return {"items": [c.to_json() for c in self.items], "unsupported": list(self.unsupported)}
@@ -131,10 +131,10 @@ class Changes:
         return cls(tuple(Change.from_json(c) for c in raw["items"]), tuple(raw["unsupported"]))
 
 
-def canonical(value: Any) -> bytes:
+def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def digest(value: Any) -> str:
     """SHA-256, hex, of canonical JSON."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+    return hashlib.sha256(canonical_json(value)).hexdigest()

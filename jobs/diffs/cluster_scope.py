@@ -17,7 +17,7 @@ Prepared = work.Prepared | PreparedPolicies
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class StateTexts:
     """Texts of a step's states while it is carried out."""
 
     waits: str
@@ -31,8 +31,8 @@ class Words:
     """Followed by why."""
 
 
-WORDS: Mapping[str, Words] = {
-    Step.Kind.COMPONENT: Words(
+STATE_TEXTS: Mapping[str, StateTexts] = {
+    Step.Kind.COMPONENT: StateTexts(
         waits="Waiting for a worker to run helm.",
         unserved="No worker picked up helm: is one running for the queue `helm`?",
         runs="helm is running.",
@@ -40,7 +40,7 @@ WORDS: Mapping[str, Words] = {
         again="helm is tried again:",
         stopped="helm was stopped:",
     ),
-    Step.Kind.POLICIES: Words(
+    Step.Kind.POLICIES: StateTexts(
         waits="Waiting for a worker to apply them.",
         unserved="No worker picked them up: is one running?",
         runs="They are being applied.",
@@ -51,7 +51,7 @@ WORDS: Mapping[str, Words] = {
 }
 
 
-def read(row: PlanComponent) -> Prepared:
+def read_prepared(row: PlanComponent) -> Prepared:
     if row.kind == PlanComponent.Kind.POLICIES:
         return PreparedPolicies.from_json(row.prepared)
     return work.Prepared.from_json(row.prepared)
@@ -61,7 +61,7 @@ def step_kind(row: PlanComponent) -> str:
     return Step.Kind.POLICIES if row.kind == PlanComponent.Kind.POLICIES else Step.Kind.COMPONENT
 
 
-def key(plan: Plan, row: PlanComponent) -> str:
+def release_key(plan: Plan, row: PlanComponent) -> str:
     """Return the key that no two live steps share, and by which later rollouts of the same object are found:
     Step.release.
 
@@ -89,7 +89,9 @@ def carry_out(
         work.carry_out(cluster, prepared, direction=direction, deadline=deadline, stop=stop, tell=tell)
 
 
-def look(cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None) -> ReadinessResult:
+def check_readiness(
+    cluster: Cluster, prepared: Prepared, *, direction: str, seen: int | None = None
+) -> ReadinessResult:
     """One look, now: is it what was approved (or what it was before), and ready? Raises FleetError.
 
     `seen`: how many looks just before were steady (ReadinessResult.is_steady).

@@ -41,7 +41,7 @@ _MANY = {"has": "have", "is": "are", "was": "were"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class DependencyWait:
     on: str
     """What for, as a clause: `cert-manager, which is being installed`."""
     is_for_good: bool = False
@@ -69,7 +69,7 @@ class _Vertex:
         return self.action == "apply"
 
 
-class Order:
+class StepOrder:
     """Order of one rollout's steps, by their present state. Three queries; read again for each slice."""
 
     def __init__(self, rollout: Rollout) -> None:
@@ -86,33 +86,33 @@ class Order:
         for status, way, count in nodes.annotate(Count("pk")).order_by():
             self._nodes[status, way] += count
 
-    def wait(self, step: Step) -> Wait | None:
+    def wait(self, step: Step) -> DependencyWait | None:
         """Return what this queued component waits for; None: it may begin."""
         waits = self._backwards(step.component) if step.direction == REVERT else self._forwards(step.component)
         found = list(waits)
         return next((w for w in found if w.is_for_good), found[0] if found else None)
 
-    def _forwards(self, name: str) -> Iterator[Wait]:
+    def _forwards(self, name: str) -> Iterator[DependencyWait]:
         for other in self.requires.get(name, ()):
             if other == NODES:
                 yield from self._node_settings(must_succeed=True)
             elif (there := self._steps.get(other)) and (there.status not in _FINE or there.direction == REVERT):
                 for_good = there.status in (Status.FAILED, Status.HELD, Status.REVERTED)
-                yield Wait(f"{other}, which {there.doing}", for_good)
+                yield DependencyWait(f"{other}, which {there.doing}", for_good)
         for other in self.after.get(name, ()):
             if other == NODES:
                 yield from self._node_settings(must_succeed=False) if self._gives_values else ()
             elif (there := self._steps.get(other)) and there.status not in Step.RESTING:
-                yield Wait(f"{other}, which {there.doing}", there.status == Status.HELD)
+                yield DependencyWait(f"{other}, which {there.doing}", there.status == Status.HELD)
 
-    def _node_settings(self, *, must_succeed: bool) -> Iterator[Wait]:
+    def _node_settings(self, *, must_succeed: bool) -> Iterator[DependencyWait]:
         left = sum(count for (status, _), count in self._nodes.items() if status not in Step.RESTING)
         failed = sum(count for (status, _), count in self._nodes.items() if status == Status.FAILED)
         if left:
             held = sum(count for (status, _), count in self._nodes.items() if status == Status.HELD)
-            yield Wait(f"the node settings: {_nodes(left)} still to do", held == left)
+            yield DependencyWait(f"the node settings: {_nodes(left)} still to do", held == left)
         elif failed and must_succeed:
-            yield Wait(f"the node settings, which failed on {_nodes(failed)}", True)
+            yield DependencyWait(f"the node settings, which failed on {_nodes(failed)}", True)
 
     @cached_property
     def _gives_values(self) -> bool:
@@ -126,17 +126,19 @@ class Order:
         found = [Changes.from_json(content) for content in few]
         return len(found) > MOST_IDLE or any(not change.is_watch for one in found for change in one.items)
 
-    def _backwards(self, name: str) -> Iterator[Wait]:
+    def _backwards(self, name: str) -> Iterator[DependencyWait]:
         """Turned round: what requires this, or came after it, goes back first."""
         for other in self.dependants(name):
             there = self._steps[other]
             if there.direction != REVERT:
                 if there.status not in Step.RESTING:
-                    yield Wait(f"{other}, which {there.doing}", there.status == Status.HELD)
+                    yield DependencyWait(f"{other}, which {there.doing}", there.status == Status.HELD)
             elif there.status in (Status.FAILED, Status.HELD) and name in self.requires[other]:
-                yield Wait(f"{other}, which require{'' if there.is_many else 's'} it and could not be reverted", True)
+                yield DependencyWait(
+                    f"{other}, which require{'' if there.is_many else 's'} it and could not be reverted", True
+                )
             elif there.status not in Step.RESTING:
-                yield Wait(f"{other}, which {'go' if there.is_many else 'goes'} back first")
+                yield DependencyWait(f"{other}, which {'go' if there.is_many else 'goes'} back first")
 
     def dependants(self, name: str) -> list[str]:
         """Components with a step here that require this one or come after it."""
@@ -151,13 +153,13 @@ class Order:
             and (self._steps[other].status, self._steps[other].direction) == (Status.SUCCEEDED, FORWARD)
         ]
 
-    def nodes_wait(self) -> Wait | None:
+    def nodes_wait(self) -> DependencyWait | None:
         """Return what the node settings wait for when reverted; None: they may start.
         Forwards they wait for nothing.
         """
         return next(self._backwards(NODES), None)
 
-    def stuck(self) -> Wait | None:
+    def stuck(self) -> DependencyWait | None:
         """Required decisions before any of the queued components can begin; None while something can move."""
         queued = {name for name, v in self._steps.items() if v.status == Status.QUEUED and v.direction == FORWARD}
         if not queued or self._is_busy():
@@ -183,7 +185,7 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def arranged(requires: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> list[str]:
+def topological_order(requires: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> list[str]:
     """Names in an order in which each stands after all that it waits for; by name where that says nothing.
 
     Raises Invalid, naming who waits for whom, on a circle. `nodes` and names of others count as there.
@@ -208,6 +210,6 @@ def _circle(left: Mapping[str, Collection[str]]) -> Iterable[str]:
     return [*seen[seen.index(name) :], name]
 
 
-def of(rollout: Rollout) -> Order | None:
+def step_order(rollout: Rollout) -> StepOrder | None:
     """None, without a query, where the plan does nothing beside its nodes: then there is nothing to wait for."""
-    return Order(rollout) if rollout.plan.has_parts else None
+    return StepOrder(rollout) if rollout.plan.has_parts else None

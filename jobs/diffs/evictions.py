@@ -8,40 +8,40 @@ from typing import Any
 
 from clusters import objects, tolerations
 from clusters.tolerations import EVICTS
-from jobs.diffs.changes import Changes, Disruption, Kind
+from jobs.diffs.changes import ChangeKind, Changes, Disruption
 from jobs.diffs.node_diff import Pods, Target
 
 Raw = Mapping[str, Any]
 
 
-def brought(changes: Changes, *, is_revert: bool = False) -> list[Raw]:
+def new_evicting_taints(changes: Changes, *, is_revert: bool = False) -> list[Raw]:
     """The NoExecute taints that a node gets, forwards or on the way back; a change of value counts."""
     out: list[Raw] = []
     for change in changes.items:
         key, _, effect = change.key.rpartition(":")
         value = change.expect if is_revert else change.value
-        if change.kind == Kind.TAINT and effect == EVICTS and value is not None:
+        if change.kind == ChangeKind.TAINT and effect == EVICTS and value is not None:
             out.append({"key": key, "value": value, "effect": effect})
     return out
 
 
-def spares(changes: Changes) -> bool:
+def spares_tolerant_pods(changes: Changes) -> bool:
     """Return whether the node is drained because of such taints alone: pods that tolerate them stay."""
-    others = (Disruption(change.apply_class) for change in changes.items if change.kind != Kind.TAINT)
+    others = (Disruption(change.apply_class) for change in changes.items if change.kind != ChangeKind.TAINT)
     return changes.worst_class.drains and not any(worst.drains for worst in others)
 
 
-def is_reached(pod: Raw) -> bool:
+def can_be_evicted(pod: Raw) -> bool:
     """Return whether a taint can end the pod; a mirror pod tolerates every NoExecute taint, as the kubelet lets it."""
     return not (objects.is_mirror(pod) or objects.is_finished(pod))
 
 
-def leaves(pod: Raw, taints: Iterable[Raw]) -> bool:
+def is_evicted(pod: Raw, taints: Iterable[Raw]) -> bool:
     """Return whether the taint manager evicts the pod, at once or once its time is over."""
-    return is_reached(pod) and tolerations.lasts(tolerations.of_pod(pod), taints) is not None
+    return can_be_evicted(pod) and tolerations.lasts(tolerations.of_pod(pod), taints) is not None
 
 
-def is_asked(target: Target, nodes: Iterable[Sequence[Raw]]) -> bool:
+def needs_pods(target: Target, nodes: Iterable[Sequence[Raw]]) -> bool:
     """Return whether such a taint is new to any of these nodes, given by each one's taints: pods must be read."""
     wanted = {(key, value) for key, value, effect in target.taints if effect == EVICTS}
     return any(
@@ -51,19 +51,19 @@ def is_asked(target: Target, nodes: Iterable[Sequence[Raw]]) -> bool:
     )
 
 
-def by_node(pods: Iterable[Raw]) -> dict[str, Pods]:
+def tolerations_by_node(pods: Iterable[Raw]) -> dict[str, Pods]:
     """Return what the pods of each node tolerate, of those that a taint can end."""
     out: dict[str, list[Sequence[Raw]]] = defaultdict(list)
     for pod in pods:
         name = (pod.get("spec") or {}).get("nodeName")
-        if name and is_reached(pod):
+        if name and can_be_evicted(pod):
             out[str(name)].append(tolerations.of_pod(pod))
     return dict(out)
 
 
-def ending(held: Sequence[Raw], changes: Changes) -> Sequence[Raw]:
+def ending_pods(held: Sequence[Raw], changes: Changes) -> Sequence[Raw]:
     """Those of a node's GPU pods, as rows keep them, that end with these changes."""
-    if not spares(changes):
+    if not spares_tolerant_pods(changes):
         return held
-    taints = brought(changes)
+    taints = new_evicting_taints(changes)
     return [pod for pod in held if tolerations.lasts(pod["tolerations"], taints) is not None]

@@ -11,7 +11,7 @@ from clusters.tolerations import EVICTS
 from contract import keys
 from contract.keys import ApplyClass
 from contract.nodetuning import Mode, Operator
-from jobs.diffs.changes import Change, Changes, Disruption, Kind
+from jobs.diffs.changes import Change, ChangeKind, Changes, Disruption
 from profiles.catalog import known_labels
 
 Pods = Sequence[Sequence[Mapping[str, Any]]]
@@ -50,7 +50,7 @@ NOTHING = Target(settings=())
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedNode:
     """State of one node as known when planning."""
 
     observed: Mapping[str, str]
@@ -66,14 +66,14 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Difference:
+class NodeDifference:
     changes: Changes
     higher: list[str] = field(default_factory=list)
     """Raise-only (or lower-only) keys that the node already exceeds; nothing is written."""
     lacking: list[str] = field(default_factory=list)
 
 
-def between(target: Target, seen: Seen) -> Difference:
+def compare_node(target: Target, seen: ObservedNode) -> NodeDifference:
     """Every key of the target against what the node answers."""
     items: list[Change] = []
     higher: list[str] = []
@@ -83,17 +83,17 @@ def between(target: Target, seen: Seen) -> Difference:
         if effective is None and keys.kind_of(key) not in ABSENT_IS_A_VALUE:
             lacking.append(key)
         elif not keys.satisfied(operator, value, effective):
-            items.append(Change(Kind.SETTING, key, operator, value, effective, apply_class))
+            items.append(Change(ChangeKind.SETTING, key, operator, value, effective, apply_class))
         elif operator != Operator.EQUALS and not keys.satisfied(Operator.EQUALS, value, effective):
             higher.append(key)
     items += _restores(target, seen)
-    items += _decorations(Kind.LABEL, target.labels, seen.before.labels, seen.labels)
-    items += _decorations(Kind.ANNOTATION, target.annotations, seen.before.annotations, seen.annotations)
+    items += _decorations(ChangeKind.LABEL, target.labels, seen.before.labels, seen.labels)
+    items += _decorations(ChangeKind.ANNOTATION, target.annotations, seen.before.annotations, seen.annotations)
     items += _taints(target, seen)
-    return Difference(Changes.of(items, lacking), higher, lacking)
+    return NodeDifference(Changes.of(items, lacking), higher, lacking)
 
 
-def watching(changes: Changes, *, enforce: bool, mode: str, is_expected: bool) -> Changes:
+def changes_or_watch(changes: Changes, *, enforce: bool, mode: str, is_expected: bool) -> Changes:
     """These changes, or, where there are none, what the node's agent is to do about drift from now on.
 
     A node that has every value already, but is not expected to run the revision, is told of it like the others: else
@@ -102,22 +102,26 @@ def watching(changes: Changes, *, enforce: bool, mode: str, is_expected: bool) -
     if changes.items or (is_expected and (not enforce or mode == Mode.ENFORCE)):
         return changes
     before, after = (REPORTED if is_expected else UNWATCHED), (REPAIRED if enforce else REPORTED)
-    item = Change(Kind.MODE, "drift", Operator.EQUALS, after, before, ApplyClass.LIVE)
+    item = Change(ChangeKind.MODE, "drift", Operator.EQUALS, after, before, ApplyClass.LIVE)
     return Changes.of([item], changes.unsupported)
 
 
 def is_within(changes: Changes, target: Target, *, enforce: bool) -> bool:
     """Return whether these are live changes to a node that Setpoint never wrote to, and all of them the target's."""
-    wanted = {(Kind.SETTING, *setting) for setting in target.settings}
+    wanted = {(ChangeKind.SETTING, *setting) for setting in target.settings}
     wanted |= {
-        (Kind.LABEL, key, Operator.EQUALS, value, _class_of_mark(Kind.LABEL, key))
+        (ChangeKind.LABEL, key, Operator.EQUALS, value, _class_of_mark(ChangeKind.LABEL, key))
         for key, value in target.labels.items()
     }
-    wanted |= {(Kind.ANNOTATION, k, Operator.EQUALS, value, ApplyClass.LIVE) for k, value in target.annotations.items()}
     wanted |= {
-        (Kind.TAINT, f"{k}:{e}", Operator.EQUALS, v, _class_of_taint(e)) for k, v, e in target.taints if e != EVICTS
+        (ChangeKind.ANNOTATION, k, Operator.EQUALS, value, ApplyClass.LIVE) for k, value in target.annotations.items()
     }
-    wanted |= {(Kind.MODE, "drift", Operator.EQUALS, REPAIRED if enforce else REPORTED, ApplyClass.LIVE)}
+    wanted |= {
+        (ChangeKind.TAINT, f"{k}:{e}", Operator.EQUALS, v, _class_of_taint(e))
+        for k, v, e in target.taints
+        if e != EVICTS
+    }
+    wanted |= {(ChangeKind.MODE, "drift", Operator.EQUALS, REPAIRED if enforce else REPORTED, ApplyClass.LIVE)}
     return all(is_mild(c) and (c.kind, c.key, c.operator, c.value, c.apply_class) in wanted for c in changes.items)
 
 
@@ -126,21 +130,21 @@ def is_mild(change: Change) -> bool:
 
     A node that joins has no pods yet that such a taint could concern.
     """
-    is_taint = change.kind == Kind.TAINT and not change.key.endswith(f":{EVICTS}")
+    is_taint = change.kind == ChangeKind.TAINT and not change.key.endswith(f":{EVICTS}")
     return change.apply_class == ApplyClass.LIVE or (is_taint and change.apply_class == Disruption.NEW_PODS)
 
 
-def _restores(target: Target, seen: Seen) -> list[Change]:
+def _restores(target: Target, seen: ObservedNode) -> list[Change]:
     wanted = {key for key, *_ in target.settings}
     return [
-        Change(Kind.RESTORE, key, Operator.EQUALS, original, seen.observed.get(key), keys.apply_class(key))
+        Change(ChangeKind.RESTORE, key, Operator.EQUALS, original, seen.observed.get(key), keys.apply_class(key))
         for key, original in seen.originals.items()
         if key not in wanted
     ]
 
 
 def _decorations(
-    kind: Kind, wanted: Mapping[str, str], before: Mapping[str, str], there: Mapping[str, str]
+    kind: ChangeKind, wanted: Mapping[str, str], before: Mapping[str, str], there: Mapping[str, str]
 ) -> list[Change]:
     out = [
         Change(kind, key, Operator.EQUALS, value, there.get(key), _class_of_mark(kind, key))
@@ -155,9 +159,9 @@ def _decorations(
     return out
 
 
-def _class_of_mark(kind: Kind, key: str) -> str:
+def _class_of_mark(kind: ChangeKind, key: str) -> str:
     """Return the effect of writing or removing it on running work: that of a program that acts upon the label."""
-    known = known_labels.get(key) if kind == Kind.LABEL else None
+    known = known_labels.get(key) if kind == ChangeKind.LABEL else None
     return Disruption(known.disruption) if known else ApplyClass.LIVE
 
 
@@ -174,7 +178,7 @@ def _class_of_taint(effect: str, value: str = "", key: str = "", pods: Pods | No
     return Disruption.NEW_PODS
 
 
-def _taints(target: Target, seen: Seen) -> list[Change]:
+def _taints(target: Target, seen: ObservedNode) -> list[Change]:
     there = {(str(t.get("key")), str(t.get("effect"))): str(t.get("value") or "") for t in seen.taints}
     wanted = {(key, effect): value for key, value, effect in target.taints}
     ours = {(key, effect) for key, _, effect in seen.before.taints}
@@ -182,11 +186,13 @@ def _taints(target: Target, seen: Seen) -> list[Change]:
     for (key, effect), value in wanted.items():
         if there.get((key, effect)) != value:
             worst = _class_of_taint(effect, value, key, seen.pods)
-            out.append(Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, value, there.get((key, effect)), worst))
+            out.append(
+                Change(ChangeKind.TAINT, f"{key}:{effect}", Operator.EQUALS, value, there.get((key, effect)), worst)
+            )
     for key, effect in ours - set(wanted):
         if (key, effect) in there:
             # Whoever takes a taint away interrupts nothing: pods that it kept away may come again.
             out.append(
-                Change(Kind.TAINT, f"{key}:{effect}", Operator.EQUALS, None, there[key, effect], Disruption.LIVE)
+                Change(ChangeKind.TAINT, f"{key}:{effect}", Operator.EQUALS, None, there[key, effect], Disruption.LIVE)
             )
     return out

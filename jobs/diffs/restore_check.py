@@ -51,7 +51,7 @@ def _id_in_mark() -> Case:
     return Case(When(mark__regex=SPELLED, then=plain), default=None, output_field=UUIDField())
 
 
-def sentence(node_name: str, step: str) -> str:
+def unknown_step_sentence(node_name: str, step: str) -> str:
     return (
         f"The NodeTuning of {node_name} names step {step[:8]}, which this database does not know: it is newer, as "
         f"after a restore from backup or a move of the cluster. An admin takes it over on the cluster's page."

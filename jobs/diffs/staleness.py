@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Q
 
 from contract import keys
-from jobs.diffs.changes import Change, Changes, Kind
+from jobs.diffs.changes import Change, ChangeKind, Changes
 from jobs.models import ChangeSet, Plan
 
 LOOKED_AT = 1000
@@ -17,7 +17,7 @@ LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class ChangesSincePlanned:
     """Changes since a plan was made that has not been started."""
 
     values: int = 0
@@ -38,25 +38,25 @@ class Since:
 
 def is_moved(change: Change, effective: str | None) -> bool:
     """Return whether a planned setting has neither its before- nor its after-value."""
-    if change.kind == Kind.RESTORE:
+    if change.kind == ChangeKind.RESTORE:
         is_after = effective == change.value
     else:
         is_after = keys.satisfied(change.operator, change.value or "", effective)
     return effective != change.expect and not is_after
 
 
-def planned(plan: Plan) -> Since:
+def changes_since_planned(plan: Plan) -> ChangesSincePlanned:
     """Counted from rows, in two queries; of a plan that is open."""
     total = int(plan.summary.get("values", 0))
     if plan.status not in Plan.NEXT:
-        return Since(of=total)
+        return ChangesSincePlanned(of=total)
     at = plan.observed_at
     is_other = Q(node__tuning__changed_at__gt=at) | Q(node__changed_at__gt=at) | Q(node__gone_at__isnull=False)
     rows = plan.nodes.filter(is_other, batch__gt=0).order_by("batch", "position")
     columns = ("change_set_id", "node__gone_at", "node__tuning__observed", "node__taints")
     found = list(rows.values_list(*columns)[: LOOKED_AT + 1])
     if not found:
-        return Since(of=total)
+        return ChangesSincePlanned(of=total)
     sets = ChangeSet.objects.filter(pk__in={row[0] for row in found if row[0]})
     changes = {pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")}
     values = nodes = gone = 0
@@ -64,14 +64,14 @@ def planned(plan: Plan) -> Since:
         if gone_at:
             gone += 1
             continue
-        there = _There(observed or {}, {(t["key"], t["effect"]): t["value"] for t in taints})
+        there = _PresentValues(observed or {}, {(t["key"], t["effect"]): t["value"] for t in taints})
         moved = sum(there.moved(change) for change in changes[change_set].items) if change_set else 0
         values, nodes = values + moved, nodes + bool(moved)
-    return Since(values, total, nodes, gone, len(found) > LOOKED_AT)
+    return ChangesSincePlanned(values, total, nodes, gone, len(found) > LOOKED_AT)
 
 
 @dataclass(frozen=True, slots=True)
-class _There:
+class _PresentValues:
     """Present values of a node."""
 
     observed: Mapping[str, Any]
@@ -79,9 +79,9 @@ class _There:
 
     def moved(self, change: Change) -> bool:
         """Return whether a change that can hold its step has moved; labels and annotations are set over any value."""
-        if change.kind in (Kind.SETTING, Kind.RESTORE):
+        if change.kind in (ChangeKind.SETTING, ChangeKind.RESTORE):
             return is_moved(change, self.observed.get(change.key))
-        if change.kind == Kind.TAINT:
+        if change.kind == ChangeKind.TAINT:
             key, _, effect = change.key.rpartition(":")
             return self.taints.get((key, effect)) not in (change.expect, change.value)
         return False

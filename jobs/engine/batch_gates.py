@@ -15,11 +15,11 @@ from jobs.models import Rollout, Signal, Step
 Status = Step.Status
 
 
-def reason(rollout: Rollout, strategy: Strategy) -> str:
+def overridable_obstacle(rollout: Rollout, strategy: Strategy) -> str:
     """Return the obstacle that an operator may override: a gate, or the control's time; empty: there is none."""
     if rollout.status != Rollout.Status.RUNNING:
         return ""
-    if gate := standing_gate(rollout):
+    if gate := holding_gate(rollout):
         return gate.reason
     if strategy.order != MEASURED and not strategy.is_gated:
         return ""
@@ -32,10 +32,10 @@ def reason(rollout: Rollout, strategy: Strategy) -> str:
 
 def batch_waits(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     """Return why a batch does not open although everything before it rests; empty: it may."""
-    return control(rollout, batch, strategy) or look(rollout, batch, strategy)
+    return control_wait(rollout, batch, strategy) or evaluate_gate(rollout, batch, strategy)
 
 
-def look(rollout: Rollout, batch: int, strategy: Strategy) -> str:
+def evaluate_gate(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     """A gate that was not evaluated is shut: unknown is not treated as healthy.
 
     `jobs.models.Signal` of kind `look` says that somebody has, once the GPUs were watched long enough.
@@ -55,13 +55,13 @@ def look(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     return f"Waits for what the GPUs did up to {clock_time(due)}: without readings the gate stays closed."
 
 
-def standing_gate(rollout: Rollout) -> Signal | None:
+def holding_gate(rollout: Rollout) -> Signal | None:
     """Return the newest gate that holds the rollout; one from before a manual override is over."""
     gates = Signal.objects.filter(kind="gate", scope=f"rollout:{rollout.pk}", expires_at__gt=now())
     return (gates.filter(created_at__gt=rollout.went_on_at) if rollout.went_on_at else gates).first()
 
 
-def control(rollout: Rollout, batch: int, strategy: Strategy) -> str:
+def control_wait(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     """Return why this batch, which is of the control, does not open yet; empty: it may, or it is not of the control."""
     if strategy.order != MEASURED:
         return ""

@@ -13,8 +13,8 @@ from django.db.models import Max
 from common.clock import now
 from jobs.diffs.changes import Disruption
 from jobs.engine import batch_gates
-from jobs.engine.event_log import clock_time, log, tell
-from jobs.engine.step_counts import Tally
+from jobs.engine.event_log import clock_time, log, set_sentence_unless_held
+from jobs.engine.step_counts import StepTally
 from jobs.forecast import schedule
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import Rollout, Step
@@ -26,21 +26,21 @@ Status = Step.Status
 BACKWARDS = (RS.REVERTING, RS.ABORTING)
 
 
-def failures(rollout: Rollout, tally: Tally) -> int:
+def count_failures(rollout: Rollout, tally: StepTally) -> int:
     """Count failed nodes: a failed component stops only what depends on it, see jobs.diffs.dependency_graph."""
     return max(0, tally.nodes((Status.FAILED,), Step.Direction.FORWARD) - rollout.extra_failures)
 
 
-def direction(rollout: Rollout) -> str | None:
+def start_direction(rollout: Rollout) -> str | None:
     """Return the only direction in which steps may start: backwards while reverting or aborting; else None, any."""
     return Step.Direction.REVERT if rollout.status in BACKWARDS else None
 
 
-def next_batch(rollout: Rollout, tally: Tally) -> int | None:
+def next_batch(rollout: Rollout, tally: StepTally) -> int | None:
     """Return the lowest batch with queued steps, once everything before it rests.
     None: nothing can start now, and no other condition need be checked.
     """
-    batch = tally.first_batch((Status.QUEUED,), direction(rollout))
+    batch = tally.first_batch((Status.QUEUED,), start_direction(rollout))
     if batch is None or rollout.status in BACKWARDS:
         return batch
     if (tally.first_batch(Step.ACTIVE) or batch) < batch:
@@ -48,7 +48,7 @@ def next_batch(rollout: Rollout, tally: Tally) -> int | None:
     return batch
 
 
-def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
+def may_open(rollout: Rollout, batch: int, tally: StepTally) -> bool:
     """Return whether the next batch may begin: what is before it has soaked, and nothing holds it back."""
     if rollout.status in BACKWARDS:
         return True
@@ -57,7 +57,7 @@ def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
     if _held_before(batch, rollout, tally, strategy):
         return False  # `progress.settle` says which
     if why := batch_gates.batch_waits(rollout, batch, strategy):
-        tell(rollout, tally, why)
+        set_sentence_unless_held(rollout, tally, why)
         return False
     soak = strategy.soak_seconds
     if not soak:
@@ -68,20 +68,22 @@ def is_open(rollout: Rollout, batch: int, tally: Tally) -> bool:
     )["entered_at__max"]
     until = last + timedelta(seconds=soak) if last else None
     if until and until > now():
-        tell(rollout, tally, f"Soaking after batch {batch - 1} until {clock_time(until)}, then batch {batch}.")
+        set_sentence_unless_held(
+            rollout, tally, f"Soaking after batch {batch - 1} until {clock_time(until)}, then batch {batch}."
+        )
         return False
     return True
 
 
-def _held_before(batch: int, rollout: Rollout, tally: Tally, strategy: Strategy) -> bool:
+def _held_before(batch: int, rollout: Rollout, tally: StepTally, strategy: Strategy) -> bool:
     """Held is no failure yet, but a canary that waits for a person has not shown that going on is safe."""
     if (tally.first_batch((Status.HELD,)) or batch) >= batch:
         return False
     held = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.HELD).count()
-    return bool(held) and held + failures(rollout, tally) > strategy.max_failures
+    return bool(held) and held + count_failures(rollout, tally) > strategy.max_failures
 
 
-def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
+def reorder(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     """Order the nodes that have not begun again, as a later batch opens: by the order rule, as the cluster is now.
     Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again
     and those that joined since.
@@ -103,9 +105,9 @@ def remake(rollout: Rollout, batch: int, strategy: Strategy) -> None:
             node__is_control_plane=False,
         )
         rows = list(waiting.select_related("node").order_by("batch", "position"))
-        pods, signals = comparison.gpu_pods(rollout.cluster), comparison.signals(s.node for s in rows if s.node)
+        pods, signals = comparison.gpu_pods(rollout.cluster), comparison.order_signals(s.node for s in rows if s.node)
         places = [(s.batch, s.position) for s in rows]
-        ordered = sorted(rows, key=lambda s: schedule.idle_first(s.node_name, pods, signals.get(s.node_key, 0.0)))
+        ordered = sorted(rows, key=lambda s: schedule.idle_first_key(s.node_name, pods, signals.get(s.node_key, 0.0)))
         moved = [
             (step, place) for step, place in zip(ordered, places, strict=True) if (step.batch, step.position) != place
         ]

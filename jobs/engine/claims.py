@@ -68,7 +68,7 @@ def claim(
     return token, until, sorted(steps, key=lambda step: (step.batch, step.position))
 
 
-def for_helm(at: datetime) -> QuerySet[Step]:
+def due_for_helm(at: datetime) -> QuerySet[Step]:
     """Return components and policy objects that a worker may begin or resume: applying, due, and unclaimed.
     Not of a cluster that is another installation's (law 12), and not what an abort passes over or reverts.
     """
@@ -81,12 +81,12 @@ def for_helm(at: datetime) -> QuerySet[Step]:
     return rows.exclude(direction=Step.Direction.FORWARD, granted_at=None, rollout__in=aborting)
 
 
-def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
+def claim_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
     """One of them for this worker. None: it is another party's, or not due."""
     token = str(uuid.uuid4())
     at = now()
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
-    if not for_helm(at).filter(pk=step_id).exists():
+    if not due_for_helm(at).filter(pk=step_id).exists():
         return token, None
     # By columns of the row alone: PostgreSQL judges them anew when another worker was faster, but no subquery.
     free = Step.objects.filter(_free(at), pk=step_id, status=Step.Status.APPLYING)
@@ -98,7 +98,7 @@ def take_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
 
 def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:
     """Mark the step as begun; the first time in an attempt its own time begins. False: it was lost."""
-    fields: dict[str, object] = {"has_applied": True, "waiting_for": cluster_scope.WORDS[step.kind].runs}
+    fields: dict[str, object] = {"has_applied": True, "waiting_for": cluster_scope.STATE_TEXTS[step.kind].runs}
     if step.granted_at is None:
         at = now()
         fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=commit.helm_seconds(strategy))}

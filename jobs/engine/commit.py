@@ -14,7 +14,7 @@ from django.db import transaction
 from common.clock import now
 from common.errors import IllegalMove
 from compliance.services import expectations
-from jobs.engine.outcome import Outcome
+from jobs.engine.outcome import StepOutcome
 from jobs.forecast import blast_radius
 from jobs.forecast.strategy import Strategy
 from jobs.models import Slot, Step, StepEvent
@@ -34,7 +34,7 @@ OF_COMPONENTS: Mapping[Status, Callable[[Strategy], float]] = {
 }
 
 
-def moved(step: Step, to: str, **fields: Any) -> None:
+def change_status(step: Step, to: str, **fields: Any) -> None:
     """Change a step's status in memory, by the table. Raises IllegalMove."""
     if to not in Step.NEXT.get(step.status, set()):
         raise IllegalMove(f"step {step.pk}: {step.status} -> {to}")
@@ -78,7 +78,7 @@ def helm_seconds(strategy: Strategy) -> float:
 
 def commit(
     claim: str,
-    outcomes: Sequence[tuple[Step, Outcome]],
+    outcomes: Sequence[tuple[Step, StepOutcome]],
     *,
     strategy: Strategy,
     preparing: Iterable[expectations.Expected] = (),
@@ -132,18 +132,18 @@ def commit(
     return count
 
 
-def is_news(step: Step, outcome: Outcome) -> bool:
+def is_news(step: Step, outcome: StepOutcome) -> bool:
     """Return whether there is anything to write: the step does not just wait on for what it waited for."""
     if outcome.to or outcome.fields or outcome.log or outcome.again_in:
         return True
     return step.waiting_for != outcome.waits_for[:500] or step.not_before is not None
 
 
-def _apply(step: Step, outcome: Outcome, strategy: Strategy) -> None:
+def _apply(step: Step, outcome: StepOutcome, strategy: Strategy) -> None:
     step.version += 1
     step.claim, step.lease_until = "", None
     if outcome.to:
-        moved(step, outcome.to, **outcome.fields)
+        change_status(step, outcome.to, **outcome.fields)
         step.deadline_at = deadline_for(step, strategy)
         return
     for name, value in outcome.fields.items():

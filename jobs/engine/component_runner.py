@@ -21,10 +21,11 @@ from common.clock import now
 from common.errors import Refusal
 from components.helm.errors import HelmError, HelmUnauthorized, Stopped
 from jobs.diffs import cluster_scope
-from jobs.engine import claims, commit, component_stages, deadlines, preconditions
-from jobs.engine.component_stages import ComponentView
+from jobs.engine import claims, commit, deadlines, preconditions
 from jobs.engine.failure import fail
-from jobs.engine.outcome import Outcome, go, wait
+from jobs.engine.outcome import StepOutcome, go, wait
+from jobs.engine.stages import component_stages
+from jobs.engine.stages.component_stages import ComponentView
 from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Step
 
@@ -40,13 +41,13 @@ SHOWS_EVERY_SECONDS = 2.0
 """How often helm's output reaches the page."""
 
 
-def due(rollout_id: UUID, *, kind: str = "") -> list[UUID]:
+def due_steps(rollout_id: UUID, *, kind: str = "") -> list[UUID]:
     """Return the steps of a rollout that a worker should begin or resume now."""
-    rows = claims.for_helm(now()).filter(rollout=rollout_id, **({"kind": kind} if kind else {}))
+    rows = claims.due_for_helm(now()).filter(rollout=rollout_id, **({"kind": kind} if kind else {}))
     return list(rows.order_by("position").values_list("pk", flat=True))
 
 
-def next_look(rollout_id: UUID) -> float | None:
+def seconds_to_next_check(rollout_id: UUID) -> float | None:
     """Return the seconds until the next readiness check that is soon; None: no step waits, or the sweep will do."""
     at = now()
     waiting = Step.objects.of_components().filter(rollout=rollout_id, status=Status.VERIFYING, claim="")
@@ -56,20 +57,20 @@ def next_look(rollout_id: UUID) -> float | None:
     return None if first is None else max(0.0, (first - at).total_seconds())
 
 
-def carry(step_id: UUID) -> UUID | None:
+def carry_out(step_id: UUID) -> UUID | None:
     """Carry one out, to its end or its deadline. Returns the rollout to wake; None: not its turn.
 
     Runs for minutes and holds no transaction. What it may do was judged when the step began; here once more, since it
     may have waited long.
     """
-    token, step = claims.take_for_helm(step_id)
+    token, step = claims.claim_for_helm(step_id)
     if step is None:
         return None
     try:
         strategy = Strategy.from_json(step.rollout.plan.strategy)
         view = component_stages.views(step.rollout, [step], strategy, step.lease_until or now())[0]
-        view.unfit = view.unfit or preconditions.altered(step.rollout)
-        view.freeze = preconditions.freeze(step.rollout)
+        view.unfit = view.unfit or preconditions.altered_reason(step.rollout)
+        view.freeze = preconditions.freeze_reason(step.rollout)
         out, waited_for = component_stages.guard(view), step.waiting_for
         if out is None and claims.begin_helm(step, token, strategy):
             out = _run(view, token, waited_for)
@@ -80,12 +81,12 @@ def carry(step_id: UUID) -> UUID | None:
     return step.rollout_id
 
 
-def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
+def _run(view: ComponentView, token: str, waited_for: str) -> StepOutcome:
     """One run of helm, or through the objects, with every way it can fail translated."""
     step = view.step
     assert step.deadline_at is not None
     left = (step.deadline_at - now()).total_seconds()
-    with Renewal(step, token) as renewal:
+    with ClaimRenewal(step, token) as renewal:
         try:
             cluster_scope.carry_out(
                 view.cluster,
@@ -99,9 +100,9 @@ def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
         except Stopped:
             out = wait(f"{view.words.stopped} {renewal.why or 'on request'}.")
         except Forbidden as error:
-            out = deadlines.refused(view, error, waited_for=waited_for)
+            out = deadlines.after_refused_call(view, error, waited_for=waited_for)
         except (CredentialsRefused, HelmUnauthorized) as error:
-            out = deadlines.away(step, error)
+            out = deadlines.after_failed_call(step, error)
         except (HelmError, FleetError) as error:
             said = str(error) or type(error).__name__
             if error.is_final:
@@ -110,12 +111,12 @@ def _run(view: ComponentView, token: str, waited_for: str) -> Outcome:
                 out = wait(said, again_in=deadlines.backoff(step, now())).says(f"{view.words.again} {said}", "warn")
         except Refusal as error:
             out = fail(view, str(error))
-    out = out if out.to else deadlines.in_time(view, out)
+    out = out if out.to else deadlines.within_deadline(view, out)
     out.fields["output"] = renewal.lines()
     return out
 
 
-class Renewal:
+class ClaimRenewal:
     """Keeps one step's claim while helm runs, in a thread, and ends helm once the claim is lost or the step turned."""
 
     def __init__(self, step: Step, token: str) -> None:
@@ -127,7 +128,7 @@ class Renewal:
         self.why = ""
         """Why helm must end, as a clause; empty while it may go on."""
 
-    def __enter__(self) -> Renewal:
+    def __enter__(self) -> ClaimRenewal:
         self._thread.start()
         return self
 

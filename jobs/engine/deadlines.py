@@ -9,7 +9,7 @@ from common.clock import now
 from components.helm.errors import HelmError, HelmUnauthorized
 from jobs.engine import commit
 from jobs.engine.failure import fail, hold
-from jobs.engine.outcome import Outcome, StepView, View, wait
+from jobs.engine.outcome import NodeView, StepOutcome, StepView, wait
 from jobs.models import Step
 
 Status = Step.Status
@@ -22,7 +22,7 @@ REFUSED = "The API server refuses Setpoint's credentials; replace them, and this
 """Before the API server's own words, on the page of whatever waits for it."""
 
 
-def in_time(view: StepView, out: Outcome) -> Outcome:
+def within_deadline(view: StepView, out: StepOutcome) -> StepOutcome:
     """Let the step wait on, unless its deadline is over (law 4). A queued step's time begins with its turn."""
     step = view.step
     if out.is_patient:
@@ -39,12 +39,12 @@ def in_time(view: StepView, out: Outcome) -> Outcome:
 
 def _unready(view: StepView) -> str:
     """Explain what keeps an agent or a kubelet from answering, where it is known."""
-    if not isinstance(view, View) or view.node.is_ready:
+    if not isinstance(view, NodeView) or view.node.is_ready:
         return ""
     return f" {view.node.name} is not Ready: {view.node.ready_reason or 'its kubelet is silent'}."
 
 
-def _renewed(view: StepView, out: Outcome) -> Outcome:
+def _renewed(view: StepView, out: StepOutcome) -> StepOutcome:
     """Restart the step's own deadline, as what it waits for has one; written down only now and then."""
     step = view.step
     whole = commit.deadline_for(step, view.strategy)
@@ -63,7 +63,7 @@ def backoff(step: Step, at: datetime) -> float:
     return min(60.0, max(1.0, (at - step.entered_at) / timedelta(seconds=1)))
 
 
-def away(step: Step, error: FleetError | HelmError) -> Outcome:
+def after_failed_call(step: Step, error: FleetError | HelmError) -> StepOutcome:
     """The API server did not carry it out, and may later: the step waits, with what it waits for.
 
     Refused credentials are a person's to replace, and say nothing about the node: a step's own time does not run out
@@ -75,7 +75,7 @@ def away(step: Step, error: FleetError | HelmError) -> Outcome:
     return wait(f"The API server does not answer: {error}", again_in=again_in)
 
 
-def refused(view: StepView, error: Forbidden, *, waited_for: str) -> Outcome:
+def after_refused_call(view: StepView, error: Forbidden, *, waited_for: str) -> StepOutcome:
     """A missing right stands once it is heard twice, FORBIDDEN_SECONDS apart; `waited_for` is what the step says.
 
     An API server that was started a moment ago forbids what it permits as soon as it has read its roles, and behind a
@@ -85,7 +85,7 @@ def refused(view: StepView, error: Forbidden, *, waited_for: str) -> Outcome:
     return fail(view, said) if waited_for == said[:500] else wait(said, again_in=FORBIDDEN_SECONDS)
 
 
-def share(step: Step, at: datetime, *, most: float) -> float:
+def poll_seconds(step: Step, at: datetime, *, most: float) -> float:
     """Seconds until the next look: a quarter of what it has taken, so that looking often costs a quarter more time at
     the most, from 0.25 s up."""
     return min(most, max(0.25, (at - step.entered_at) / timedelta(seconds=4)))

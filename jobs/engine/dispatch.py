@@ -18,14 +18,15 @@ from clusters.fleet import (
 )
 from common.clock import now
 from components.helm.errors import HelmError, HelmUnauthorized
-from jobs.engine import component_stages, node_stages, withdrawal
-from jobs.engine.component_stages import ComponentView
-from jobs.engine.deadlines import away, backoff, in_time, refused
-from jobs.engine.failure import fail, gone, hold
-from jobs.engine.outcome import LeaseSpent, Outcome, StepView, View, wait
+from jobs.engine import withdrawal
+from jobs.engine.deadlines import after_failed_call, after_refused_call, backoff, within_deadline
+from jobs.engine.failure import fail, hold, node_gone
+from jobs.engine.outcome import LeaseSpent, NodeView, StepOutcome, StepView, wait
+from jobs.engine.stages import component_stages, node_stages
+from jobs.engine.stages.component_stages import ComponentView
 
 
-def answer(view: StepView) -> Outcome:
+def decide(view: StepView) -> StepOutcome:
     """One stage's outcome, with every way the cluster can fail translated (law 4: nothing waits in silence)."""
     step = view.step
     try:
@@ -33,46 +34,46 @@ def answer(view: StepView) -> Outcome:
     except LeaseSpent:
         out = wait("Waiting for the next turn.", again_in=0.001)
     except HelmUnauthorized as error:
-        out = away(step, error)
+        out = after_failed_call(step, error)
     except HelmError as error:
         out = fail(view, str(error)) if error.is_final else wait(str(error), again_in=backoff(step, now()))
     except Throttled as error:
         out = wait(f"The API server asks to wait {error.retry_after:.0f} s: {error}", again_in=error.retry_after)
     except FleetUnavailable as error:
-        out = away(step, error)
+        out = after_failed_call(step, error)
     except Replaced as error:
-        if not isinstance(view, View):
+        if not isinstance(view, NodeView):
             return fail(view, f"What this step is about was replaced meanwhile: {error}")
-        return gone(view, f"{step.node_name} was replaced meanwhile: {error}")
+        return node_gone(view, f"{step.node_name} was replaced meanwhile: {error}")
     except NotFound as error:
         out = _not_there(view, error)
     except Conflict as error:
         out = hold(view, f"Another party owns what this step would write: {error}")
     except Forbidden as error:
-        out = refused(view, error, waited_for=step.waiting_for)
+        out = after_refused_call(view, error, waited_for=step.waiting_for)
     except FleetRefused as error:
-        out = fail(view, f"The API server refused: {error}") if error.is_final else away(step, error)
-    out = out if out.to else in_time(view, out)
-    return withdrawal.before_the_end(view, out) if isinstance(view, View) else out
+        out = fail(view, f"The API server refused: {error}") if error.is_final else after_failed_call(step, error)
+    out = out if out.to else within_deadline(view, out)
+    return withdrawal.withdraw_before_end(view, out) if isinstance(view, NodeView) else out
 
 
-def _decided(view: StepView) -> Outcome:
+def _decided(view: StepView) -> StepOutcome:
     if isinstance(view, ComponentView):
         return component_stages.guard(view) or component_stages.STAGES[view.step.status](view)
-    assert isinstance(view, View)
+    assert isinstance(view, NodeView)
     return node_stages.guard(view) or node_stages.STAGES[view.step.status](view)
 
 
-def _not_there(view: StepView, error: NotFound) -> Outcome:
+def _not_there(view: StepView, error: NotFound) -> StepOutcome:
     """The node, or another object that belongs to it: only a node that is gone gives its slot back."""
-    if not isinstance(view, View):
+    if not isinstance(view, NodeView):
         return fail(view, f"What this step needs is not there: {error}")
     try:
         uid = objects.meta(view.fleet.node(view.step.node_name)).get("uid")
     except NotFound:
-        return gone(view, f"{view.step.node_name} is gone: {error}")
+        return node_gone(view, f"{view.step.node_name} is gone: {error}")
     except FleetError as unknown:
-        return away(view.step, unknown)
+        return after_failed_call(view.step, unknown)
     if uid != view.step.node_uid:
-        return gone(view, f"{view.step.node_name} was replaced meanwhile: {error}")
+        return node_gone(view, f"{view.step.node_name} was replaced meanwhile: {error}")
     return fail(view, f"What this step needs is not there: {error}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from common.clock import now
-from jobs.engine.step_counts import Tally
+from jobs.engine.step_counts import StepTally
 from jobs.models import Rollout, Step, StepEvent
 
 
@@ -17,9 +17,9 @@ def clock_time(at: datetime) -> str:
     return f"{at:%H:%M:%S} UTC" if at.date() == now().astimezone(UTC).date() else f"{at:%b %d, %H:%M} UTC"
 
 
-def counted(steps: Iterable[Step]) -> str:
+def count_sentence(steps: Iterable[Step]) -> str:
     """`3 nodes`, `1 component`, `2 nodes, 1 component and 1 group of policy objects`."""
-    return of_kinds(Counter(step.kind for step in steps))
+    return kinds_sentence(Counter(step.kind for step in steps))
 
 
 _WORDS = (
@@ -29,17 +29,17 @@ _WORDS = (
 )
 
 
-def of_kinds(counts: Mapping[str, int]) -> str:
+def kinds_sentence(counts: Mapping[str, int]) -> str:
     said = [f"{count} {one if count == 1 else many}" for kind, one, many in _WORDS if (count := counts.get(kind, 0))]
-    return listed(said) or "0 nodes"
+    return join_names(said) or "0 nodes"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def say(rollout: Rollout, sentence: str, since: datetime | None = None) -> None:
+def set_waiting_sentence(rollout: Rollout, sentence: str, since: datetime | None = None) -> None:
     """Change what the page says is waited for; nothing is written when it is the same (law 4), or once it has ended:
     a worker that comes late would leave its sentence there for ever. `since`: where it has waited longer than it is
     told.
@@ -50,10 +50,10 @@ def say(rollout: Rollout, sentence: str, since: datetime | None = None) -> None:
         Rollout.objects.live().filter(pk=rollout.pk).update(waiting_for=sentence, waiting_since=rollout.waiting_since)
 
 
-def tell(rollout: Rollout, tally: Tally, sentence: str) -> None:
+def set_sentence_unless_held(rollout: Rollout, tally: StepTally, sentence: str) -> None:
     """Say it, unless a step is held: that waits for a person, the rest for time, and `progress.settle` says it."""
     if not tally.holds(rollout):
-        say(rollout, sentence)
+        set_waiting_sentence(rollout, sentence)
 
 
 def log(rollout: Rollout, text: str, level: str = "info", step: Step | None = None) -> None:

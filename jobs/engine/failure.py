@@ -6,22 +6,22 @@ stays cordoned and keeps its slot until an operator, or the strategy, decides.
 
 from __future__ import annotations
 
-from jobs.engine.outcome import Outcome, StepView, View, go
+from jobs.engine.outcome import NodeView, StepOutcome, StepView, go
 from jobs.models import Step
 
 Status = Step.Status
 
 
-def fail(view: StepView, why: str) -> Outcome:
+def fail(view: StepView, why: str) -> StepOutcome:
     return _end(view, Status.FAILED, why)
 
 
-def hold(view: StepView, why: str) -> Outcome:
+def hold(view: StepView, why: str) -> StepOutcome:
     """Hold the step, which is not a failure: an operator must decide before it continues."""
     return _end(view, Status.HELD, why)
 
 
-def _end(view: StepView, ending: str, why: str) -> Outcome:
+def _end(view: StepView, ending: str, why: str) -> StepOutcome:
     step = view.step
     stage = step.failed_in or step.status
     level = "bad" if ending == Status.FAILED else "warn"
@@ -39,7 +39,7 @@ def _end(view: StepView, ending: str, why: str) -> Outcome:
     return out
 
 
-def gone(view: View, why: str) -> Outcome:
+def node_gone(view: NodeView, why: str) -> StepOutcome:
     """The node itself is no more: nothing to give back (law 9)."""
     if view.step.ending == Status.SKIPPED:  # a person had given it up already
         out = go(Status.SKIPPED, ending="").says(why, "warn")
@@ -49,6 +49,6 @@ def gone(view: View, why: str) -> Outcome:
     return out
 
 
-def done(view: StepView) -> str:
+def success_status(view: StepView) -> str:
     """The status of success in this direction."""
     return Status.REVERTED if view.is_revert else Status.SUCCEEDED

@@ -31,16 +31,16 @@ def admit(rollout: Rollout, strategy: Strategy) -> int:
 
     One query where none did. Who is not Ready yet, or whose agent has not answered, is looked at again next time.
     """
-    newest = digests.newest_then(rollout.plan)
+    newest = digests.newest_key_when_planned(rollout.plan)
     if newest is None or rollout.status != Rollout.Status.RUNNING:
         return 0
     waiting = _unknown(rollout.plan, newest)
-    if not waiting or preconditions.altered(rollout):
+    if not waiting or preconditions.altered_reason(rollout):
         return 0
     plan = rollout.plan
     target = Target.of(plan.revision.content)
     ready = replace(strategy, include_unavailable=False)  # that consent was about nodes that the approvers saw
-    draft = comparison.compare(rollout.cluster, waiting, plan.revision, target, ready)
+    draft = comparison.compare_nodes(rollout.cluster, waiting, plan.revision, target, ready)
     if not draft.candidates:
         return 0
     by_pk = {node.pk: node for node in waiting}
@@ -95,7 +95,7 @@ def _store(rollout: Rollout, rows: list[PlanNode], changes: Sequence[Changes], s
     for place, row in enumerate(rows, last + 1):
         row.position = place
     PlanNode.objects.bulk_create(rows, batch_size=500)
-    batch = batch_of(plan)
+    batch = newcomers_batch(plan)
     steps = [
         Step(
             rollout=rollout, plan_node=row, node_id=row.node_id, node_uid=row.uid, node_name=row.name, batch=batch,
@@ -116,6 +116,6 @@ def _store(rollout: Rollout, rows: list[PlanNode], changes: Sequence[Changes], s
     return len(steps)
 
 
-def batch_of(plan: Plan) -> int:
+def newcomers_batch(plan: Plan) -> int:
     """The number of their batch: after all that were planned."""
     return len(plan.summary.get("batches", ())) + 1

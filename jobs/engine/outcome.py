@@ -15,6 +15,9 @@ from jobs.diffs.node_diff import Target
 from jobs.forecast.strategy import Strategy
 from jobs.models import PlanNode, Step
 
+POLL_SECONDS = 3.0
+"""How soon a step looks again at what sends no event, such as pods that are ending or blocked."""
+
 
 class LeaseSpent(Exception):
     """Too little of the lease is left for another call: another worker may own the step before it returns."""
@@ -44,7 +47,7 @@ class StepView:
 
 
 @dataclass(slots=True, kw_only=True)
-class View(StepView):
+class NodeView(StepView):
     """A node's step."""
 
     node: Node
@@ -75,7 +78,7 @@ class View(StepView):
 
 
 @dataclass(slots=True)
-class Outcome:
+class StepOutcome:
     """Result to be committed for one step."""
 
     to: str = ""
@@ -95,14 +98,14 @@ class Outcome:
     """The node as a write returned it, so that its row need not wait for the watch."""
     raw_tuning: dict[str, Any] | None = None
 
-    def says(self, text: str, level: str = "info") -> Outcome:
+    def says(self, text: str, level: str = "info") -> StepOutcome:
         self.log.append((level, text))
         return self
 
 
-def wait(sentence: str, *, again_in: float = 0.0, is_patient: bool = False, **fields: Any) -> Outcome:
-    return Outcome(waits_for=sentence, again_in=again_in, is_patient=is_patient, fields=fields)
+def wait(sentence: str, *, again_in: float = 0.0, is_patient: bool = False, **fields: Any) -> StepOutcome:
+    return StepOutcome(waits_for=sentence, again_in=again_in, is_patient=is_patient, fields=fields)
 
 
-def go(to: str, **fields: Any) -> Outcome:
-    return Outcome(to=to, fields=fields)
+def go(to: str, **fields: Any) -> StepOutcome:
+    return StepOutcome(to=to, fields=fields)

@@ -6,9 +6,9 @@ Checked before a step starts, and again until its first write.
 from __future__ import annotations
 
 from clusters.objects import selects
-from jobs.diffs.changes import Kind
+from jobs.diffs.changes import ChangeKind
 from jobs.diffs.node_diff import is_within
-from jobs.engine.outcome import Outcome, View, go
+from jobs.engine.outcome import NodeView, StepOutcome, go
 from jobs.models import Freeze, Rollout, Step
 from jobs.planning import digests
 
@@ -20,7 +20,7 @@ FREEZES = (Status.ADMITTED, Status.CORDONING, Status.DRAINING, Status.APPLYING)
 """States in which the first disruptive write may still be to come."""
 
 
-def altered(rollout: Rollout) -> str:
+def altered_reason(rollout: Rollout) -> str:
     """Explain, in a sentence, why the plan is not what was approved; empty when it is. Computed once a slice."""
     memory = rollout.__dict__
     if "altered" not in memory:
@@ -33,7 +33,7 @@ def altered(rollout: Rollout) -> str:
     return str(memory["altered"])
 
 
-def freeze(rollout: Rollout) -> str:
+def freeze_reason(rollout: Rollout) -> str:
     """The reason of a freeze that holds this rollout; empty when there is none, or a revert was told to pass it."""
     if rollout.status == Rollout.Status.REVERTING and rollout.freeze_override:
         return ""
@@ -41,7 +41,7 @@ def freeze(rollout: Rollout) -> str:
     return f"A freeze is active: {standing.reason}" if standing else ""
 
 
-def stand_still(view: View) -> Outcome | None:
+def return_to_queue(view: NodeView) -> StepOutcome | None:
     """A freeze came after the step's start and before its first disruptive write: its turn comes again.
 
     Its node is given back as it was. One that an earlier attempt disturbed keeps cordon and slot (law 14).
@@ -65,19 +65,19 @@ def stand_still(view: View) -> Outcome | None:
     return out.says(f"{view.freeze} Nothing was disturbed yet, so this node waits for its end.", "warn")
 
 
-def _has_written(view: View) -> bool:
+def _has_written(view: NodeView) -> bool:
     """A worker may have been killed between writing the spec and saying so: the object itself knows (law 6)."""
     spec = view.fleet.tuning(view.step.node_name).get("spec") or {}
     return (spec.get("step"), spec.get("attempt")) == (str(view.step.pk), view.step.attempt)
 
 
-def _decorates(view: View) -> bool:
+def _decorates(view: NodeView) -> bool:
     """Return whether labels, annotations or taints are written before the spec, so that some of them may be there."""
     marks = (view.target.labels, view.target.annotations, view.before.labels, view.before.annotations)
-    return any(marks) or any(c.kind == Kind.TAINT for c in view.changes.items)
+    return any(marks) or any(c.kind == ChangeKind.TAINT for c in view.changes.items)
 
 
-def altered_step(view: View) -> str:
+def altered_step_reason(view: NodeView) -> str:
     """Explain, in a sentence, why this step is not the one of the plan that was approved; empty when it is."""
     step, row = view.step, view.planned
     if view.changes.digest != row.change_set_id:
@@ -87,7 +87,7 @@ def altered_step(view: View) -> str:
     return _beyond_the_option(view) if row.batch == 0 else ""
 
 
-def _beyond_the_option(view: View) -> str:
+def _beyond_the_option(view: NodeView) -> str:
     """Explain, in a sentence, why a node that joined is not what the plan's option covers; empty when it is.
 
     The digest does not name it: that it was unknown then, is of the pool and takes the revision live is judged here.

@@ -15,11 +15,11 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
 from compliance.services import assignments, standings
-from jobs.approvals import reviews
+from jobs.approvals import verdicts
 from jobs.engine import batch_gates, preconditions, reverting
-from jobs.engine.batches import BACKWARDS, failures
-from jobs.engine.event_log import counted, log, of_kinds, say, tell
-from jobs.engine.step_counts import Tally
+from jobs.engine.batches import BACKWARDS, count_failures
+from jobs.engine.event_log import count_sentence, kinds_sentence, log, set_sentence_unless_held, set_waiting_sentence
+from jobs.engine.step_counts import StepTally
 from jobs.forecast.strategy import Strategy
 from jobs.models import JUDGEMENT, Rollout, Step
 from jobs.planning import component_owners
@@ -32,11 +32,11 @@ READ_ANEW = ("status", "version", "waiting_for", "waiting_since", "started_at", 
 """Of a rollout's row: all that changes. The plan stays as read, which is of one moment for the whole slice."""
 
 
-def obstacle(rollout: Rollout) -> bool:
+def is_blocked(rollout: Rollout) -> bool:
     """Return whether nothing at all may be done now: another master, or a start that the plan no longer allows."""
     cluster = rollout.cluster
     if cluster.ownership != Cluster.Ownership.OURS:
-        say(
+        set_waiting_sentence(
             rollout,
             f"{cluster} carries the mark of installation {cluster.ownership_mark or 'nobody'}: take it over first.",
         )
@@ -49,21 +49,23 @@ def obstacle(rollout: Rollout) -> bool:
 def _begin(rollout: Rollout) -> bool:
     """Queued to running: the plan must still be the approved one, and no freeze may stand."""
     plan = rollout.plan
-    if freeze := preconditions.freeze(rollout):
-        say(rollout, freeze)
+    if freeze := preconditions.freeze_reason(rollout):
+        set_waiting_sentence(rollout, freeze)
         return False
-    if preconditions.altered(rollout):
+    if preconditions.altered_reason(rollout):
         with transaction.atomic():  # or a killed worker leaves steps that nobody looks at again
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="", waiting_since=None)
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
-            reverting.rest(rollout, Status.SKIPPED, "The plan was changed after approval.")
+            reverting.end_queued(rollout, Status.SKIPPED, "The plan was changed after approval.")
         return False
     if plan.judgement != JUDGEMENT:
-        say(rollout, f"{plan.late} Abort this rollout.")
+        set_waiting_sentence(rollout, f"{plan.late} Abort this rollout.")
         return False
-    if not reviews.standing(plan).is_approved:
+    if not verdicts.approval_state(plan).is_approved:
         # Its time came after somebody who approved lost the right to. What runs continues: half a plan is worse.
-        say(rollout, f"{plan} is approved no more: some who approved may not any more. Abort it and plan again.")
+        set_waiting_sentence(
+            rollout, f"{plan} is approved no more: some who approved may not any more. Abort it and plan again."
+        )
         return False
     with transaction.atomic():
         rollout.move(RS.RUNNING, started_at=now(), waiting_for="", waiting_since=None)
@@ -71,14 +73,14 @@ def _begin(rollout: Rollout) -> bool:
         assignments.assign(
             plan.pool, plan.revision, enforce=strategy.enforce, rollout_id=rollout.pk, by=rollout.started_by
         )
-        component_owners.keep(rollout.cluster)
+        component_owners.store_owners(rollout.cluster)
         log(rollout, f"Started {plan} of {plan.revision}.")
     # Outside: thousands of nodes now wait for their turn.
     standings.renew_pool(plan.pool, known_up_to=plan.summary.get("newest_node"))
     return True
 
 
-def hindrance(rollout: Rollout, tally: Tally) -> str | None:
+def start_hindrance(rollout: Rollout, tally: StepTally) -> str | None:
     """Explain, in a sentence, why queued steps may not begin now (empty: the status says it all); None when they may.
 
     Asked once for one tally, which is as old as the answer.
@@ -88,32 +90,32 @@ def hindrance(rollout: Rollout, tally: Tally) -> str | None:
     return tally.hindrance[0]
 
 
-def _hindrance(rollout: Rollout, tally: Tally) -> str | None:
+def _hindrance(rollout: Rollout, tally: StepTally) -> str | None:
     if rollout.status == RS.PAUSED:
         return "Paused by an operator; in-progress nodes finish."
     if rollout.status not in (RS.RUNNING, RS.REVERTING, RS.ABORTING):
         return ""
-    if freeze := preconditions.freeze(rollout):
+    if freeze := preconditions.freeze_reason(rollout):
         return freeze
-    if altered := preconditions.altered(rollout):
+    if altered := preconditions.altered_reason(rollout):
         return f"{altered} Nothing is started."
     if rollout.status in BACKWARDS:
         return None
-    if failures(rollout, tally) > Strategy.from_json(rollout.plan.strategy).max_failures:
+    if count_failures(rollout, tally) > Strategy.from_json(rollout.plan.strategy).max_failures:
         return ""
-    gate = batch_gates.standing_gate(rollout)
+    gate = batch_gates.holding_gate(rollout)
     return f"A gate holds the next batch: {gate.reason}" if gate else None
 
 
-def may_start(rollout: Rollout, tally: Tally) -> bool:
+def may_start(rollout: Rollout, tally: StepTally) -> bool:
     """Return whether queued steps may begin now; if not, the rollout's sentence says why."""
-    why = hindrance(rollout, tally)
+    why = start_hindrance(rollout, tally)
     if why:
-        tell(rollout, tally, why)
+        set_sentence_unless_held(rollout, tally, why)
     return why is None
 
 
-def settle(rollout: Rollout, tally: Tally | None = None) -> bool:
+def settle(rollout: Rollout, tally: StepTally | None = None) -> bool:
     """End the rollout when nothing is left to do; otherwise say what it waits for. Returns whether it ended.
 
     Without a tally, row and steps are read again, in this order: who takes a step up again also changes the row, so
@@ -123,7 +125,7 @@ def settle(rollout: Rollout, tally: Tally | None = None) -> bool:
         rollout.refresh_from_db(fields=READ_ANEW)
     if rollout.status not in Rollout.LIVE or rollout.status == RS.QUEUED:
         return False
-    standing = tally or Tally(rollout)
+    standing = tally or StepTally(rollout)
     counts: Counter[str] = Counter()
     waiting = 0  # forwards, while the rollout goes backwards: they wait for its end
     for group in standing:
@@ -151,7 +153,7 @@ def settle(rollout: Rollout, tally: Tally | None = None) -> bool:
     return False
 
 
-def _finish(rollout: Rollout, counts: Mapping[str, int], tally: Tally) -> None:
+def _finish(rollout: Rollout, counts: Mapping[str, int], tally: StepTally) -> None:
     end = {RS.ABORTING: RS.CANCELLED, RS.REVERTING: RS.REVERTED}.get(RS(rollout.status), RS.SUCCEEDED)
     if end == RS.REVERTED and counts.get(Status.SUCCEEDED):
         end = RS.SUCCEEDED  # one node was put back, and the others can still be
@@ -160,7 +162,7 @@ def _finish(rollout: Rollout, counts: Mapping[str, int], tally: Tally) -> None:
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     for group in tally:
         kinds[group.status][group.kind] += group.count
-    text = ", ".join(f"{of_kinds(by_kind)} {status}" for status, by_kind in sorted(kinds.items()))
+    text = ", ".join(f"{kinds_sentence(by_kind)} {status}" for status, by_kind in sorted(kinds.items()))
     with transaction.atomic():
         try:
             rollout.move(end, finished_at=now(), waiting_for="", waiting_since=None)
@@ -179,7 +181,7 @@ def _finish(rollout: Rollout, counts: Mapping[str, int], tally: Tally) -> None:
         )
         if end == RS.REVERTED:
             assignments.take_back(rollout.pk)
-            component_owners.keep(rollout.cluster)
+            component_owners.store_owners(rollout.cluster)
     if end == RS.REVERTED:
         standings.renew_pool(rollout.plan.pool)
 
@@ -196,28 +198,30 @@ def _expire_attention(rollout: Rollout) -> bool:
     return True
 
 
-def _say_what(rollout: Rollout, tally: Tally, counts: Mapping[str, int]) -> None:
+def _say_what(rollout: Rollout, tally: StepTally, counts: Mapping[str, int]) -> None:
     """The step that has waited longest speaks for the rollout."""
     if rollout.status == RS.STOPPED:
         failed = rollout.steps.filter(status=Status.FAILED)
         by_kind = dict(failed.values_list("kind").annotate(Count("pk")).order_by())
-        say(rollout, f"Stopped: {of_kinds(by_kind)} failed. An operator must retry, skip, revert or abort.")
+        set_waiting_sentence(
+            rollout, f"Stopped: {kinds_sentence(by_kind)} failed. An operator must retry, skip, revert or abort."
+        )
         return
     if tally.holds(rollout):
         _say_held(rollout, counts)
         return
     speaker = _speaker(rollout, tally, Step.ACTIVE)
     if not speaker:
-        if why := hindrance(rollout, tally):
-            say(rollout, why)
+        if why := start_hindrance(rollout, tally):
+            set_waiting_sentence(rollout, why)
             return
         speaker = _speaker(rollout, tally, (Status.QUEUED,))
     if speaker:
-        say(rollout, f"{speaker.name}, {speaker.status}: {speaker.waiting_for}")
+        set_waiting_sentence(rollout, f"{speaker.name}, {speaker.status}: {speaker.waiting_for}")
         return
     if under_way := sum(counts.get(s, 0) for s in Step.ACTIVE):
         # What was waited for is over, and nobody has said what comes next: the old sentence would not be true.
-        say(rollout, f"{under_way} node{'' if under_way == 1 else 's'} in progress.")
+        set_waiting_sentence(rollout, f"{under_way} node{'' if under_way == 1 else 's'} in progress.")
 
 
 def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
@@ -231,14 +235,14 @@ def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
     if len(held) == 1:
         sentence = f"{first.name} is held: {first.error} An operator must retry or skip it."
     else:
-        sentence = f"{counted(held)} are held. An operator must retry or skip them. {first.name}: {first.error}"
+        sentence = f"{count_sentence(held)} are held. An operator must retry or skip them. {first.name}: {first.error}"
     others = sum(counts.get(s, 0) for s in (*Step.ACTIVE, Status.QUEUED))
     is_moving = any(counts.get(s) for s in Step.ACTIVE)
     rest = f" {others} more {'continue' if is_moving else 'wait'} meanwhile." if others else ""
-    say(rollout, sentence[: 500 - len(rest)] + rest, first.entered_at)
+    set_waiting_sentence(rollout, sentence[: 500 - len(rest)] + rest, first.entered_at)
 
 
-def _speaker(rollout: Rollout, tally: Tally, statuses: Collection[str]) -> Step | None:
+def _speaker(rollout: Rollout, tally: StepTally, statuses: Collection[str]) -> Step | None:
     if not tally.has_any(statuses):
         return None
     steps = rollout.steps.filter(status__in=statuses).exclude(waiting_for="").order_by("entered_at")

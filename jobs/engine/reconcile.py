@@ -20,12 +20,11 @@ from clusters.fleet import Fleet, FleetError
 from clusters.models import Cluster
 from common.errors import LostRace
 from jobs.diffs import dependency_graph
-from jobs.diffs.dependency_graph import Order
+from jobs.diffs.dependency_graph import StepOrder
 from jobs.engine import (
     batches,
     claims,
     commit,
-    component_stages,
     dispatch,
     event_log,
     newcomers,
@@ -36,10 +35,11 @@ from jobs.engine import (
     step_views,
     visibility,
 )
-from jobs.engine.component_stages import ComponentView
-from jobs.engine.deadlines import in_time
-from jobs.engine.outcome import Outcome, StepView, View, wait
-from jobs.engine.step_counts import Tally
+from jobs.engine.deadlines import within_deadline
+from jobs.engine.outcome import NodeView, StepOutcome, StepView, wait
+from jobs.engine.stages import component_stages
+from jobs.engine.stages.component_stages import ComponentView
+from jobs.engine.step_counts import StepTally
 from jobs.forecast import slots
 from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Step
@@ -67,27 +67,27 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
     if rollout is None:
         return False
     try:
-        if progress.obstacle(rollout):
+        if progress.is_blocked(rollout):
             return False
         fleet = fleet or registry.connect(rollout.cluster)
-        step_views.freshen(rollout.cluster, fleet)
-        visibility.regained(rollout)
-        tally = Tally(rollout)
-        moved = _go_on(rollout, fleet, tally)
+        step_views.refresh_if_stale(rollout.cluster, fleet)
+        visibility.mark_regained(rollout)
+        tally = StepTally(rollout)
+        moved = _continue(rollout, fleet, tally)
         if moved is not None:  # calls take their time, and a person may have paused meanwhile
             rollout.refresh_from_db(fields=progress.READ_ANEW)
         if moved:
-            tally = Tally(rollout)
-        changed = reverting.turn_round(rollout, tally)
+            tally = StepTally(rollout)
+        changed = reverting.carry_out_ending(rollout, tally)
         changed += newcomers.admit(rollout, Strategy.from_json(rollout.plan.strategy))
         if changed:
-            tally = Tally(rollout)
+            tally = StepTally(rollout)
         started = _start(rollout, fleet, tally)
         has_ended = progress.settle(rollout, tally if started is None else None)
         return has_ended or (moved or 0) + changed + (started or 0) > 0
     except FleetError as error:
         # Only a full refresh can fail here: stages answer for their own calls.
-        visibility.lost(rollout, error)
+        visibility.mark_lost(rollout, error)
         return False
     except LostRace:
         return True
@@ -118,12 +118,12 @@ def run(
             rest(time.thread_time() - began)
 
 
-def _go_on(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
+def _continue(rollout: Rollout, fleet: Fleet, tally: StepTally) -> int | None:
     """Advance in-flight steps, the latest stage first. Returns how many moved; None if nothing was claimed.
     Backwards through the stages, so a step that reaches a stage in this slice is looked at in the next.
     """
     there = {(group.kind, group.status) for group in tally}
-    return _sum(
+    return _sum_moved(
         _stage(rollout, status, fleet, kind=kind)
         for status in IN_FLIGHT_ORDER
         for kind in (NODE, *PARTS)
@@ -131,20 +131,20 @@ def _go_on(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
     )
 
 
-def _start(rollout: Rollout, fleet: Fleet, tally: Tally) -> int | None:
+def _start(rollout: Rollout, fleet: Fleet, tally: StepTally) -> int | None:
     """Start queued steps. Returns how many moved; None if nothing was claimed."""
     if not tally.has_any((Status.QUEUED,)):
         return None
-    graph = dependency_graph.of(rollout)
-    return _sum((_start_nodes(rollout, fleet, tally, graph), _start_components(rollout, fleet, tally, graph)))
+    graph = dependency_graph.step_order(rollout)
+    return _sum_moved((_start_nodes(rollout, fleet, tally, graph), _start_components(rollout, fleet, tally, graph)))
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
+def _sum_moved(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
-def _start_nodes(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | None) -> int | None:
+def _start_nodes(rollout: Rollout, fleet: Fleet, tally: StepTally, graph: StepOrder | None) -> int | None:
     """Bring queued nodes of the open batch under way, as far as status, freezes, failures and budget allow."""
     strategy = Strategy.from_json(rollout.plan.strategy)
     room = min(claims.SET_SIZE, strategy.max_in_flight - tally.nodes(Step.ACTIVE))
@@ -154,22 +154,22 @@ def _start_nodes(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | No
     if batch is None or not progress.may_start(rollout, tally):
         return None
     if rollout.status in batches.BACKWARDS and graph and (waits := graph.nodes_wait()):
-        event_log.tell(rollout, tally, f"The node settings wait for {waits.on}.")
+        event_log.set_sentence_unless_held(rollout, tally, f"The node settings wait for {waits.on}.")
         return None
-    if not batches.is_open(rollout, batch, tally):
+    if not batches.may_open(rollout, batch, tally):
         return None
     if rollout.status == Rollout.Status.RUNNING:
-        batches.remake(rollout, batch, strategy)
-    return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=batches.direction(rollout))
+        batches.reorder(rollout, batch, strategy)
+    return _stage(rollout, Status.QUEUED, fleet, limit=room, batch=batch, direction=batches.start_direction(rollout))
 
 
-def _start_components(rollout: Rollout, fleet: Fleet, tally: Tally, graph: Order | None) -> int | None:
+def _start_components(rollout: Rollout, fleet: Fleet, tally: StepTally, graph: StepOrder | None) -> int | None:
     """Bring queued components and policy objects under way that wait for nothing; others say what they wait for."""
     queued = {group.kind for group in tally if group.status == Status.QUEUED} & set(PARTS)
     if graph is None or not queued or not progress.may_start(rollout, tally):
         return None
-    way = batches.direction(rollout)
-    return _sum(
+    way = batches.start_direction(rollout)
+    return _sum_moved(
         _stage(rollout, Status.QUEUED, fleet, kind=kind, direction=way, graph=graph) for kind in PARTS if kind in queued
     )
 
@@ -183,7 +183,7 @@ def _stage(
     limit: int = claims.SET_SIZE,
     batch: int | None = None,
     direction: str | None = None,
-    graph: Order | None = None,
+    graph: StepOrder | None = None,
 ) -> int | None:
     """Take one set through its stage. Returns how many moved; None if nothing was claimed."""
     token, until, steps = claims.claim(rollout, status, kind=kind, limit=limit, batch=batch, direction=direction)
@@ -204,20 +204,22 @@ def _stage(
         with transaction.atomic():  # slots and the moves they allow: both or neither
             if status == Status.QUEUED:
                 outcomes = _with_slots(rollout, strategy, _still_allowed(rollout, strategy, token, outcomes))
-            of_nodes = [(view, out) for view, out in outcomes if isinstance(view, View)]
+            of_nodes = [(view, out) for view, out in outcomes if isinstance(view, NodeView)]
             for view, out in of_nodes:
                 if out.to == Status.APPLYING:
-                    out.fields |= {"expects": spec.expects(view), "withdrawn_at": None}
-            preparing = [step_views.expected(view, rollout) for view, out in of_nodes if out.to == Status.APPLYING]
+                    out.fields |= {"expects": spec.expected_values(view), "withdrawn_at": None}
+            preparing = [
+                step_views.expected_record(view, rollout) for view, out in of_nodes if out.to == Status.APPLYING
+            ]
             restored = {
                 view.step.node_key: keys
                 for view, out in of_nodes
-                if out.to in (Status.SUCCEEDED, Status.REVERTED) and (keys := step_views.dropped(view))
+                if out.to in (Status.SUCCEEDED, Status.REVERTED) and (keys := step_views.dropped_keys(view))
             }
             pairs = [(view.step, out) for view, out in outcomes]
             count = commit.commit(token, pairs, strategy=strategy, preparing=preparing, restored=restored)
         is_committed = True
-        step_views.take_answers(rollout.cluster, [out for _, out in outcomes])
+        step_views.store_answers(rollout.cluster, [out for _, out in outcomes])
         return count
     finally:
         if not is_committed or any(step.claim for step in steps):  # of the others the commit gave it back
@@ -226,23 +228,23 @@ def _stage(
 
 def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -> None:
     """Copy what forbids the rollout as a whole to write into the views of steps that are about to write (law 2)."""
-    altered = preconditions.altered(rollout) if status in preconditions.WRITES else ""
-    freeze = preconditions.freeze(rollout) if status in preconditions.FREEZES else ""
+    altered = preconditions.altered_reason(rollout) if status in preconditions.WRITES else ""
+    freeze = preconditions.freeze_reason(rollout) if status in preconditions.FREEZES else ""
     for view in views:
         view.unfit = view.unfit or altered
         view.freeze = freeze
 
 
 def _still_allowed(
-    rollout: Rollout, strategy: Strategy, token: str, outcomes: list[tuple[StepView, Outcome]]
-) -> list[tuple[StepView, Outcome]]:
+    rollout: Rollout, strategy: Strategy, token: str, outcomes: list[tuple[StepView, StepOutcome]]
+) -> list[tuple[StepView, StepOutcome]]:
     """Keep the outcomes that are still allowed, judged again under the rollout's row lock.
     A pause, an abort or a freeze that was confirmed to a person counts, and two workers together keep to max_in_flight.
     Steps that were taken away meanwhile are left out.
     """
     status = Rollout.objects.select_for_update(no_key=True).values_list("status", flat=True).get(pk=rollout.pk)
-    tally = Tally(rollout)
-    if status != rollout.status or progress.hindrance(rollout, tally) is not None:
+    tally = StepTally(rollout)
+    if status != rollout.status or progress.start_hindrance(rollout, tally) is not None:
         return []
     asked = [view.step.pk for view, _ in outcomes]
     ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
@@ -258,21 +260,21 @@ def _still_allowed(
 
 
 def _with_slots(
-    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, Outcome]]
-) -> list[tuple[StepView, Outcome]]:
+    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, StepOutcome]]
+) -> list[tuple[StepView, StepOutcome]]:
     """Those that want to be admitted ask the ledger; who gets no place waits, and says for what."""
     asking = [view.step for view, out in outcomes if out.to == Status.ADMITTED]
     outcomes = _with_places(rollout, strategy, outcomes)
     if not asking:
         return outcomes
     budget = _budget(rollout, strategy)
-    granted, places = slots.take(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
+    granted, places = slots.take_slots(asking, rollout.cluster, plan_id=rollout.plan_id, budget=budget)
     sentence = f"Needs a slot: {places.sentence(budget)}."
     is_busy = bool(granted) or rollout.steps.of_nodes().filter(status__in=Step.ACTIVE).exists()
 
-    def refused(view: StepView) -> Outcome:
+    def refused(view: StepView) -> StepOutcome:
         # As long as its own rollout moves, a long queue is no deadline missed.
-        return wait(sentence) if is_busy else in_time(view, wait(sentence))
+        return wait(sentence) if is_busy else within_deadline(view, wait(sentence))
 
     return [
         (view, out if out.to != Status.ADMITTED or view.step.pk in granted else refused(view)) for view, out in outcomes
@@ -287,8 +289,8 @@ def _budget(rollout: Rollout, strategy: Strategy) -> int:
 
 
 def _with_places(
-    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, Outcome]]
-) -> list[tuple[StepView, Outcome]]:
+    rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, StepOutcome]]
+) -> list[tuple[StepView, StepOutcome]]:
     """A component whose operator takes nodes out by itself begins with all the places that it may take, or waits."""
     asking = [
         view
@@ -298,17 +300,19 @@ def _with_places(
     if not asking:
         return outcomes
     budget = _budget(rollout, strategy)
-    granted, places = slots.reserve([v.step for v in asking], rollout.cluster, plan_id=rollout.plan_id, budget=budget)
-    refused = {view.step.pk: component_stages.without_places(view, budget, places) for view in asking}
+    granted, places = slots.reserve_places(
+        [v.step for v in asking], rollout.cluster, plan_id=rollout.plan_id, budget=budget
+    )
+    refused = {view.step.pk: component_stages.wait_for_places(view, budget, places) for view in asking}
     return [(view, out if view.step.pk in granted else refused.get(view.step.pk, out)) for view, out in outcomes]
 
 
-def _decide(views: Sequence[StepView]) -> list[tuple[StepView, Outcome]]:
+def _decide(views: Sequence[StepView]) -> list[tuple[StepView, StepOutcome]]:
     """Run the stages, of several nodes in threads: they may call the cluster.
 
     Components are few, and a look at one reads the database, so they go one after another.
     """
     if len(views) == 1 or isinstance(views[0], ComponentView):
-        return [(view, dispatch.answer(view)) for view in views]
+        return [(view, dispatch.decide(view)) for view in views]
     with ThreadPoolExecutor(max_workers=settings.SETPOINT_PARALLEL_CALLS, thread_name_prefix="stage") as pool:
-        return list(zip(views, pool.map(dispatch.answer, views), strict=True))
+        return list(zip(views, pool.map(dispatch.decide, views), strict=True))

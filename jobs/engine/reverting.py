@@ -9,11 +9,11 @@ from django.db import transaction
 
 from common.clock import now
 from jobs.diffs import dependency_graph
-from jobs.diffs.dependency_graph import Order
-from jobs.engine.batches import failures
-from jobs.engine.commit import deadline_for, moved
-from jobs.engine.event_log import counted, log
-from jobs.engine.step_counts import Tally
+from jobs.diffs.dependency_graph import StepOrder
+from jobs.engine.batches import count_failures
+from jobs.engine.commit import change_status, deadline_for
+from jobs.engine.event_log import count_sentence, log
+from jobs.engine.step_counts import StepTally
 from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Slot, Step
 
@@ -24,21 +24,21 @@ RESTED = ["status", "error", "version", "entered_at", "waiting_for", "not_before
 """What changes in a step that is taken out of the way; written by bulk_update."""
 
 
-def turn_round(rollout: Rollout, tally: Tally) -> int:
+def carry_out_ending(rollout: Rollout, tally: StepTally) -> int:
     """Aborting and failing, carried out on steps: skip what is queued, put back what was asked to be put back."""
     strategy = Strategy.from_json(rollout.plan.strategy)
     if rollout.status not in Rollout.LIVE:
         return 0
     if rollout.status == RS.ABORTING:
         with transaction.atomic():
-            count = rest(rollout, Status.SKIPPED, "The rollout was aborted before its turn.")
+            count = end_queued(rollout, Status.SKIPPED, "The rollout was aborted before its turn.")
             count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
             count += _give_up_unbegun(rollout)
             return count + _give_up_held(rollout, "The rollout was aborted while it was held.")
     nobody = f"No decision for {settings.SETPOINT_WAIT_HOURS} hours."
     if tally.is_overdue(Status.HELD, now()) and (late := _give_up_held(rollout, nobody, by=now())):
         return late
-    if rollout.status == RS.RUNNING and (failed := failures(rollout, tally)) > strategy.max_failures:
+    if rollout.status == RS.RUNNING and (failed := count_failures(rollout, tally)) > strategy.max_failures:
         rollout.move(RS.STOPPED, waiting_for="", waiting_since=now())
         text = f"Stopped: {failed} failed, {strategy.max_failures} allowed. In-progress nodes finish."
         log(rollout, text, "bad")
@@ -52,12 +52,12 @@ def turn_round(rollout: Rollout, tally: Tally) -> int:
     return 0
 
 
-def _why_stuck(rollout: Rollout, strategy: Strategy, tally: Tally) -> str:
+def _why_stuck(rollout: Rollout, strategy: Strategy, tally: StepTally) -> str:
     """Explain why nothing can move any more although a component waits, or is to be reverted; empty if something can.
     A component that failed stops only what requires it: the rollout stops once nothing else can move.
     """
     waiting = (Status.QUEUED,) if strategy.on_failure == "stop" else (Status.QUEUED, Status.FAILED)
-    graph = dependency_graph.of(rollout) if tally.has_any(waiting) else None
+    graph = dependency_graph.step_order(rollout) if tally.has_any(waiting) else None
     if graph is None:
         return ""
     if stuck := graph.stuck():
@@ -67,7 +67,7 @@ def _why_stuck(rollout: Rollout, strategy: Strategy, tally: Tally) -> str:
     return f"{failed} failed" if failed else ""
 
 
-def _say_why(rollout: Rollout, graph: Order) -> None:
+def _say_why(rollout: Rollout, graph: StepOrder) -> None:
     """Store what each queued component waits for now: in a rollout that stops, it is not looked at again."""
     for step in rollout.steps.of_components().filter(status=Status.QUEUED):
         if waits := graph.wait(step):
@@ -90,9 +90,9 @@ def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
         rollout.move(RS.REVERTING, waiting_for="", freeze_override="")
         chosen = list(steps.select_for_update())
         if strategy.on_failure == "revert-all":
-            rest(rollout, Status.SKIPPED, "The rollout is being reverted.")
-        turn(chosen, strategy)
-        log(rollout, f"Putting back {counted(chosen)}, as the approved strategy says.", "warn")
+            end_queued(rollout, Status.SKIPPED, "The rollout is being reverted.")
+        queue_for_revert(chosen, strategy)
+        log(rollout, f"Putting back {count_sentence(chosen)}, as the approved strategy says.", "warn")
     return len(chosen)
 
 
@@ -110,7 +110,7 @@ def _give_up_held(rollout: Rollout, why: str, *, by: datetime | None = None) -> 
         rows = list(held.select_for_update())
         for step in rows:
             to = Status.SKIPPED if by is None and not step.is_touched else Status.FAILED
-            end(step, to, f"{why} It was held: {step.error}"[:1000])
+            end_step(step, to, f"{why} It was held: {step.error}"[:1000])
         Step.objects.bulk_update(rows, [*RESTED, "ending"], batch_size=100)
     for step in rows:
         log(rollout, f"{step.ending or step.status}: {why}", "warn", step)
@@ -126,7 +126,7 @@ def _give_up_unbegun(rollout: Rollout) -> int:
     for step in rows:
         end = Status.FAILED if step.is_touched else Status.SKIPPED
         why = f"The rollout was aborted before {'they were applied' if step.is_policies else 'helm began'}."
-        moved(step, end, error=why, version=step.version + 1, deadline_at=None)
+        change_status(step, end, error=why, version=step.version + 1, deadline_at=None)
     Step.objects.bulk_update(rows, RESTED, batch_size=100)
     return len(rows)
 
@@ -147,19 +147,19 @@ def _revert_active(rollout: Rollout, strategy: Strategy) -> int:
             )
         )
         chosen = [s for s in rows if s.has_applied and not (s.status == Status.RESTARTING and s.granted_at)]
-        turn(chosen, strategy)
+        queue_for_revert(chosen, strategy)
         early = [s for s in rows if not s.has_applied and s.status in (Status.CORDONING, Status.DRAINING)]
         for step in early:
-            moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
+            change_status(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
             step.deadline_at = deadline_for(step, strategy)
         Step.objects.bulk_update(early, [*RESTED, "ending"], batch_size=100)
     return len(chosen) + len(early)
 
 
-def turn(steps: list[Step], strategy: Strategy) -> None:
+def queue_for_revert(steps: list[Step], strategy: Strategy) -> None:
     """Back to the queue, in the other direction, as a new attempt. Slots and cordons stay as they are."""
     for step in steps:
-        moved(
+        change_status(
             step,
             Status.QUEUED,
             direction=Step.Direction.REVERT,
@@ -185,25 +185,25 @@ def turn(steps: list[Step], strategy: Strategy) -> None:
     )  # fmt: skip
 
 
-def end(step: Step, to: str, why: str) -> None:
+def end_step(step: Step, to: str, why: str) -> None:
     """End a step, in memory.
     A node that was asked anything is given back by its stage, which withdraws that first (law 14).
     """
     if to == Status.SKIPPED and step.has_applied and not step.is_component:
-        moved(step, Status.RETURNING, ending=to, error=why, version=step.version + 1)
+        change_status(step, Status.RETURNING, ending=to, error=why, version=step.version + 1)
         step.deadline_at = deadline_for(step, Strategy.from_json(step.rollout.plan.strategy))
         return
-    moved(step, to, error=why, version=step.version + 1, deadline_at=None)
+    change_status(step, to, error=why, version=step.version + 1, deadline_at=None)
 
 
-def rest(rollout: Rollout, to: str, why: str) -> int:
+def end_queued(rollout: Rollout, to: str, why: str) -> int:
     """Queued steps end without having begun."""
     with transaction.atomic():
         # Claimed ones as well: who holds one has written nothing yet, and its version keeps it from committing.
         rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD))
         for step in rows:
             # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).
-            end(step, Status.FAILED if step.is_touched else to, why)
+            end_step(step, Status.FAILED if step.is_touched else to, why)
         Step.objects.bulk_update(rows, [*RESTED, "ending"], batch_size=100)
         Slot.objects.filter(step__in=[s for s in rows if not s.is_touched]).delete()
     return len(rows)

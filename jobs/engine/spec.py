@@ -5,11 +5,11 @@ from __future__ import annotations
 from contract import clock, names
 from contract.keys import satisfied
 from contract.nodetuning import Mode, Operator, RestartGrant, Restore, SettingStatus, Spec, Wanted
-from jobs.diffs.changes import Kind
-from jobs.engine.outcome import View
+from jobs.diffs.changes import ChangeKind
+from jobs.engine.outcome import NodeView
 
 
-def build(view: View, *, restart: RestartGrant | None = None) -> Spec:
+def build(view: NodeView, *, restart: RestartGrant | None = None) -> Spec:
     """Keys that a node lacks are left out; a key with neither its planned before- nor after-value is the agent's
     Moved."""
     mode = Mode.ENFORCE if view.strategy.enforce else Mode.APPLY
@@ -28,7 +28,7 @@ def build(view: View, *, restart: RestartGrant | None = None) -> Spec:
     )
 
 
-def grant(view: View, boot_id: str) -> RestartGrant:
+def restart_grant(view: NodeView, boot_id: str) -> RestartGrant:
     """Permission to end the boot `boot_id`; its id is the step's and attempt's, so a repeated write grants nothing
     new. It ends by itself when the step would give up waiting for it. Raises FleetError."""
     until = view.fleet.clock().timestamp() + view.strategy.step_deadline_seconds
@@ -40,13 +40,13 @@ def grant(view: View, boot_id: str) -> RestartGrant:
     )
 
 
-def expects(view: View) -> dict[str, str | None]:
+def expected_values(view: NodeView) -> dict[str, str | None]:
     """Return what each key answers now that no digest names.
     Stored before the first write, and asked of the agent from then on, however often the spec of this attempt is
     written
     (law 6). A value that is changed in between has moved.
     """
-    forward = {c.key for c in view.changes.items if c.kind in (Kind.SETTING, Kind.RESTORE)}
+    forward = {c.key for c in view.changes.items if c.kind in (ChangeKind.SETTING, ChangeKind.RESTORE)}
     frozen = {w.key: w.expect for w in _wanted(view)}
     if not view.is_revert:
         return {key: value for key, value in frozen.items() if key not in forward}
@@ -55,13 +55,13 @@ def expects(view: View) -> dict[str, str | None]:
     return frozen | {key: _stands(view, key, observed.get(key)) for key in left}
 
 
-def _observed(view: View) -> dict[str, str]:
+def _observed(view: NodeView) -> dict[str, str]:
     return dict(view.tuning.observed) if view.tuning else {}
 
 
-def _wanted(view: View) -> list[Wanted]:
+def _wanted(view: NodeView) -> list[Wanted]:
     observed = _observed(view)
-    planned = {c.key: c for c in view.changes.items if c.kind == Kind.SETTING}
+    planned = {c.key: c for c in view.changes.items if c.kind == ChangeKind.SETTING}
     out = []
     for key, operator, value, _ in view.target.settings:
         if key in view.changes.unsupported:
@@ -79,10 +79,10 @@ def _wanted(view: View) -> list[Wanted]:
     return out
 
 
-def _restores(view: View) -> list[Restore]:
+def _restores(view: NodeView) -> list[Restore]:
     observed = _observed(view)
     if not view.is_revert:
-        changes = [c for c in view.changes.items if c.kind == Kind.RESTORE]
+        changes = [c for c in view.changes.items if c.kind == ChangeKind.RESTORE]
         return [Restore(c.key, c.value, c.expect) for c in changes]  # the original that was approved, not another one
     kept = {key for key, *_ in view.target.settings}
     return [
@@ -92,7 +92,7 @@ def _restores(view: View) -> list[Restore]:
     ]
 
 
-def _frozen(view: View, key: str, otherwise: str | None) -> str | None:
+def _frozen(view: NodeView, key: str, otherwise: str | None) -> str | None:
     return view.step.expects.get(key) if key in view.step.expects else otherwise
 
 
@@ -100,7 +100,7 @@ _OTHERS = (SettingStatus.DRIFTED, SettingStatus.CONTENDED, SettingStatus.MOVED)
 """What an agent reports of a key whose value Setpoint did not write."""
 
 
-def _stands(view: View, key: str, effective: str | None) -> str | None:
+def _stands(view: NodeView, key: str, effective: str | None) -> str | None:
     """The value a revert may overwrite: what this rollout left there.
 
     A value that the kernel clamped, or that was refused, is this rollout's own doing and may be put back. One that

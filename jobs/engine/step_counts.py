@@ -17,7 +17,7 @@ NODE = Step.Kind.NODE
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StepCount:
     """Steps of one kind, status and direction."""
 
     kind: str
@@ -30,16 +30,16 @@ class Group:
     """The earliest."""
 
 
-class Tally:
+class StepTally:
     """`Tally(rollout)` counts."""
 
     def __init__(self, rollout: Rollout) -> None:
         rows = rollout.steps.order_by().values_list("kind", "status", "direction")
-        self.groups = [Group(*row) for row in rows.annotate(Count("pk"), Min("batch"), Min("deadline_at"))]
+        self.groups = [StepCount(*row) for row in rows.annotate(Count("pk"), Min("batch"), Min("deadline_at"))]
         self.hindrance: list[str | None] = []
-        """What progress.hindrance found at this moment, once it was asked."""
+        """What progress.start_hindrance found at this moment, once it was asked."""
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[StepCount]:
         return iter(self.groups)
 
     def nodes(self, statuses: Collection[str], direction: str | None = None) -> int:
@@ -67,7 +67,7 @@ class Tally:
         """Return whether any step in this status is past its deadline."""
         return any(g.deadline is not None and g.deadline < at for g in self.groups if g.status == status)
 
-    def _nodes(self, statuses: Collection[str], direction: str | None) -> Iterator[Group]:
+    def _nodes(self, statuses: Collection[str], direction: str | None) -> Iterator[StepCount]:
         for group in self.groups:
             if group.kind == NODE and group.status in statuses and direction in (None, group.direction):
                 yield group

@@ -17,9 +17,9 @@ from compliance.models import NodeExpectation
 from compliance.services import expectations
 from compliance.services.expectations import Desired, Expected
 from jobs.diffs import restore_check
-from jobs.diffs.changes import Changes, Kind
+from jobs.diffs.changes import ChangeKind, Changes
 from jobs.diffs.node_diff import NOTHING, Target
-from jobs.engine.outcome import Outcome, View
+from jobs.engine.outcome import NodeView, StepOutcome
 from jobs.forecast.strategy import Strategy
 from jobs.models import ChangeSet, Rollout, Step
 from jobs.planning import digests
@@ -30,7 +30,7 @@ WRITE_SPEC = (Step.Status.APPLYING, Step.Status.RESTARTING)
 """Their stages write a spec, which names originals; what went back is held against them at the end."""
 
 
-def freshen(cluster: Cluster, fleet: Fleet) -> None:
+def refresh_if_stale(cluster: Cluster, fleet: Fleet) -> None:
     """Read the cluster itself when the watch's rows are too old to decide upon (law 11). Raises FleetError."""
     if cluster.observed_at and now() - cluster.observed_at < timedelta(seconds=settings.SETPOINT_FRESH_SECONDS):
         return
@@ -38,7 +38,7 @@ def freshen(cluster: Cluster, fleet: Fleet) -> None:
     cluster.refresh_from_db()
 
 
-def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[View]:
+def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strategy, until: datetime) -> list[NodeView]:
     """Build the views of node steps."""
     node_ids = [s.node_key for s in steps]
     forward, altered = _target(rollout.plan.revision.digest)
@@ -51,7 +51,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     ran = _ran_before(rollout, node_ids)
     differences = _changes(steps)
     observe = tuple(known_settings.observable_keys())
-    joins_after = digests.newest_then(rollout.plan)
+    joins_after = digests.newest_key_when_planned(rollout.plan)
     out = []
     for step in steps:
         is_back = step.direction == Step.Direction.REVERT
@@ -62,10 +62,10 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
         unfit = altered or altered_before
         tuning = tunings[step.node_key]
         if tuning and tuning.spec_step in unknown:
-            unfit = restore_check.sentence(step.node_name, tuning.spec_step)
+            unfit = restore_check.unknown_step_sentence(step.node_name, tuning.spec_step)
         digest = earlier if is_back else rollout.plan.revision.digest
         out.append(
-            View(
+            NodeView(
                 step=step,
                 node=step.node,
                 planned=step.plan_node,
@@ -117,21 +117,21 @@ def target_of(digest: str) -> Target:
     for content in Revision.objects.filter(digest=digest).order_by("pk").values_list("content", flat=True):
         if digests.is_intact(digest, content):
             return Target.of(content)
-    raise Altered(f"The revision {digest[:19]}… is not what was published: its content has another digest.")
+    raise RevisionAltered(f"The revision {digest[:19]}… is not what was published: its content has another digest.")
 
 
-class Altered(Exception):
+class RevisionAltered(Exception):
     """No revision of this digest has the content that it was approved with."""
 
 
 def _target(digest: str) -> tuple[Target, str]:
     try:
         return target_of(digest), ""
-    except Altered as error:
+    except RevisionAltered as error:
         return NOTHING, str(error)
 
 
-def expected(view: View, rollout: Rollout) -> Expected:
+def expected_record(view: NodeView, rollout: Rollout) -> Expected:
     """Targets and originals to record before this step writes (law 7)."""
     observed: dict[str, Any] = dict(view.tuning.observed) if view.tuning else {}
     never = expectations.untouched(view.tuning)
@@ -144,18 +144,18 @@ def expected(view: View, rollout: Rollout) -> Expected:
     if view.is_revert:
         now_expected = NodeExpectation.objects.select_related("previous").get(node_id=view.step.node_key)
         revision = now_expected.previous
-    return Expected(view.step.node_key, revision, wanted, tuple(dropped(view)))
+    return Expected(view.step.node_key, revision, wanted, tuple(dropped_keys(view)))
 
 
-def dropped(view: View) -> list[str]:
+def dropped_keys(view: NodeView) -> list[str]:
     """Keys that this step puts back to their originals, and of which nothing is wanted afterwards."""
     if not view.is_revert:
-        return [c.key for c in view.changes.items if c.kind == Kind.RESTORE]
+        return [c.key for c in view.changes.items if c.kind == ChangeKind.RESTORE]
     kept = {key for key, *_ in view.target.settings}
     return [key for key, *_ in view.before.settings if key not in kept]
 
 
-def take_answers(cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
+def store_answers(cluster: Cluster, outcomes: Iterable[StepOutcome]) -> None:
     """Objects that writes returned, into their rows: the next stage need not wait for the watch to say it again."""
     outcomes = list(outcomes)
     nodes = [out.raw_node for out in outcomes if out.raw_node]

@@ -14,21 +14,21 @@ from django.db.models import F
 from clusters.fleet import CredentialsRefused, FleetError
 from common.clock import now
 from jobs.engine.deadlines import REFUSED
-from jobs.engine.event_log import log, say
+from jobs.engine.event_log import log, set_waiting_sentence
 from jobs.models import Rollout, Step
 
 
-def lost(rollout: Rollout, error: FleetError) -> None:
+def mark_lost(rollout: Rollout, error: FleetError) -> None:
     """Say what is waited for, and since when; nothing else is decided."""
     why = f"{REFUSED}: {error}" if isinstance(error, CredentialsRefused) else f"The API server says: {error}"
-    say(rollout, f"{rollout.cluster} cannot be read. {why}")
+    set_waiting_sentence(rollout, f"{rollout.cluster} cannot be read. {why}")
     if rollout.blind_since is None:
         seen = rollout.cluster.observed_at
         rollout.blind_since = min(now(), seen) if seen else now()
         Rollout.objects.filter(pk=rollout.pk, blind_since=None).update(blind_since=rollout.blind_since)
 
 
-def regained(rollout: Rollout) -> None:
+def mark_regained(rollout: Rollout) -> None:
     """Give steps back the time in which their cluster was not seen."""
     if rollout.blind_since is None:
         return

@@ -16,7 +16,7 @@ from clusters.fleet import FleetError, NotFound
 from common.clock import now
 from contract.nodetuning import Malformed, Mode, Spec
 from jobs.engine.deadlines import backoff
-from jobs.engine.outcome import LeaseSpent, Outcome, View, wait
+from jobs.engine.outcome import LeaseSpent, NodeView, StepOutcome, wait
 from jobs.models import Step
 
 Status = Step.Status
@@ -27,7 +27,7 @@ after which it does not."""
 POLL_SECONDS = 3.0
 
 
-def before_the_end(view: View, out: Outcome) -> Outcome:
+def withdraw_before_end(view: NodeView, out: StepOutcome) -> StepOutcome:
     """This outcome, once nothing is asked of the node any more; until then the step stays where it is, and says why.
 
     A node under our own cordon that keeps its slot may end first: nothing runs there that a late restart could hurt,
@@ -58,7 +58,7 @@ def before_the_end(view: View, out: Outcome) -> Outcome:
     return out
 
 
-def before_the_return(view: View) -> Outcome | None:
+def withdraw_before_return(view: NodeView) -> StepOutcome | None:
     """Return what the step must still wait for before its node is given back unfinished; None when it may be.
 
     A node with a grant waits until its agent has seen that it is gone, or cannot carry it out any more.
@@ -87,18 +87,18 @@ def before_the_return(view: View) -> Outcome | None:
     return out
 
 
-def _may_stand(view: View) -> bool:
+def _may_stand(view: NodeView) -> bool:
     """Return whether a spec of this step may be in the object."""
     return view.step.has_applied or view.is_revert
 
 
-def _keeps_its_place(view: View, out: Outcome) -> bool:
+def _keeps_its_place(view: NodeView, out: StepOutcome) -> bool:
     fields = out.fields
     is_ours = fields.get("is_ours_to_uncordon", view.step.is_ours_to_uncordon)
     return bool(view.worst.takes_slot and view.step.is_disrupted and is_ours and not out.frees_slot)
 
 
-def _withdraw(view: View, raw: Mapping[str, Any], *, is_over: bool) -> dict[str, Any] | None:
+def _withdraw(view: NodeView, raw: Mapping[str, Any], *, is_over: bool) -> dict[str, Any] | None:
     """Take grant and spec out of the object `raw`; returns it as written, None where nothing of this step stands.
 
     What the agent has dealt with is done, and only reported: unless the step is over (`is_over`), only its grant goes.
@@ -123,7 +123,7 @@ def _withdraw(view: View, raw: Mapping[str, Any], *, is_over: bool) -> dict[str,
     return view.fleet.tune(step.node_name, left, version=str(objects.meta(raw).get("resourceVersion") or ""))
 
 
-def _is_dealt_with(view: View, raw: Mapping[str, Any]) -> bool:
+def _is_dealt_with(view: NodeView, raw: Mapping[str, Any]) -> bool:
     status = raw.get("status") or {}
     answers = (status.get("step"), status.get("attempt")) == (str(view.step.pk), view.step.attempt)
     return answers and _has_seen(raw)

@@ -10,40 +10,40 @@ from typing import Any
 from clusters.models import Cluster, GpuPod, Node
 from components.plans.hits import Blast, Hit
 from jobs.diffs import cluster_scope
-from jobs.diffs.changes import Disruption, worst
+from jobs.diffs.changes import Disruption, most_disruptive
 from jobs.forecast import schedule
-from jobs.forecast.findings import Finding
+from jobs.forecast.findings import PlanFinding
 from jobs.forecast.schedule import SECONDS_EACH, Candidate
 from jobs.models import PlanComponent
 
 
-def columns(blast: Blast | None) -> dict[str, Any]:
+def blast_columns(blast: Blast | None) -> dict[str, Any]:
     """Return the fields of PlanComponent that store the blast radius beside `prepared`."""
     if blast is None:
         return {}
     return {"worst_class": blast.worst, "hit": list(blast.nodes), "places": blast.places}
 
 
-def agrees(row: PlanComponent, blast: Blast | None) -> bool:
+def columns_agree(row: PlanComponent, blast: Blast | None) -> bool:
     """Return whether the columns still say what the approved content does (law 2)."""
     kept = {"worst_class": row.worst_class, "hit": row.hit, "places": row.places}
-    return kept == (columns(blast) or {"worst_class": "", "hit": [], "places": 0})
+    return kept == (blast_columns(blast) or {"worst_class": "", "hit": [], "places": 0})
 
 
 def worst_of(rows: Iterable[PlanComponent]) -> Disruption:
-    return worst(row.worst_class for row in rows if row.worst_class)
+    return most_disruptive(row.worst_class for row in rows if row.worst_class)
 
 
 def seconds_of(row: PlanComponent) -> float:
     """Return the seconds that the nodes hit take, one after another, beyond helm's own run."""
-    blast = cluster_scope.read(row).blast
+    blast = cluster_scope.read_prepared(row).blast
     if blast is None:
         return 0.0
     slow = [hit for hit in blast.hits if hit.count and hit.at_once and Disruption(hit.worst).takes_slot]
     return max((ceil(hit.count / hit.at_once) * SECONDS_EACH[Disruption(hit.worst)] for hit in slow), default=0.0)
 
 
-def refused(rows: Iterable[PlanComponent], budget: int) -> list[Finding]:
+def over_budget_findings(rows: Iterable[PlanComponent], budget: int) -> list[PlanFinding]:
     """Operators that may take more nodes out at once than the budget has: they would not ask Setpoint (law 1)."""
     out = []
     for row in rows:
@@ -51,18 +51,18 @@ def refused(rows: Iterable[PlanComponent], budget: int) -> list[Finding]:
             where = ", ".join(dict.fromkeys(hit.limit for hit in _reserving(row))) or "its operator's settings"
             title = f"{row.component} may take {row.places} nodes out at once, and the budget is {budget}"
             detail = f"It takes nodes out by itself and knows no budget. Lower {where}, or raise the budget."
-            out.append(Finding("block", "operator-budget", title, detail, list(row.hit)))
+            out.append(PlanFinding("block", "operator-budget", title, detail, list(row.hit)))
         for hit in _rolling(row, budget):
             title = f"{hit.what} restarts on {hit.at_once} nodes at once, and the budget is {budget}"
             detail = (
                 f"{hit.why} Kubernetes restarts its pods by itself and knows no budget. Lower {hit.limit} in the "
                 f"values of {row.component}, or raise the budget."
             )
-            out.append(Finding("block", "operator-budget", title, detail, list(hit.nodes)))
+            out.append(PlanFinding("block", "operator-budget", title, detail, list(hit.nodes)))
     return out
 
 
-def kept_for(row: PlanComponent, budget: int) -> str:
+def never_begins_reason(row: PlanComponent, budget: int) -> str:
     """Explain, in a sentence, why the component cannot begin even if the whole budget is free; empty where it can."""
     if row.places > budget:
         return f"{row.component} may take {row.places} nodes out at once by itself, and the budget is {budget}."
@@ -75,7 +75,7 @@ def _rolling(row: PlanComponent, budget: int) -> list[Hit]:
     """DaemonSets of nodes' network that restart on more nodes at once than the budget has places."""
     if not row.worst_class or not Disruption(row.worst_class).takes_slot:
         return []
-    blast = cluster_scope.read(row).blast
+    blast = cluster_scope.read_prepared(row).blast
     return [hit for hit in blast.rolling if hit.at_once > budget] if blast else []
 
 
@@ -87,11 +87,11 @@ def seconds_at_work(row: PlanComponent) -> float:
 
 
 def _reserving(row: PlanComponent) -> list[Any]:
-    blast = cluster_scope.read(row).blast
+    blast = cluster_scope.read_prepared(row).blast
     return [hit for hit in blast.hits if hit.reserves and hit.at_once == row.places] if blast else []
 
 
-def into(
+def add_to_summary(
     summary: dict[str, Any],
     rows: Sequence[PlanComponent],
     candidates: Sequence[Candidate],
@@ -100,7 +100,7 @@ def into(
 ) -> dict[str, Any]:
     """The summary of a plan with what its components and policy objects do besides. Node settings and components use
     the same budget, so what is out at once is the larger of the two, never the sum."""
-    found = [blast for row in rows if (blast := cluster_scope.read(row).blast)]
+    found = [blast for row in rows if (blast := cluster_scope.read_prepared(row).blast)]
     if not any(blast.hits for blast in found):
         return summary
     hit = sorted({name for blast in found for name in blast.nodes})
@@ -124,7 +124,7 @@ def into(
         "gpu_pods": sum(len(c.ends) for c in both),
         "gpu_hours": round(summary["gpu_hours"] + lost / 3600, 1),
         "operators_drain": len({name for one in draining for name in one.nodes}),
-        "namespaces": schedule.namespaces(both, at),
+        "namespaces": schedule.affected_namespaces(both, at),
         "parts_class": str(worst_of(rows)),
     }
 

@@ -30,7 +30,7 @@ RECENT = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class DurationEstimate:
     seconds: Mapping[Disruption, float]
     """For each class that was asked for."""
     here: int = 0
@@ -57,7 +57,7 @@ class Estimate:
         return {"seconds": {str(c): s for c, s in self.seconds.items()}, "basis": self.basis()}
 
 
-def of(cluster_id: UUID, classes: Collection[Disruption]) -> Estimate:
+def estimate_durations(cluster_id: UUID, classes: Collection[Disruption]) -> DurationEstimate:
     """Estimate these classes on this cluster: by steps there, else on all clusters, else by the constants."""
     seconds: dict[Disruption, float] = {}
     here = elsewhere = 0
@@ -75,10 +75,10 @@ def of(cluster_id: UUID, classes: Collection[Disruption]) -> Estimate:
         else:
             seconds[worst] = SECONDS_EACH[worst]
             guessed.append(worst)
-    return Estimate(seconds, here, elsewhere, tuple(guessed))
+    return DurationEstimate(seconds, here, elsewhere, tuple(guessed))
 
 
-def of_parts(cluster_id: UUID, rows: Collection[PlanComponent]) -> tuple[dict[str, float], str]:
+def part_durations(cluster_id: UUID, rows: Collection[PlanComponent]) -> tuple[dict[str, float], str]:
     """Seconds of each component and group of policy objects, as it last went here, else anywhere, else a constant.
 
     And on what that rests, as a clause: how long an install takes nobody knows before the first one. Policy objects are
@@ -107,16 +107,16 @@ def _parts(names: Collection[str], cluster_id: UUID | None) -> dict[str, float]:
         done = done.filter(rollout__cluster=cluster_id)
     rows = done.order_by("entered_at").values_list("component", "stages")
     newest = list(rows.reverse()[:SAMPLE])
-    return {name: round(active(stages), 1) for name, stages in reversed(newest) if active(stages)}
+    return {name: round(active_seconds(stages), 1) for name, stages in reversed(newest) if active_seconds(stages)}
 
 
-def planned(summary: Mapping[str, Any], worst: str) -> float:
+def planned_seconds(summary: Mapping[str, Any], worst: str) -> float:
     """Return what a plan reckoned with for a node of this class; the constant for plans older than estimates."""
     known: Mapping[str, float] = (summary.get("estimate") or {}).get("seconds", {})
     return float(known.get(worst, SECONDS_EACH[Disruption(worst)])) or 1.0
 
 
-def active(stages: Mapping[str, float]) -> float:
+def active_seconds(stages: Mapping[str, float]) -> float:
     """Seconds at work: waiting for a turn, for a person, or soaking is counted elsewhere."""
     return sum(s for name, s in stages.items() if name in Step.ACTIVE and name != Step.Status.SOAKING)
 
@@ -132,4 +132,4 @@ def _times(rollouts: list[UUID], worst: Disruption) -> list[float]:
     done = Step.objects.of_nodes().filter(
         rollout__in=rollouts, status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD, worst_class=worst
     )
-    return [active(stages) for stages in done.order_by().values_list("stages", flat=True)[:SAMPLE] if stages]
+    return [active_seconds(stages) for stages in done.order_by().values_list("stages", flat=True)[:SAMPLE] if stages]

@@ -12,7 +12,7 @@ from typing import Any
 from clusters import objects
 from contract import fitness, key_lists
 from contract.fitness import MachineSize
-from jobs.diffs.changes import Changes, Kind
+from jobs.diffs.changes import ChangeKind, Changes
 from jobs.forecast import randomization, rule_facts
 from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy
@@ -27,7 +27,7 @@ SEVERITIES = {"block": "block", "warn": "warn", "info": "note"}
 
 
 @dataclass(slots=True)
-class Finding:
+class PlanFinding:
     severity: str
     """block: the plan cannot be approved; warn; note."""
     code: str
@@ -46,11 +46,11 @@ class Finding:
         }
 
 
-def ranked(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+def ranked(findings: Iterable[PlanFinding]) -> list[dict[str, Any]]:
     return [f.to_json() for f in sorted(findings, key=lambda f: (ORDER[f.severity], -len(f.nodes), f.code, f.title))]
 
 
-def blocks(findings: Iterable[Finding]) -> bool:
+def blocks(findings: Iterable[PlanFinding]) -> bool:
     return any(finding.severity == "block" for finding in findings)
 
 
@@ -58,12 +58,12 @@ FEWEST_MEASURED = 5
 """Nodes in each arm, as gpus.effects.estimation asks for an interval; a test keeps them equal."""
 
 
-def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Finding]:
+def measured_order_findings(candidates: Sequence[Candidate], strategy: Strategy) -> list[PlanFinding]:
     """List what the order `measured` will do, and where it cannot measure an effect."""
     workers = [c for c in candidates if not c.is_control_plane]
-    held = randomization.control(workers, strategy)
+    held = randomization.control_group(workers, strategy)
     out = [
-        Finding(
+        PlanFinding(
             "note",
             "measured",
             f"{_nodes(len(held))} held back as the control",
@@ -76,7 +76,7 @@ def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Findin
     arms = {"held back": len(held), "changed first": len(workers) - len(held)}
     if few := [name for name, count in arms.items() if count < FEWEST_MEASURED]:
         out.append(
-            Finding(
+            PlanFinding(
                 "warn",
                 "measured-few",
                 f"Too few nodes are {' and '.join(few)} to measure an interval",
@@ -86,11 +86,13 @@ def measured(candidates: Sequence[Candidate], strategy: Strategy) -> list[Findin
             )
         )
     if not any(c.gpus for c in workers):
-        out.append(Finding("warn", "measured-no-gpus", "None of these nodes has GPUs", "Nothing can be measured.", []))
+        out.append(
+            PlanFinding("warn", "measured-no-gpus", "None of these nodes has GPUs", "Nothing can be measured.", [])
+        )
     return out
 
 
-def measured_in_time(seconds: float, strategy: Strategy, days: int) -> list[Finding]:
+def retention_findings(seconds: float, strategy: Strategy, days: int) -> list[PlanFinding]:
     """`seconds` is what the whole rollout is estimated to take, the control's waiting included; `days` is how long
     what each GPU did is kept."""
     needed = timedelta(seconds=seconds, hours=strategy.measure_hours)
@@ -98,7 +100,7 @@ def measured_in_time(seconds: float, strategy: Strategy, days: int) -> list[Find
         return []
     hours = ceil(needed / timedelta(hours=1))
     return [
-        Finding(
+        PlanFinding(
             "warn",
             "measured-too-long",
             "It will take too long to be measured",
@@ -109,10 +111,10 @@ def measured_in_time(seconds: float, strategy: Strategy, days: int) -> list[Find
     ]
 
 
-def by_reason(left_out: Mapping[str, Sequence[str]]) -> list[Finding]:
+def left_out_findings(left_out: Mapping[str, Sequence[str]]) -> list[PlanFinding]:
     """Nodes that the plan does not touch, grouped by why."""
     return [
-        Finding(
+        PlanFinding(
             "warn",
             "left-out",
             f"{_nodes(len(names))} left out",
@@ -123,9 +125,9 @@ def by_reason(left_out: Mapping[str, Sequence[str]]) -> list[Finding]:
     ]
 
 
-def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) -> list[Finding]:
+def setting_findings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) -> list[PlanFinding]:
     out = [
-        Finding(
+        PlanFinding(
             "warn",
             "key-missing",
             f"{key} does not exist on {_nodes(len(names))}",
@@ -135,7 +137,7 @@ def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) 
         for key, names in lacking.items()
     ]
     out += [
-        Finding(
+        PlanFinding(
             "note",
             "already-higher",
             f"{key} is already beyond what is asked, and stays",
@@ -147,36 +149,38 @@ def settings(lacking: Mapping[str, list[str]], higher: Mapping[str, list[str]]) 
     return out
 
 
-def acting(changes: Mapping[str, Changes]) -> list[Finding]:
+def acting_label_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     """Labels that another program acts upon: by node name what changes there. Of taints, see jobs.diffs.evictions."""
     nodes: dict[str, list[str]] = defaultdict(list)
     for name, found in changes.items():
         for change in found.items:
-            if change.kind == Kind.LABEL and known_labels.get(change.key):
+            if change.kind == ChangeKind.LABEL and known_labels.get(change.key):
                 nodes[change.key].append(name)
     out = []
     for key, names in sorted(nodes.items()):
         known = known_labels.KNOWN[key]
         title = f"{key} changes what runs on {_nodes(len(names))}"
         detail = f"{known.effect} Class {known.disruption}: the node is drained first, under the budget."
-        out.append(Finding("warn", "label-acts", title, detail, names))
+        out.append(PlanFinding("warn", "label-acts", title, detail, names))
     return out
 
 
-def weakening_security(changes: Mapping[str, Changes]) -> list[Finding]:
+def security_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, found in changes.items():
-        for key, why in rule_facts.of_changes(found).items():
+        for key, why in rule_facts.weakened_keys(found).items():
             nodes[key, why].append(name)
     return [
-        Finding("warn", weakening.CODE, f"{key} weakens the security of {_nodes(len(names))}", f"With it {why}.", names)
+        PlanFinding(
+            "warn", weakening.CODE, f"{key} weakens the security of {_nodes(len(names))}", f"With it {why}.", names
+        )
         for (key, why), names in sorted(nodes.items())
     ]
 
 
-def unusable(
+def unusable_value_findings(
     changes: Mapping[str, Changes], machines: Mapping[str, MachineSize], observed: Mapping[str, Mapping[str, str]]
-) -> list[Finding]:
+) -> list[PlanFinding]:
     """Values that would leave a node unusable, by its own memory and cores: no approval makes them right.
 
     By node: what is changed, what it has, and what its agent reports.
@@ -184,7 +188,7 @@ def unusable(
     nodes: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name, found in changes.items():
         for change in found.items:
-            if change.kind == Kind.SETTING and change.value is not None:
+            if change.kind == ChangeKind.SETTING and change.value is not None:
                 why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, MachineSize()))
                 if why:
                     nodes[change.key].append((name, why))
@@ -192,7 +196,7 @@ def unusable(
         if why := fitness.after(asked, observed.get(name, {}), machines.get(name, MachineSize())):
             nodes["hugepages"].append((name, why))
     return [
-        Finding(
+        PlanFinding(
             "block",
             "unusable",
             f"{key} would leave {_nodes(len(rows))} unusable",
@@ -208,7 +212,7 @@ OWN_FILE = "99-zz-setpoint.conf"
 READ_LAST = "/etc/sysctl.conf"
 
 
-def fought(places: Mapping[tuple[str, str], Sequence[str]], rebooted: Set[str]) -> list[Finding]:
+def competing_file_findings(places: Mapping[tuple[str, str], Sequence[str]], rebooted: Set[str]) -> list[PlanFinding]:
     """Files that the agents found to set a planned key to another value.
 
     `rebooted`: nodes that this plan reboots. Files are read in the order of their names, so one that comes after
@@ -232,13 +236,13 @@ def fought(places: Mapping[tuple[str, str], Sequence[str]], rebooted: Set[str]) 
             severity = "warn"
             why = "A boot reads it after Setpoint's own file, so the value is lost with the next one."
         title = f"{place} sets {key} to another value on {_nodes(len(names))}"
-        out.append(Finding(severity, "fought", title, why, list(names)))
+        out.append(PlanFinding(severity, "fought", title, why, list(names)))
     return out
 
 
-def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:
+def reserved_key_findings(target_keys: Iterable[str], names: list[str]) -> list[PlanFinding]:
     return [
-        Finding(
+        PlanFinding(
             "warn",
             "kubelet-owned",
             f"{key} belongs to the kubelet",
@@ -251,14 +255,14 @@ def reserved(target_keys: Iterable[str], names: list[str]) -> list[Finding]:
     ]
 
 
-def drains(
+def drain_findings(
     pods: Iterable[Mapping[str, Any]],
     budgets: Sequence[Mapping[str, Any]],
     drained: frozenset[str],
     strategy: Strategy,
     *,
     spares: Callable[[str, Mapping[str, Any]], bool] = lambda node, pod: False,
-) -> tuple[list[Finding], int]:
+) -> tuple[list[PlanFinding], int]:
     """Findings about pods on nodes that will be drained, and how many pods that evicts.
 
     `spares`: whether the drain of this node leaves this pod.
@@ -274,7 +278,7 @@ def drains(
             continue
         evicted += 1
         name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
-        for budget in blocking(pod, budgets):
+        for budget in blocking_budgets(pod, budgets):
             blocked[budget].append((node, name))
         if not objects.controller(pod)[0]:
             bare[node].append(name)
@@ -288,7 +292,7 @@ def drains(
 
 def _costs(
     bare: Mapping[str, list[str]], empty_dir: Mapping[str, list[str]], slow: Mapping[str, list[str]], strategy: Strategy
-) -> list[Finding]:
+) -> list[PlanFinding]:
     """List what a drain costs the pods of these nodes: each argument has pods' names by node."""
     out = []
     if bare:
@@ -313,7 +317,7 @@ def _costs(
         )
     if slow:
         out.append(
-            Finding(
+            PlanFinding(
                 "warn",
                 "long-grace",
                 f"{_pods(slow)} may take longer to stop than the drain is given",
@@ -325,7 +329,7 @@ def _costs(
     return out
 
 
-def blocking(pod: Mapping[str, Any], budgets: Sequence[Mapping[str, Any]]) -> list[str]:
+def blocking_budgets(pod: Mapping[str, Any], budgets: Sequence[Mapping[str, Any]]) -> list[str]:
     """`namespace/name` of the PodDisruptionBudgets that allow no disruption of this pod now."""
     namespace, labels = objects.meta(pod).get("namespace"), objects.meta(pod).get("labels") or {}
     return [
@@ -343,9 +347,9 @@ def _grace(pod: Mapping[str, Any]) -> int:
     return 30 if given is None else int(given)
 
 
-def _budget_finding(budget: str, rows: list[tuple[str, str]], strategy: Strategy) -> Finding:
+def _budget_finding(budget: str, rows: list[tuple[str, str]], strategy: Strategy) -> PlanFinding:
     minutes = max(1, strategy.drain_timeout_seconds // 60)
-    return Finding(
+    return PlanFinding(
         "warn",
         "pdb",
         f"The PodDisruptionBudget {budget} allows no disruption",
@@ -355,16 +359,16 @@ def _budget_finding(budget: str, rows: list[tuple[str, str]], strategy: Strategy
     )
 
 
-def _consent(code: str, rows: Mapping[str, list[str]], given: bool, what: str, field_name: str) -> Finding:
+def _consent(code: str, rows: Mapping[str, list[str]], given: bool, what: str, field_name: str) -> PlanFinding:
     if given:
-        return Finding(
+        return PlanFinding(
             "warn",
             code,
             f"{_pods(rows)} {what}",
             f"Consented to in this plan. For example {_example(rows)}.",
             list(rows),
         )
-    return Finding(
+    return PlanFinding(
         "block",
         code,
         f"{_pods(rows)} {what}",

@@ -14,13 +14,13 @@ from clusters.services.pools import matching
 from compliance.models import Assignment
 from contract import keys
 from jobs.diffs.node_diff import Target
-from jobs.forecast.findings import Finding
+from jobs.forecast.findings import PlanFinding
 
 SHOWN = 5
 """Wishes of one other pool that the finding spells out."""
 
 
-def found(pool: Pool, target: Target, nodes: Collection[int]) -> list[Finding]:
+def overlap_findings(pool: Pool, target: Target, nodes: Collection[int]) -> list[PlanFinding]:
     """`nodes` by id are those that the plan touches."""
     rows = Assignment.objects.filter(pool__cluster=pool.cluster_id).exclude(pool=pool).order_by("pool__name")
     out = []
@@ -33,10 +33,10 @@ def found(pool: Pool, target: Target, nodes: Collection[int]) -> list[Finding]:
     return out
 
 
-def _finding(row: Assignment, against: list[str], shared: list[str]) -> Finding:
+def _finding(row: Assignment, against: list[str], shared: list[str]) -> PlanFinding:
     more = f", and {len(against) - SHOWN} more" if len(against) > SHOWN else ""
     count = "1 node is" if len(shared) == 1 else f"{len(shared)} nodes are"
-    return Finding(
+    return PlanFinding(
         "warn",
         "other-target",
         f"{count} in the pool {row.pool.name}, too, whose target wants otherwise",

@@ -12,14 +12,14 @@ from typing import Protocol
 from jobs.forecast.strategy import BOUNDS, MEASURED, Strategy
 
 
-class Drawn(Protocol):
+class Drawable(Protocol):
     @property
     def name(self) -> str: ...
     @property
     def kind(self) -> str: ...
 
 
-def seeded(strategy: Strategy) -> Strategy:
+def with_seed(strategy: Strategy) -> Strategy:
     """Return the strategy with a seed, where its order is random and none was given."""
     if strategy.order != MEASURED or strategy.seed:
         return strategy
@@ -31,7 +31,7 @@ def lot(seed: int, name: str) -> str:
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
 
 
-def control(workers: Iterable[Drawn], strategy: Strategy) -> frozenset[str]:
+def control_group(workers: Iterable[Drawable], strategy: Strategy) -> frozenset[str]:
     """Names of those held back: of each kind of node its share, by lot. Empty for every other order."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for one in workers:

@@ -20,7 +20,7 @@ from profiles.catalog import weakening
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
+class ExtraFacts:
     gpus: int = 0
     """On nodes that the plan takes out of service."""
     gpu_jobs: int = 0
@@ -30,20 +30,20 @@ class Extras:
     weakens_security: bool = False
 
 
-NO_EXTRAS = Extras()
+NO_EXTRAS = ExtraFacts()
 Job = tuple[str, str, str]
 """Namespace, kind and name of what owns a pod."""
 TAKE_SLOTS = tuple(each.value for each in Disruption if each.takes_slot)
 DRAINS = tuple(each.value for each in Disruption if each.drains)
 
 
-def are_asked(row: ApprovalRule) -> bool:
+def has_extra_condition(row: ApprovalRule) -> bool:
     """Return whether the rule has a condition about such facts."""
     has_number = row.gpus is not None or row.gpu_jobs is not None
     return has_number or bool(row.namespace or row.component or row.weakens_security)
 
 
-def fit(row: ApprovalRule, extras: Extras) -> bool:
+def facts_fit(row: ApprovalRule, extras: ExtraFacts) -> bool:
     return (
         (row.gpus is None or extras.gpus >= row.gpus)
         and (row.gpu_jobs is None or extras.gpu_jobs >= row.gpu_jobs)
@@ -53,7 +53,7 @@ def fit(row: ApprovalRule, extras: Extras) -> bool:
     )
 
 
-def of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Extras]:
+def extra_facts(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, ExtraFacts]:
     """Return, by plan, the facts that these rules need: one query for each kind of condition, two for jobs.
     Where the plan's own summary counted more than there is now, that counts: in doubt the stricter rule.
     """
@@ -64,7 +64,7 @@ def of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, Extras
     with_jobs = any(row.gpu_jobs is not None or row.namespace for row in rows)
     jobs = _jobs(plans, chosen) if with_jobs else {}
     return {
-        plan.pk: Extras(
+        plan.pk: ExtraFacts(
             gpus=max(gpus.get(plan.pk, 0), int(plan.summary.get("gpus_out_at_once") or 0)),
             gpu_jobs=max(len(jobs.get(plan.pk, ())), int(plan.summary.get("gpu_jobs") or 0)),
             namespaces=frozenset(
@@ -101,7 +101,7 @@ def _weakening(chosen: QuerySet[PlanNode]) -> set[UUID]:
     found = set()
     for plan_id, change_set, text in rows:
         if change_set not in weak:
-            weak[change_set] = bool(of_changes(Changes.from_json(json.loads(text))))
+            weak[change_set] = bool(weakened_keys(Changes.from_json(json.loads(text))))
         if weak[change_set]:
             found.add(plan_id)
     return found
@@ -137,11 +137,11 @@ def _sparing(change_sets: set[str | None]) -> dict[str | None, list[evictions.Ra
     found: dict[str | None, list[evictions.Raw]] = {}
     rows = ChangeSet.objects.filter(pk__in=change_sets - {None}, worst_class=Disruption.DRAIN)
     for pk, content in rows.values_list("pk", "content"):
-        if evictions.spares(changes := Changes.from_json(content)):
-            found[pk] = evictions.brought(changes)
+        if evictions.spares_tolerant_pods(changes := Changes.from_json(content)):
+            found[pk] = evictions.new_evicting_taints(changes)
     return found
 
 
-def of_changes(changes: Changes) -> dict[str, str]:
+def weakened_keys(changes: Changes) -> dict[str, str]:
     found = {c.key: weakening.reason(c.key, c.operator, c.value) for c in changes.settings()}
     return {key: why for key, why in found.items() if why}

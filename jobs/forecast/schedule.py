@@ -66,21 +66,21 @@ class Candidate:
         return {(p["namespace"], p["owner_kind"] or "Pod", p["owner_name"] or p["name"]) for p in self.ends}
 
 
-def arrange(candidates: list[Candidate], strategy: Strategy) -> list[list[Candidate]]:
+def arrange_batches(candidates: list[Candidate], strategy: Strategy) -> list[list[Candidate]]:
     """Order the nodes and cut them into batches: canary first, control-plane nodes last, each in a batch of its own.
 
     The control of the order `measured` comes after all other workers, in batches of its own.
     """
     by_order: Callable[[Candidate], Any] = {
         "name": lambda c: (c.name,),
-        "idle-first": lambda c: idle_first(c.name, {c.name: c.gpu_pods}, c.signal),
+        "idle-first": lambda c: idle_first_key(c.name, {c.name: c.gpu_pods}, c.signal),
         MEASURED: lambda c: randomization.lot(strategy.seed, c.name),
     }[strategy.order]
     workers = sorted((c for c in candidates if not c.is_control_plane), key=by_order)
     masters = sorted((c for c in candidates if c.is_control_plane), key=by_order)
     size = strategy.batch_size(len(workers)) if workers else 1
     batches: list[list[Candidate]] = []
-    held = randomization.control(workers, strategy)
+    held = randomization.control_group(workers, strategy)
     for candidate in workers:
         candidate.is_control = candidate.name in held
     last = [c for c in workers if c.is_control]
@@ -99,7 +99,7 @@ def arrange(candidates: list[Candidate], strategy: Strategy) -> list[list[Candid
     return batches
 
 
-def idle_first(
+def idle_first_key(
     name: str, pods: Mapping[str, Sequence[Mapping[str, Any]]], signal: float
 ) -> tuple[float, int, int, str]:
     """Sorts nodes as the order rule idle-first says. `pods` are those that hold GPUs, by node name."""
@@ -129,7 +129,7 @@ def held_back_seconds(strategy: Strategy) -> int:
     return strategy.settle_minutes * 60 + strategy.measure_hours * 3600
 
 
-def through(before: Mapping[str, Sequence[str]], seconds: Mapping[str, float]) -> float:
+def longest_path_seconds(before: Mapping[str, Sequence[str]], seconds: Mapping[str, float]) -> float:
     """Return the seconds until all of these are done, each of which waits for those before it: the longest way.
 
     Names that have no seconds are done, or are others'. On a circle, which blocks its plan, the way ends.
@@ -179,7 +179,7 @@ def summarize(
         "gpu_hours": round(sum(c.gpus * each[c.worst] for c in slotted) / 3600, 1),
         "seconds": sum(times) + (held_back_seconds(strategy) if control else 0),
         **({"control": control} if control else {}),
-        "namespaces": namespaces(drained, at),
+        "namespaces": affected_namespaces(drained, at),
         "batches": [
             {
                 "number": number,
@@ -198,7 +198,7 @@ def summarize(
     }
 
 
-def namespaces(drained: Sequence[Candidate], at: datetime) -> list[dict[str, Any]]:
+def affected_namespaces(drained: Sequence[Candidate], at: datetime) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for candidate in drained:
         for pod in candidate.ends:

@@ -24,7 +24,7 @@ TAKE_SLOTS = tuple(each.value for each in Disruption if each.takes_slot)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OutOfService:
     """Nodes of one cluster that are out of service, as the law counts them."""
 
     slots: frozenset[int]
@@ -83,7 +83,7 @@ class Places:
             return len(self.slots) < allowed and len(self.taken | {node_id}) + self.reserved <= most
         return len(self.taken) + self.reserved + 1 <= allowed
 
-    def taking(self, node_id: int) -> Places:
+    def taking(self, node_id: int) -> OutOfService:
         own = frozenset({node_id})
         return replace(self, slots=self.slots | own, before=self.before - own, since=self.since - own)
 
@@ -94,7 +94,7 @@ OPERATORS_AT_WORK = Q(status__in=(Step.Status.APPLYING, Step.Status.VERIFYING)) 
 """Steps after whose beginning an operator takes nodes out by itself; one that is held does not stop it."""
 
 
-def places(cluster: Cluster, plan_id: UUID | None = None) -> Places:
+def out_of_service(cluster: Cluster, plan_id: UUID | None = None) -> OutOfService:
     """Counted from rows, in two queries, and two more while an operator works.
 
     `plan_id`: of the plan that asks, which counts among those carried out.
@@ -130,12 +130,12 @@ def places(cluster: Cluster, plan_id: UUID | None = None) -> Places:
         if is_held or is_out:
             (slots if is_held else before if plans and lists == len(plans) else since).add(pk)
             gpus += has
-    counted = Places(
+    counted = OutOfService(
         frozenset(slots),
         frozenset(before),
         frozenset(since),
         frozenset(masters),
-        min([cluster.budget, *(_seen(strategy, summary) for strategy, summary in plans.values())]),
+        min([cluster.budget, *(_approved_budget(strategy, summary) for strategy, summary in plans.values())]),
         gpus,
     )
     if not any(has_operator for _, _, has_operator, *_ in asking):
@@ -160,14 +160,16 @@ def _reserved(cluster_id: UUID, out: frozenset[int], *, more: Sequence[Step] = (
     return sum(max(0, places - len(taken.intersection(hit))) for places, hit in found)
 
 
-def reserve(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int) -> tuple[set[UUID], Places]:
+def reserve_places(
+    steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int
+) -> tuple[set[UUID], OutOfService]:
     """Reserve the places of the budget that the operators may take out at once: all of a step's, or none.
     Runs inside the transaction that also moves the steps: from then on their status is what keeps the places.
     """
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)
-        now_out = places(cluster, plan_id)
+        now_out = out_of_service(cluster, plan_id)
         granted: list[Step] = []
         for step in steps:
             wanted = _reserved(cluster.pk, now_out.taken, more=[*granted, step])
@@ -176,12 +178,14 @@ def reserve(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: i
         return {step.pk for step in granted}, now_out
 
 
-def _seen(strategy: Mapping[str, Any], summary: Mapping[str, Any]) -> int:
+def _approved_budget(strategy: Mapping[str, Any], summary: Mapping[str, Any]) -> int:
     """The cluster's budget that a plan's approvers saw. A strategy that allows less binds only its own rollout."""
     return MOST_BUDGET if strategy.get("budget") else int(summary.get("budget", MOST_BUDGET))
 
 
-def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int) -> tuple[set[UUID], Places]:
+def take_slots(
+    steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int
+) -> tuple[set[UUID], OutOfService]:
     """Slots for as many of these steps as the budget has places, in their order. Returns the steps that have one now.
 
     Runs inside the transaction that also moves the steps, so that slots and moves are committed together or not at all.
@@ -189,7 +193,7 @@ def take(steps: Sequence[Step], cluster: Cluster, *, plan_id: UUID, budget: int)
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)
-        now_out = places(cluster, plan_id)
+        now_out = out_of_service(cluster, plan_id)
         held = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
         granted: set[UUID] = set()
         for step in steps:

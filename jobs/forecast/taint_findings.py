@@ -9,15 +9,15 @@ from typing import Any
 
 from clusters import objects, tolerations
 from clusters.tolerations import EVICTS
-from jobs.diffs.changes import Changes, Kind
-from jobs.diffs.evictions import brought, is_reached
-from jobs.forecast.findings import Finding
+from jobs.diffs.changes import ChangeKind, Changes
+from jobs.diffs.evictions import can_be_evicted, new_evicting_taints
+from jobs.forecast.findings import PlanFinding
 
 Raw = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class _Told:
+class _TaintEffect:
     """Effects of one new taint."""
 
     nodes: list[str] = field(default_factory=list)
@@ -32,18 +32,18 @@ class _Told:
     later: int = 0
 
 
-def found(changes: Mapping[str, Changes], pods: Iterable[Raw] | None) -> list[Finding]:
+def taint_effect_findings(changes: Mapping[str, Changes], pods: Iterable[Raw] | None) -> list[PlanFinding]:
     """`changes`: by node name. `pods`: of the cluster; None where no such taint comes to any node."""
-    told: dict[tuple[str, str], _Told] = defaultdict(_Told)
+    told: dict[tuple[str, str], _TaintEffect] = defaultdict(_TaintEffect)
     coming: dict[str, list[Raw]] = {}
     for name, each in changes.items():
-        for taint in (taints := brought(each)):
+        for taint in (taints := new_evicting_taints(each)):
             told[_key(taint)].nodes.append(name)
         if taints:
             coming[name] = taints
     for pod in pods or () if coming else ():
         node = str((pod.get("spec") or {}).get("nodeName") or "")
-        for taint in coming.get(node, ()) if is_reached(pod) else ():
+        for taint in coming.get(node, ()) if can_be_evicted(pod) else ():
             _count(told[_key(taint)], node, pod, taint)
     out = [_of_coming(key, value, one) for (key, value), one in sorted(told.items())]
     for (key, value), one in sorted(told.items()):
@@ -55,7 +55,7 @@ def _key(taint: Raw) -> tuple[str, str]:
     return taint["key"], taint["value"]
 
 
-def _count(one: _Told, node: str, pod: Raw, taint: Raw) -> None:
+def _count(one: _TaintEffect, node: str, pod: Raw, taint: Raw) -> None:
     seconds = tolerations.lasts(tolerations.of_pod(pod), [taint])
     if seconds is None:
         one.stay += 1
@@ -67,14 +67,14 @@ def _count(one: _Told, node: str, pod: Raw, taint: Raw) -> None:
     one.soonest = max(one.soonest, seconds)
 
 
-def _of_coming(key: str, value: str, one: _Told) -> Finding:
+def _of_coming(key: str, value: str, one: _TaintEffect) -> PlanFinding:
     name = f"{key}={value}:{EVICTS}" if value else f"{key}:{EVICTS}"
     stay = f" {_pods(one.stay)} tolerate{'s' if one.stay == 1 else ''} it and stay{'s' if one.stay == 1 else ''}."
     stay = stay if one.stay else ""
     if not one.evicted:
         title = f"The taint {name} evicts no pod from {_nodes(len(one.nodes))}"
         detail = f"{stay} New pods come there only if they tolerate it. Where one comes before, the step is held."
-        return Finding("note", "taint-spares", title, detail.strip(), one.nodes)
+        return PlanFinding("note", "taint-spares", title, detail.strip(), one.nodes)
     count = len(one.gone) + len(one.daemons)
     later = f" {one.later} of them tolerate it for a while, {one.soonest} s at most, and count all the same."
     detail = (
@@ -82,10 +82,10 @@ def _of_coming(key: str, value: str, one: _Told) -> Finding:
         f"{stay} The node is cordoned and these pods are evicted before it, under the budget."
     )
     title = f"The taint {name} evicts {_pods(count)} from {_nodes(len(one.evicted))}"
-    return Finding("warn", "taint-evicts", title, detail, sorted(one.evicted))
+    return PlanFinding("warn", "taint-evicts", title, detail, sorted(one.evicted))
 
 
-def _of_daemons(key: str, value: str, one: _Told) -> list[Finding]:
+def _of_daemons(key: str, value: str, one: _TaintEffect) -> list[PlanFinding]:
     if not one.daemons:
         return []
     name = f"{key}={value}:{EVICTS}" if value else f"{key}:{EVICTS}"
@@ -94,15 +94,15 @@ def _of_daemons(key: str, value: str, one: _Told) -> list[Finding]:
         f"{one.daemons[0]} for example. They are ended by the API server's taint manager, which asks no disruption "
         "budget, and do not come back while the taint is there: give their DaemonSets a toleration first."
     )
-    return [Finding("warn", "taint-daemons", title, detail, sorted(one.evicted))]
+    return [PlanFinding("warn", "taint-daemons", title, detail, sorted(one.evicted))]
 
 
-def _of_others(changes: Mapping[str, Changes]) -> list[Finding]:
+def _of_others(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     """Taints that are taken away, and taints that keep new pods away."""
     gone: dict[str, list[str]] = defaultdict(list)
     kept: dict[str, list[str]] = defaultdict(list)
     for name, found in changes.items():
-        for change in (c for c in found.items if c.kind == Kind.TAINT):
+        for change in (c for c in found.items if c.kind == ChangeKind.TAINT):
             if change.value is None:
                 gone[change.key].append(name)
             elif change.key.rpartition(":")[2] == "NoSchedule":
@@ -111,10 +111,10 @@ def _of_others(changes: Mapping[str, Changes]) -> list[Finding]:
     for key, names in sorted(gone.items()):
         title = f"Taking the taint {key} away interrupts nothing on {_nodes(len(names))}"
         again = " A revert sets it again only where it evicts no pod." if key.endswith(f":{EVICTS}") else ""
-        out.append(Finding("note", "taint-removed", title, f"Pods that it kept away may come there.{again}", names))
+        out.append(PlanFinding("note", "taint-removed", title, f"Pods that it kept away may come there.{again}", names))
     for key, names in sorted(kept.items()):
         title = f"New pods come to {_nodes(len(names))} only if they tolerate {key}"
-        out.append(Finding("note", "taint-new-pods", title, "Pods that run there stay.", names))
+        out.append(PlanFinding("note", "taint-new-pods", title, "Pods that run there stay.", names))
     return out
 
 

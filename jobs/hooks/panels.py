@@ -24,25 +24,25 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
 
 
 def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
-    yield "newer_objects", takeovers.newer(cluster)
+    yield "newer_objects", takeovers.newer_tunings(cluster)
     yield "newer_cordons", takeovers.newer_cordons(cluster)
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
     """The operation axis and what needs a person here; then the newest rollouts, open plans and freezes."""
     assert isinstance(request.user, User)
-    work = overview.work_of(request.user, [cluster])
+    work = overview.cluster_work(request.user, [cluster])
     live = work.live[0] if work.live else None
     row: Any = cluster
     row.live_rollouts = work.live  # what jobs.hooks.blockers says on the same page is of the same moment
     yield Panel(
         "jobs/_cluster_tile.html",
-        {"live": live, "cluster": cluster, "standing": counts.standing(work.live)},
+        {"live": live, "cluster": cluster, "standing": counts.count_rollouts(work.live)},
         order=10,
         place="tile",
     )
     yield Panel("jobs/_cluster_newer.html", {"cluster": cluster}, order=5, place="lead")
-    matters = overview.matters(request.user, [cluster], work)
+    matters = overview.attention_items(request.user, [cluster], work)
     yield Panel("jobs/_cluster_attention.html", {"matters": matters}, order=10, place="lead")
     context = {
         "rollouts": work.newest,

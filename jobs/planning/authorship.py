@@ -23,7 +23,7 @@ from profiles.services.editing import ancestry
 APPROVED = (Plan.Status.APPROVED, Plan.Status.STARTED)
 
 
-def of(plan: Plan) -> Mapping[int, str]:
+def authors_of_plan(plan: Plan) -> Mapping[int, str]:
     """Return, by person's key, what they wrote, as it follows “they”.
     Plans older than the field: authors of their revisions.
     """
@@ -34,7 +34,7 @@ def of(plan: Plan) -> Mapping[int, str]:
     return now | {int(pk): what for pk, what in plan.authorship.items()}
 
 
-def find(pool: Pool, revision: Revision, rows: Iterable[PlanComponent]) -> dict[str, str]:
+def find_authors(pool: Pool, revision: Revision, rows: Iterable[PlanComponent]) -> dict[str, str]:
     """Return the authors as `Plan.authorship` stores them. `rows` are the components that the plan brings."""
     rows = [row for row in rows if row.kind == PlanComponent.Kind.RELEASE]
     found = _of_selector(pool) | _of_archives(rows) | _of_values(pool, [row.component for row in rows])

@@ -30,14 +30,14 @@ PLAN, REFRESH = "plan", "refresh"
 VERBS = (PLAN, REFRESH)
 
 
-class Changed(WrongState):
+class SelectionChanged(WrongState):
     """The filter has other nodes than those that were confirmed."""
 
     code = "changed-meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PoolTarget:
     """A pool with a target that holds some of the chosen nodes."""
 
     assignment: Assignment
@@ -45,7 +45,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class NodeSelection:
     """The nodes of a filter as of now."""
 
     query: str
@@ -53,14 +53,14 @@ class Selection:
     digest: str
     names: Sequence[str]
     clusters: Sequence[tuple[Cluster, int]]
-    targets: Sequence[Target]
+    targets: Sequence[PoolTarget]
     """Asked of pools that have an assignment; nodes of none are in `loose`."""
     loose: int
     ids: Sequence[int] = field(repr=False, default=())
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BulkResult:
     """Result of a bulk action: plans made, and the pools for which none was made, with the reason."""
 
     plans: Sequence[Plan] = ()
@@ -68,7 +68,7 @@ class Done:
     clusters: Sequence[Cluster] = ()
 
 
-def select(params: Mapping[str, str], user: User) -> Selection:
+def select_nodes(params: Mapping[str, str], user: User) -> NodeSelection:
     """Raises Invalid for a filter that is misspelled, empty, or chooses nothing or too much."""
     narrowed = node_filters.read(params, user)
     if narrowed.errors:
@@ -87,10 +87,10 @@ def select(params: Mapping[str, str], user: User) -> Selection:
     targets, loose = _targets(ids, list(per_cluster))
     seal = hashlib.sha256("\n".join(sorted(f"{cluster_id}/{uid}" for _, uid, _, cluster_id in found)).encode())
     names = [name for _, _, name, _ in found[:SHOWN]]
-    return Selection(narrowed.query, len(found), seal.hexdigest(), names, clusters, targets, loose, ids)
+    return NodeSelection(narrowed.query, len(found), seal.hexdigest(), names, clusters, targets, loose, ids)
 
 
-def _targets(ids: Sequence[int], cluster_ids: Sequence[object]) -> tuple[list[Target], int]:
+def _targets(ids: Sequence[int], cluster_ids: Sequence[object]) -> tuple[list[PoolTarget], int]:
     """Assigned pools among them, and how many nodes no such pool holds. Two queries."""
     chosen = frozenset(ids)
     held: set[int] = set()
@@ -102,12 +102,12 @@ def _targets(ids: Sequence[int], cluster_ids: Sequence[object]) -> tuple[list[Ta
     members = keys_of({row.pk: pools.matching(row.pool) for row in rows})
     for assignment in rows:
         if own := chosen & members[assignment.pk]:
-            out.append(Target(assignment, len(own)))
+            out.append(PoolTarget(assignment, len(own)))
             held |= own
     return out, len(chosen - held)
 
 
-def why_not(verb: str, selection: Selection, user: User) -> str:
+def reason_not_to(verb: str, selection: NodeSelection, user: User) -> str:
     """Empty: this person may do it to all of them. Else one sentence; there is no doing half of it."""
     for cluster, _ in selection.clusters:
         is_operator = may(user, Role.OPERATOR, cluster.scopes)
@@ -120,20 +120,20 @@ def why_not(verb: str, selection: Selection, user: User) -> str:
     return ""
 
 
-def check(verb: str, selection: Selection, *, count: int, digest: str, by: User) -> None:
+def check_confirmed(verb: str, selection: NodeSelection, *, count: int, digest: str, by: User) -> None:
     """Check that it may be done now. Raises Changed, NotAllowed."""
     if (count, digest) != (selection.count, selection.digest):
-        raise Changed(
+        raise SelectionChanged(
             f"You confirmed {count:,} node{'' if count == 1 else 's'}; the filter now has {selection.count:,}, "
             "or others. Nothing was done: look again and confirm."
         )
-    if reason := why_not(verb, selection, by):
+    if reason := reason_not_to(verb, selection, by):
         raise NotAllowed(reason)
 
 
-def plan(selection: Selection, *, count: int, digest: str, by: User) -> Done:
+def plan_selection(selection: NodeSelection, *, count: int, digest: str, by: User) -> BulkResult:
     """A draft plan to its own target for each pool concerned. A plan writes nothing; each says what it refuses."""
-    check(PLAN, selection, count=count, digest=digest, by=by)
+    check_confirmed(PLAN, selection, count=count, digest=digest, by=by)
     made: list[Plan] = []
     left: list[tuple[str, str]] = []
     for target in selection.targets:
@@ -144,17 +144,17 @@ def plan(selection: Selection, *, count: int, digest: str, by: User) -> Done:
         except Refusal as refusal:
             left.append((str(pool), str(refusal)))
     _note(PLAN, selection, by, {"plans": [str(row) for row in made]})
-    return Done(plans=made, left=left)
+    return BulkResult(plans=made, left=left)
 
 
-def refresh(selection: Selection, *, count: int, digest: str, by: User) -> Done:
+def refresh_selection(selection: NodeSelection, *, count: int, digest: str, by: User) -> BulkResult:
     """Record the refresh and return the clusters to read again; the caller queues it, for this module sends nothing."""
-    check(REFRESH, selection, count=count, digest=digest, by=by)
+    check_confirmed(REFRESH, selection, count=count, digest=digest, by=by)
     clusters = [cluster for cluster, _ in selection.clusters]
     _note(REFRESH, selection, by, {"clusters": [str(cluster) for cluster in clusters]})
-    return Done(clusters=clusters)
+    return BulkResult(clusters=clusters)
 
 
-def _note(verb: str, selection: Selection, by: User, more: Mapping[str, object]) -> None:
+def _note(verb: str, selection: NodeSelection, by: User, more: Mapping[str, object]) -> None:
     after = {"query": selection.query, "nodes": selection.count, "digest": selection.digest, **more}
     record(by=by, action=f"nodes.{verb}", target="nodes:filter", target_name=selection.query, after=after)

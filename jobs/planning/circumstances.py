@@ -19,32 +19,40 @@ from jobs.diffs.changes import Disruption
 from jobs.diffs.node_diff import Target
 from jobs.forecast import findings, taint_findings
 from jobs.forecast import slots as ledger
-from jobs.forecast.findings import Finding
+from jobs.forecast.findings import PlanFinding
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import Freeze, Slot, Step
-from jobs.planning.comparison import Draft
+from jobs.planning.comparison import PlanDraft
 
 
-def found(
-    cluster: Cluster, nodes: list[Node], target: Target, draft: Draft, strategy: Strategy, *, has_parts: bool = False
-) -> list[Finding]:
+def circumstance_findings(
+    cluster: Cluster,
+    nodes: list[Node],
+    target: Target,
+    draft: PlanDraft,
+    strategy: Strategy,
+    *,
+    has_parts: bool = False,
+) -> list[PlanFinding]:
     """Everything but what a drain disturbs, which only the cluster can tell.
 
     `has_parts`: the plan brings components or policy objects, so it has something to do without any node.
     """
     left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
-    out = findings.by_reason(left_out) + findings.settings(draft.lacking, draft.higher)
+    out = findings.left_out_findings(left_out) + findings.setting_findings(draft.lacking, draft.higher)
     changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
-    out += findings.weakening_security(changes) + findings.acting(changes)
-    out += findings.unusable(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
+    out += findings.security_findings(changes) + findings.acting_label_findings(changes)
+    out += findings.unusable_value_findings(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
-    out += findings.fought(_fights(cluster, target, draft), rebooted)
-    out += findings.reserved((key for key, *_ in target.settings), [c.name for c in draft.candidates])
+    out += findings.competing_file_findings(_competing_files(cluster, target, draft), rebooted)
+    out += findings.reserved_key_findings((key for key, *_ in target.settings), [c.name for c in draft.candidates])
     if not draft.candidates and not has_parts:
         out.append(
-            Finding("block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", [])
+            PlanFinding(
+                "block", "nothing-possible", "No node can be changed now", "All of them are left out; see why.", []
+            )
         )
-    return out + _of_the_pool(nodes, draft, strategy) + _of_the_cluster(cluster, nodes, draft, strategy)
+    return out + _pool_findings(nodes, draft, strategy) + _cluster_findings(cluster, nodes, draft, strategy)
 
 
 def _machine(node: Node) -> MachineSize:
@@ -59,7 +67,7 @@ def _observed(nodes: list[Node]) -> dict[str, Mapping[str, str]]:
     return {name: tuning.observed for name, tuning in found.items() if tuning}
 
 
-def _fights(cluster: Cluster, target: Target, draft: Draft) -> Mapping[tuple[str, str], list[str]]:
+def _competing_files(cluster: Cluster, target: Target, draft: PlanDraft) -> Mapping[tuple[str, str], list[str]]:
     """Return, by (key, `path:line`), nodes whose agent found a file that sets what this plan wants to another value."""
     names = {c.node_id: c.name for c in draft.candidates}
     rows = SettingState.objects.filter(node__cluster=cluster, key__in=[key for key, *_ in target.settings])
@@ -70,27 +78,27 @@ def _fights(cluster: Cluster, target: Target, draft: Draft) -> Mapping[tuple[str
     return out
 
 
-def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
+def _pool_findings(nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> list[PlanFinding]:
     out = []
     masters = [c.name for c in draft.candidates if c.is_control_plane]
     if masters:
         out.append(
-            Finding(
+            PlanFinding(
                 "warn", "control-plane", "Control-plane nodes are in this pool", "They go last, one at a time.", masters
             )
         )
     kinds = {(n.architecture, n.gpu_product) for n in nodes}
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{arch or 'unknown'} {gpu or 'without GPU'}" for arch, gpu in kinds))
-        out.append(Finding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
+        out.append(PlanFinding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
     if strategy.order == MEASURED:
-        out += findings.measured(draft.candidates, strategy)
+        out += findings.measured_order_findings(draft.candidates, strategy)
     if strategy.is_gated and not any(c.gpus for c in draft.candidates):
         why = "No reading can confirm GPU health, so each batch waits for an operator to continue."
-        out.append(Finding("warn", "gated-no-gpus", "None of these nodes has GPUs to watch", why, []))
+        out.append(PlanFinding("warn", "gated-no-gpus", "None of these nodes has GPUs to watch", why, []))
     if strategy.include_joining:
         out.append(
-            Finding(
+            PlanFinding(
                 "note",
                 "joining",
                 "Nodes that join while it runs are included",
@@ -103,15 +111,15 @@ def _of_the_pool(nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Fi
     return out
 
 
-def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy: Strategy) -> list[Finding]:
+def _cluster_findings(cluster: Cluster, nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> list[PlanFinding]:
     out = []
-    taken = _taken(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
+    taken = _unavailable_names(cluster) if any(c.worst.takes_slot for c in draft.candidates) else []
     if taken:
         out.append(
-            Finding(
+            PlanFinding(
                 "warn",
                 "budget-taken",
-                ledger.places(cluster).sentence(strategy.allowed_out(cluster.budget)),
+                ledger.out_of_service(cluster).sentence(strategy.allowed_out(cluster.budget)),
                 "Nodes that others took out take places of the budget, except those that this plan, and every plan "
                 "in progress with it, lists as unavailable before.",
                 taken,
@@ -120,12 +128,12 @@ def _of_the_cluster(cluster: Cluster, nodes: list[Node], draft: Draft, strategy:
     busy = Step.objects.filter(node__in=nodes, is_live=True).select_related("rollout")
     for rollout, working in _grouped(busy).items():
         title = f"R-{rollout} works on some of these nodes"
-        out.append(Finding("warn", "busy", title, "This plan can start when it is done.", working))
+        out.append(PlanFinding("warn", "busy", title, "This plan can start when it is done.", working))
     freeze = Freeze.standing(cluster.pk).first()
     if freeze:
         until = f" until {freeze.until:%Y-%m-%d %H:%M} UTC" if freeze.until else ""
         out.append(
-            Finding(
+            PlanFinding(
                 "warn", "frozen", f"A freeze is active{until}", f"{freeze.reason} Nothing starts while it does.", []
             )
         )
@@ -139,21 +147,21 @@ def _grouped(steps: Iterable[Step]) -> Mapping[int, list[str]]:
     return out
 
 
-def _taken(cluster: Cluster) -> list[str]:
+def _unavailable_names(cluster: Cluster) -> list[str]:
     slots = Slot.objects.filter(cluster=cluster).values_list("node__name", flat=True)
     out = Node.objects.unavailable().filter(cluster=cluster).values_list("name", flat=True)
     return sorted({*out, *slots})
 
 
-def pods_of(cluster: Cluster) -> list[dict[str, Any]]:
+def read_pods(cluster: Cluster) -> list[dict[str, Any]]:
     """All pods, as the cluster has them now. Raises WrongState."""
-    with _reading(cluster):
+    with _pod_errors_translated(cluster):
         return registry.connect(cluster).pods()
 
 
-def about_pods(
-    cluster: Cluster, draft: Draft, strategy: Strategy, pods: list[dict[str, Any]] | None
-) -> tuple[list[Finding], int]:
+def pod_findings(
+    cluster: Cluster, draft: PlanDraft, strategy: Strategy, pods: list[dict[str, Any]] | None
+) -> tuple[list[PlanFinding], int]:
     """Findings about pods on nodes that will be drained or tainted, and how many that evicts. Raises WrongState.
 
     `pods`: where they were read already.
@@ -161,24 +169,28 @@ def about_pods(
     changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
     drained = frozenset(c.name for c in draft.candidates if c.worst.drains)
     if not drained:
-        return taint_findings.found(changes, pods), 0
+        return taint_findings.taint_effect_findings(changes, pods), 0
     if pods is None:
-        pods = pods_of(cluster)
-    with _reading(cluster):
+        pods = read_pods(cluster)
+    with _pod_errors_translated(cluster):
         budgets = registry.connect(cluster).budgets()
-    sparing = {name: evictions.brought(changes[name]) for name in drained if evictions.spares(changes[name])}
-    out, evicted = findings.drains(
+    sparing = {
+        name: evictions.new_evicting_taints(changes[name])
+        for name in drained
+        if evictions.spares_tolerant_pods(changes[name])
+    }
+    out, evicted = findings.drain_findings(
         pods,
         budgets,
         drained,
         strategy,
-        spares=lambda node, pod: node in sparing and not evictions.leaves(pod, sparing[node]),
+        spares=lambda node, pod: node in sparing and not evictions.is_evicted(pod, sparing[node]),
     )
-    return taint_findings.found(changes, pods) + out, evicted
+    return taint_findings.taint_effect_findings(changes, pods) + out, evicted
 
 
 @contextmanager
-def _reading(cluster: Cluster) -> Iterator[None]:
+def _pod_errors_translated(cluster: Cluster) -> Iterator[None]:
     try:
         yield
     except FleetError as error:

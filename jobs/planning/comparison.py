@@ -14,7 +14,7 @@ from compliance.services import expectations
 from contract import names as contract_names
 from jobs.diffs import evictions, restore_check
 from jobs.diffs.changes import Changes
-from jobs.diffs.node_diff import Pods, Seen, Target, between, watching
+from jobs.diffs.node_diff import ObservedNode, Pods, Target, changes_or_watch, compare_node
 from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy
 from jobs.models import Signal
@@ -25,7 +25,7 @@ FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
 
 
 @dataclass(slots=True)
-class Draft:
+class PlanDraft:
     """Content of a plan that may be made."""
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Draft:
     compliant: list[Node] = field(default_factory=list)
 
 
-def compare(
+def compare_nodes(
     cluster: Cluster,
     nodes: list[Node],
     revision: Revision,
@@ -44,30 +44,30 @@ def compare(
     strategy: Strategy,
     *,
     tolerated: Mapping[str, Pods] | None = None,
-) -> Draft:
+) -> PlanDraft:
     """Each node against the revision, from rows alone: what changes, or why it cannot be tuned now.
 
     `tolerated`: by node, what each of its pods tolerates; None: not read, so that every NoExecute taint evicts some.
     """
-    draft = Draft()
+    draft = PlanDraft()
     originals = expectations.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
     before, expected = _before(nodes)
     pods = gpu_pods(cluster)
-    order = signals(nodes)
+    order = order_signals(nodes)
     unknown = restore_check.unknown_steps(n.tuning.spec_step for n in nodes if hasattr(n, "tuning"))
     for node in nodes:
-        reason = _unfit(node, strategy, cluster, unknown)
+        reason = _reason_not_to_tune(node, strategy, cluster, unknown)
         if reason:
             draft.left_out[reason].append(node)
             continue
         there = None if tolerated is None else tolerated.get(node.name, ())
-        seen = _seen(node, originals.get(node.pk, {}), before.get(node.pk, Target(())), there)
-        difference = between(target, seen)
+        seen = _observed_node(node, originals.get(node.pk, {}), before.get(node.pk, Target(())), there)
+        difference = compare_node(target, seen)
         for key in difference.lacking:
             draft.lacking[key].append(node.name)
         for key in difference.higher:
             draft.higher[key].append(node.name)
-        changes = watching(
+        changes = changes_or_watch(
             difference.changes,
             enforce=strategy.enforce,
             mode=node.tuning.mode,
@@ -81,8 +81,8 @@ def compare(
     return draft
 
 
-def _seen(node: Node, originals: Mapping[str, str | None], before: Target, pods: Pods | None) -> Seen:
-    return Seen(
+def _observed_node(node: Node, originals: Mapping[str, str | None], before: Target, pods: Pods | None) -> ObservedNode:
+    return ObservedNode(
         observed=node.tuning.observed,
         labels=node.labels,
         annotations=node.annotations,
@@ -101,13 +101,13 @@ def _candidate(node: Node, changes: Changes, held: Sequence[Mapping[str, Any]], 
         is_control_plane=node.is_control_plane,
         gpus=node.gpu_count,
         gpu_pods=held,
-        ending=evictions.ending(held, changes),
+        ending=evictions.ending_pods(held, changes),
         signal=signal,
         kind=node.gpu_product,
     )
 
 
-def _unfit(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:
+def _reason_not_to_tune(node: Node, strategy: Strategy, cluster: Cluster, unknown: frozenset[str]) -> str:
     """Explain, in a sentence, why a node is left out; empty when it can be tuned."""
     tuning = getattr(node, "tuning", None)
     if tuning is None or tuning.protocol == 0:
@@ -159,7 +159,7 @@ def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def signals(nodes: Iterable[Node]) -> dict[int, float]:
+def order_signals(nodes: Iterable[Node]) -> dict[int, float]:
     """Return the order signals of the rooms above, by node: lower goes first."""
     scopes = {f"node:{n.pk}": n.pk for n in nodes}
     rows = Signal.objects.filter(kind="order", expires_at__gt=now(), scope__startswith="node:")

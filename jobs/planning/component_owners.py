@@ -16,7 +16,7 @@ from django.db import transaction
 from clusters.models import Cluster, Pool
 from common.errors import WrongState
 from compliance.models import Assignment
-from jobs.forecast.findings import Finding
+from jobs.forecast.findings import PlanFinding
 from jobs.models import ComponentOwner, Ledger, Plan, PlanComponent
 from profiles.content.cluster import WantedComponent
 
@@ -24,7 +24,7 @@ SHOWN = 3
 
 
 @dataclass(slots=True)
-class Wishes:
+class ComponentDemand:
     """Demands of one cluster's pools for one component."""
 
     owner: Pool
@@ -35,13 +35,13 @@ class Wishes:
         return [(other, wish) for other, wish in self.of_pools.items() if other != pool]
 
 
-def of(cluster: Cluster) -> dict[str, Wishes]:
+def component_demands(cluster: Cluster) -> dict[str, ComponentDemand]:
     """Return, by component, every one that a target of this cluster wants."""
-    out: dict[str, Wishes] = {}
+    out: dict[str, ComponentDemand] = {}
     rows = Assignment.objects.filter(pool__cluster=cluster).select_related("pool", "revision").order_by("set_at", "pk")
     for row in rows:
         for wish in row.revision.flat.components:
-            out.setdefault(wish.name, Wishes(row.pool)).of_pools[row.pool] = wish
+            out.setdefault(wish.name, ComponentDemand(row.pool)).of_pools[row.pool] = wish
     for name, pool in ComponentOwner.objects.filter(cluster=cluster).values_list("component", "pool"):
         wishes = out.get(name)
         known = {other.pk: other for other in wishes.of_pools} if wishes else {}
@@ -55,12 +55,12 @@ def owners() -> Iterator[tuple[UUID, str, int]]:
     yield from ComponentOwner.objects.values_list("cluster_id", "component", "pool_id")
 
 
-def keep(cluster: Cluster) -> None:
+def store_owners(cluster: Cluster) -> None:
     """A target was set or taken back: write down who owns what now. In the caller's transaction."""
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)  # two rollouts may begin at once
-        there = of(cluster)
+        there = component_demands(cluster)
         before = {row.component: row for row in ComponentOwner.objects.filter(cluster=cluster)}
         gone = [row.pk for name, row in before.items() if name not in there or there[name].owner.pk != row.pool_id]
         ComponentOwner.objects.filter(pk__in=gone).delete()
@@ -74,7 +74,7 @@ def refuse_start(plan: Plan) -> None:
     """Raises WrongState where a component of the plan has become another pool's since."""
     rows = plan.components.filter(left_out="", kind=PlanComponent.Kind.RELEASE)
     names = list(rows.values_list("component", flat=True))
-    there = of(plan.cluster) if names else {}
+    there = component_demands(plan.cluster) if names else {}
     for name in names:
         if name in there and there[name].owner != plan.pool:
             raise WrongState(
@@ -82,17 +82,20 @@ def refuse_start(plan: Plan) -> None:
             )
 
 
-def contended(cluster: Cluster, component: WantedComponent, owner: Pool, theirs: WantedComponent) -> Finding:
-    return Finding(
+def contended_finding(
+    cluster: Cluster, component: WantedComponent, owner: Pool, theirs: WantedComponent
+) -> PlanFinding:
+    return PlanFinding(
         "block",
         "component-owner",
         f"{component.name} is {owner.name}'s in {cluster}, and wanted otherwise there",
-        f"{owner.name} wanted it first, as {_told(theirs)}; this revision wants {_told(component)}. Change it with a "
-        f"plan for {owner.name}, have this revision want the same, or take it out of one of them.",
+        f"{owner.name} wanted it first, as {_describe_wanted(theirs)}; this revision wants "
+        f"{_describe_wanted(component)}. Change it with a plan for {owner.name}, have this revision want the same, or "
+        "take it out of one of them.",
     )
 
 
-def otherwise(component: WantedComponent, others: Sequence[tuple[Pool, WantedComponent]]) -> list[Finding]:
+def differing_findings(component: WantedComponent, others: Sequence[tuple[Pool, WantedComponent]]) -> list[PlanFinding]:
     """Other pools that want the component of its owner differently from what the owner's plan makes of it."""
     differing = [pool.name for pool, wish in others if wish.meaning != component.meaning]
     if not differing:
@@ -100,20 +103,22 @@ def otherwise(component: WantedComponent, others: Sequence[tuple[Pool, WantedCom
     if component.is_gone:
         title = f"{component.name} is still wanted by {', '.join(differing[:SHOWN])}"
         detail = "It is not removed while the target of another pool wants it. Change that target first."
-        return [Finding("block", "removal-wanted", title, detail)]
+        return [PlanFinding("block", "removal-wanted", title, detail)]
     named = ", ".join(differing[:SHOWN]) + (f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else "")
     return [
-        Finding(
+        PlanFinding(
             "warn",
             "component-shared",
             f"{component.name} changes for {named}, too, whose target wants it otherwise",
-            f"This pool owns it, so this plan decides: afterwards it is {_told(component)} for all of them. Have their "
-            "profiles want the same.",
+            f"This pool owns it, so this plan decides: afterwards it is {_describe_wanted(component)} for all of them. "
+            "Have their profiles want the same.",
         )
     ]
 
 
-def dropped(pool: Pool, wanted: Sequence[WantedComponent], there: dict[str, Wishes]) -> list[Finding]:
+def dropped_findings(
+    pool: Pool, wanted: Sequence[WantedComponent], there: dict[str, ComponentDemand]
+) -> list[PlanFinding]:
     """Components that the pool's present revision wants and the new one does not: they stay."""
     names = {component.name for component in wanted}
     out = []
@@ -126,11 +131,11 @@ def dropped(pool: Pool, wanted: Sequence[WantedComponent], there: dict[str, Wish
             heir = others[0][0] if is_owner else wishes.owner
             detail = f"{heir.name} wants it, too, and owns it{' from then on' if is_owner else ''}."
         title = f"{name} is not wanted any more, and stays installed"
-        out.append(Finding("note", "component-dropped", title, detail))
+        out.append(PlanFinding("note", "component-dropped", title, detail))
     return out
 
 
-def _told(wanted: WantedComponent) -> str:
+def _describe_wanted(wanted: WantedComponent) -> str:
     if wanted.is_gone:
         return "removed"
     presets = f" with {', '.join(wanted.presets)}" if wanted.presets else ""

@@ -19,7 +19,7 @@ from components.policies.policy_objects import PreparedPolicies
 from components.release import work
 from jobs.diffs import dependency_graph
 from jobs.forecast import blast_radius
-from jobs.forecast.findings import SEVERITIES, Finding
+from jobs.forecast.findings import SEVERITIES, PlanFinding
 from jobs.models import Plan, PlanComponent, Step
 from jobs.planning import component_owners, policy_parts, removals
 from profiles.content.cluster import WantedComponent
@@ -30,11 +30,11 @@ _UNSEEN = (Step.Status.FAILED, Step.Status.HELD, Step.Status.SKIPPED)
 
 
 @dataclass(slots=True)
-class Equipment:
+class PlanParts:
     """Components and policy objects of a plan to be stored."""
 
     rows: list[PlanComponent] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[PlanFinding] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
     """What could not be prepared, which blocks the plan: what it would do is in none of the figures."""
 
@@ -57,19 +57,19 @@ class Equipment:
         }
 
 
-def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
+def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts:
     """Asks the cluster and chart repositories for each component: hold no transaction."""
     wanted = revision.flat.components
-    shared = component_owners.of(cluster)
-    out = Equipment(findings=component_owners.dropped(pool, wanted, shared))
+    shared = component_owners.component_demands(cluster)
+    out = PlanParts(findings=component_owners.dropped_findings(pool, wanted, shared))
     gone = {component.name for component in wanted if component.is_gone}
-    out.findings += removals.needed(pool, revision, gone)
+    out.findings += removals.still_needed_findings(pool, revision, gone)
     rows: dict[str, PlanComponent] = {}
     for component in wanted:
         there = shared.get(component.name)
         owner = there.owner if there else pool
         if there and owner != pool and there.of_pools[owner].meaning != component.meaning:
-            out.findings.append(component_owners.contended(cluster, component, owner, there.of_pools[owner]))
+            out.findings.append(component_owners.contended_finding(cluster, component, owner, there.of_pools[owner]))
         elif owner != pool:
             reason = f"{owner} wants the very same, and brings it."
             rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
@@ -79,11 +79,11 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
             unready = [] if component.is_gone else _unready(cluster, prepared)
             rows[component.name] = _row(prepared, unready, gone)
             out.findings += unready
-            out.findings += component_owners.otherwise(component, there.others(pool)) if there else ()
+            out.findings += component_owners.differing_findings(component, there.others(pool)) if there else ()
     elsewhere = {name for name, wishes in shared.items() if any(not wish.is_gone for _, wish in wishes.others(pool))}
     out.findings += _lacking(rows, {c.name for c in wanted} - gone | elsewhere)
     brings = {c.name for c in wanted if not c.is_gone and (c.name not in rows or not rows[c.name].left_out)}
-    groups = policy_parts.wanted_for(cluster, pool, revision, brings=brings, found=out.findings)
+    groups = policy_parts.prepare_groups(cluster, pool, revision, brings=brings, found=out.findings)
     if any(finding.code == policy_parts.UNPREPARED for finding in out.findings):
         out.uncounted.append("its policy objects")
     policy_parts.connect(groups, rows)
@@ -94,7 +94,7 @@ def wanted_for(cluster: Cluster, pool: Pool, revision: Revision) -> Equipment:
     return out
 
 
-def store(plan: Plan, equipment: Equipment) -> None:
+def store_parts(plan: Plan, equipment: PlanParts) -> None:
     """Store them, in the transaction that stores the plan.
     Raises WrongState where an archive of it was deleted meanwhile.
     """
@@ -104,22 +104,22 @@ def store(plan: Plan, equipment: Equipment) -> None:
     PlanComponent.objects.bulk_create(equipment.rows)
 
 
-def _prepared(cluster: Cluster, wanted: WantedComponent, found: list[Finding]) -> work.Prepared | None:
+def _prepared(cluster: Cluster, wanted: WantedComponent, found: list[PlanFinding]) -> work.Prepared | None:
     """None: it cannot be prepared, and a finding blocks the plan with the reason."""
     try:
         prepared = work.prepare(cluster, wanted)
     except (Refusal, FleetError, HelmError) as error:
         detail = str(error) or type(error).__name__
-        found.append(Finding("block", "component", f"{wanted.name} cannot be prepared", detail))
+        found.append(PlanFinding("block", "component", f"{wanted.name} cannot be prepared", detail))
         return None
     found += [
-        Finding(SEVERITIES.get(note.severity, "block"), note.code, f"{wanted.name}: {note.title}", note.detail)
+        PlanFinding(SEVERITIES.get(note.severity, "block"), note.code, f"{wanted.name}: {note.title}", note.detail)
         for note in prepared.notes
     ]
     return prepared
 
 
-def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
+def _unready(cluster: Cluster, prepared: work.Prepared) -> list[PlanFinding]:
     """Explain why a component installed as wanted is not done: not ready, or its last step did not see it so.
     The plan then has it checked again, and nothing installed: only so does its pool come to this revision.
     """
@@ -133,14 +133,14 @@ def _unready(cluster: Cluster, prepared: work.Prepared) -> list[Finding]:
     last = steps.order_by("-rollout__number").first()
     title = f"{prepared.component} is installed as wanted: the rollout only waits until it is ready"
     if why := look.failed or look.missing:
-        return [Finding("warn", "component-not-ready", title, why)]
+        return [PlanFinding("warn", "component-not-ready", title, why)]
     if last and last.direction == Step.Direction.FORWARD and last.status in _UNSEEN:
         detail = f"{last.rollout} did not see it ready. By now it is."
-        return [Finding("note", "component-was-not-ready", title, detail)]
+        return [PlanFinding("note", "component-was-not-ready", title, detail)]
     return []
 
 
-def _row(prepared: work.Prepared, unready: list[Finding], gone: set[str]) -> PlanComponent:
+def _row(prepared: work.Prepared, unready: list[PlanFinding], gone: set[str]) -> PlanComponent:
     is_removal = prepared.component in gone
     return PlanComponent(
         component=prepared.component,
@@ -152,16 +152,16 @@ def _row(prepared: work.Prepared, unready: list[Finding], gone: set[str]) -> Pla
         prepared=prepared.to_json(),
         digest=prepared.digest,
         requires=list(prepared.requires),
-        after=removals.after(prepared.component, gone) if is_removal else list(prepared.after),
+        after=removals.removed_first(prepared.component, gone) if is_removal else list(prepared.after),
         left_out=AS_WANTED if prepared.action == "none" and not unready else "",
-        **({} if prepared.action == "none" else blast_radius.columns(prepared.blast)),
+        **({} if prepared.action == "none" else blast_radius.blast_columns(prepared.blast)),
     )
 
 
-def _lacking(rows: Mapping[str, PlanComponent], there: set[str]) -> list[Finding]:
+def _lacking(rows: Mapping[str, PlanComponent], there: set[str]) -> list[PlanFinding]:
     """Warn about requirements of components that no revision in this cluster brings."""
     return [
-        Finding(
+        PlanFinding(
             "warn",
             "component-requires",
             f"{name} requires {other}, which no revision in this cluster brings",
@@ -173,11 +173,11 @@ def _lacking(rows: Mapping[str, PlanComponent], there: set[str]) -> list[Finding
     ]
 
 
-def _arranged(rows: Mapping[str, PlanComponent], found: list[Finding]) -> list[str]:
+def _arranged(rows: Mapping[str, PlanComponent], found: list[PlanFinding]) -> list[str]:
     try:
-        return dependency_graph.arranged(
+        return dependency_graph.topological_order(
             {name: row.requires for name, row in rows.items()}, {name: row.after for name, row in rows.items()}
         )
     except Refusal as error:
-        found.append(Finding("block", "component-circle", "The components wait for each other", str(error)))
+        found.append(PlanFinding("block", "component-circle", "The components wait for each other", str(error)))
         return sorted(rows)

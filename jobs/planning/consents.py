@@ -12,7 +12,7 @@ from common.errors import Invalid, WrongState
 from jobs.models import Plan, PlanComponent
 
 
-def phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
+def consent_phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
     """Return the phrase to be typed; empty: no kind is destroyed together with its objects."""
     counts = [int(one["count"]) for one in destroyed]
     if not any(counts):
@@ -23,31 +23,33 @@ def phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
     return f"destroy {total} object{'' if total == 1 else 's'} in {cluster}"
 
 
-def of_rows(cluster: str, rows: Iterable[PlanComponent]) -> str:
-    return phrase(cluster, [one for row in rows if not row.left_out for one in row.prepared.get("destroys", ())])
+def phrase_of_rows(cluster: str, rows: Iterable[PlanComponent]) -> str:
+    return consent_phrase(
+        cluster, [one for row in rows if not row.left_out for one in row.prepared.get("destroys", ())]
+    )
 
 
-def asked(plan: Plan) -> str:
+def verified_phrase(plan: Plan) -> str:
     """Return the phrase in `plan.summary["consent"]`, read again from what the digest covers. Raises WrongState."""
     rows = PlanComponent.objects.filter(plan=plan, left_out="", kind=PlanComponent.Kind.RELEASE)
-    found = phrase(
+    found = consent_phrase(
         plan.cluster.name, [one for many in rows.values_list("prepared__destroys", flat=True) for one in many or ()]
     )
-    if found != told(plan):
+    if found != stored_phrase(plan):
         raise WrongState(f"{plan} is not what was planned: what it destroys was altered. Plan again.")
     return found
 
 
-def told(plan: Plan) -> str:
+def stored_phrase(plan: Plan) -> str:
     """Return the phrase that pages and the API ask to be typed; empty: none."""
     return str(plan.summary.get("consent", ""))
 
 
-def check(plan: Plan, typed: str) -> str:
+def check_phrase(plan: Plan, typed: str) -> str:
     """Check the typed phrase and return it, where the plan asks for one.
     Raises Invalid at the field `consent`, WrongState.
     """
-    wanted = asked(plan)
+    wanted = verified_phrase(plan)
     if not wanted:
         return ""
     if typed.strip() != wanted:

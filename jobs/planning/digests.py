@@ -16,13 +16,13 @@ from jobs.models import Plan, PlanComponent, PlanNode
 from profiles.content import content
 
 
-def of(plan: Plan) -> str:
+def plan_digest(plan: Plan) -> str:
     """SHA-256 over everything that is approved. A node's batch counts only while frozen: canary and the batch after
     it.
 
     Nodes that joined since are covered by the option as such; jobs.engine.newcomers judges their steps one by one.
     """
-    newest = newest_then(plan)
+    newest = newest_key_when_planned(plan)
     known = {} if newest is None or plan.status != Plan.Status.STARTED else {"node__lte": newest}
     option = {} if newest is None else {"newest_node": newest}
     components = _components(plan)
@@ -77,15 +77,15 @@ def are_components_intact(plan: Plan) -> bool:
 
 
 def _is_part_intact(row: PlanComponent) -> bool:
-    prepared = cluster_scope.read(row)
-    return prepared.digest == row.digest and blast_radius.agrees(row, prepared.blast)
+    prepared = cluster_scope.read_prepared(row)
+    return prepared.digest == row.digest and blast_radius.columns_agree(row, prepared.blast)
 
 
 def is_as_approved(plan: Plan) -> bool:
     """Return whether plan, nodes and the revision's content still are what its digest was computed over."""
-    if of(plan) != plan.digest or not is_intact(plan.revision.digest, plan.revision.content):
+    if plan_digest(plan) != plan.digest or not is_intact(plan.revision.digest, plan.revision.content):
         return False
-    newest = newest_then(plan)
+    newest = newest_key_when_planned(plan)
     # Those that joined since are in no batch of the plan, and none of them was out of service in an approver's eyes.
     favored = Q(is_unavailable=True) | ~Q(batch=0)
     return newest is None or not PlanNode.objects.filter(favored, plan=plan, node__gt=newest).exists()
@@ -99,12 +99,12 @@ def is_intact(name: str, raw: Mapping[str, Any]) -> bool:
         return False
 
 
-def newest_node() -> int:
+def newest_node_key() -> int:
     """Return the greatest node key: any node that is not known yet will have a greater one."""
     return Node.objects.aggregate(newest=Max("pk"))["newest"] or 0
 
 
-def newest_then(plan: Plan) -> int | None:
+def newest_key_when_planned(plan: Plan) -> int | None:
     """Nodes with a greater key were unknown when this plan was made, and its option takes them; None: it has none."""
     newest = plan.summary.get("newest_node")
     return newest if plan.strategy.get("include_joining") and isinstance(newest, int) else None

@@ -20,15 +20,15 @@ from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
 from jobs.diffs import dependency_graph, evictions
-from jobs.diffs.changes import worst
+from jobs.diffs.changes import most_disruptive
 from jobs.diffs.node_diff import REPAIRED, Target
 from jobs.forecast import blast_radius, estimates, findings, overlaps, randomization, schedule
-from jobs.forecast.findings import Finding
+from jobs.forecast.findings import PlanFinding
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import JUDGEMENT, ChangeSet, Plan, PlanNode, short_numbers
 from jobs.planning import authorship, circumstances, component_parts, consents, digests
-from jobs.planning.comparison import Draft, compare
-from jobs.planning.component_parts import Equipment
+from jobs.planning.comparison import PlanDraft, compare_nodes
+from jobs.planning.component_parts import PlanParts
 from profiles.models import Revision
 
 DRAFTED = "joining"
@@ -50,7 +50,7 @@ def make(
 
     Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change).
     """
-    cluster, strategy = pool.cluster, randomization.seeded(strategy)
+    cluster, strategy = pool.cluster, randomization.with_seed(strategy)
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
     _refuse_unfit(cluster, pool)
@@ -59,22 +59,25 @@ def make(
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
     target = Target.of(revision.content)
     asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
-    pods = circumstances.pods_of(cluster) if evictions.is_asked(target, (n.taints for n in asked)) else None
-    tolerated = None if pods is None else evictions.by_node(pods)
-    draft = compare(cluster, asked, revision, target, strategy, tolerated=tolerated)
+    pods = circumstances.read_pods(cluster) if evictions.needs_pods(target, (n.taints for n in asked)) else None
+    tolerated = None if pods is None else evictions.tolerations_by_node(pods)
+    draft = compare_nodes(cluster, asked, revision, target, strategy, tolerated=tolerated)
     # Nodes that join bring nothing new to the cluster itself.
-    brought = component_parts.wanted_for(cluster, pool, revision) if joined is None else Equipment()
+    brought = component_parts.prepare_parts(cluster, pool, revision) if joined is None else PlanParts()
     has_parts = bool(brought.to_do or findings.blocks(brought.findings))
     if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
         raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
-    found = circumstances.found(cluster, asked, target, draft, strategy, has_parts=has_parts) + brought.findings
-    found += overlaps.found(pool, target, [c.node_id for c in draft.candidates])
-    about_pods, evicted = circumstances.about_pods(cluster, draft, strategy, pods)
+    found = (
+        circumstances.circumstance_findings(cluster, asked, target, draft, strategy, has_parts=has_parts)
+        + brought.findings
+    )
+    found += overlaps.overlap_findings(pool, target, [c.node_id for c in draft.candidates])
+    about_pods, evicted = circumstances.pod_findings(cluster, draft, strategy, pods)
     found += about_pods
     return _store(cluster, pool, revision, strategy, draft, brought, found, evicted, nodes, by, message)
 
 
-def _has_a_point(pool: Pool, revision: Revision, draft: Draft) -> bool:
+def _has_a_point(pool: Pool, revision: Revision, draft: PlanDraft) -> bool:
     """Return whether anything would change. To watch compliant nodes is no plan, unless the pool waits for that."""
     if Assignment.objects.filter(pool=pool, revision=revision).exists():
         return bool(draft.changes)
@@ -107,9 +110,9 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     pool: Pool,
     revision: Revision,
     strategy: Strategy,
-    draft: Draft,
-    brought: Equipment,
-    found: list[Finding],
+    draft: PlanDraft,
+    brought: PlanParts,
+    found: list[PlanFinding],
     evicted: int,
     nodes: list[Node],
     by: User | None,
@@ -117,10 +120,10 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
 ) -> Plan:
     budget = strategy.allowed_out(cluster.budget)
     summary = _summary(cluster, strategy, draft, brought, nodes, budget=budget, evicted=evicted, is_drafted=by is None)
-    found = found + blast_radius.refused(brought.to_do, budget)
+    found = found + blast_radius.over_budget_findings(brought.to_do, budget)
     if strategy.order == MEASURED:
-        found = found + findings.measured_in_time(summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS)
-    worst_class = worst([*(c.worst for c in draft.candidates), blast_radius.worst_of(brought.to_do)])
+        found = found + findings.retention_findings(summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS)
+    worst_class = most_disruptive([*(c.worst for c in draft.candidates), blast_radius.worst_of(brought.to_do)])
     with transaction.atomic():
         plan = Plan.objects.create(
             number=short_numbers.next_number("plan"),
@@ -135,14 +138,14 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             worst_class=worst_class,
             is_uncounted=bool(brought.uncounted),
             created_by=by,
-            authorship=authorship.find(pool, revision, brought.rows),
+            authorship=authorship.find_authors(pool, revision, brought.rows),
             observed_at=cluster.observed_at or now(),
             expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
             judgement=JUDGEMENT,
         )
         _store_nodes(plan, draft, nodes)
-        component_parts.store(plan, brought)
-        plan.put_marked(digest=digests.of(plan))
+        component_parts.store_parts(plan, brought)
+        plan.put_marked(digest=digests.plan_digest(plan))
         audit.record(
             by=by,
             action="plan.make",
@@ -158,8 +161,8 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
 def _summary(
     cluster: Cluster,
     strategy: Strategy,
-    draft: Draft,
-    brought: Equipment,
+    draft: PlanDraft,
+    brought: PlanParts,
     nodes: list[Node],
     *,
     budget: int,
@@ -167,25 +170,27 @@ def _summary(
     is_drafted: bool,
 ) -> dict[str, Any]:
     """Summarize the plan as a whole, for its page and REST; the digest covers it, and durations are in seconds."""
-    batches = schedule.arrange(draft.candidates, strategy)
+    batches = schedule.arrange_batches(draft.candidates, strategy)
     values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
-    estimate = estimates.of(cluster.pk, {c.worst for c in draft.candidates})
+    estimate = estimates.estimate_durations(cluster.pk, {c.worst for c in draft.candidates})
     summary = schedule.summarize(
         batches, strategy, budget=budget, evicted=evicted, values=values, at=now(), each=estimate.seconds
     )
-    summary = blast_radius.into(summary, brought.to_do, draft.candidates, cluster, now())
-    part_seconds, part_basis = estimates.of_parts(cluster.pk, brought.to_do)
+    summary = blast_radius.add_to_summary(summary, brought.to_do, draft.candidates, cluster, now())
+    part_seconds, part_basis = estimates.part_durations(cluster.pk, brought.to_do)
     before = {row.component: [*row.requires, *row.after] for row in brought.to_do}
-    summary["seconds"] = round(schedule.through(before, {**part_seconds, dependency_graph.NODES: summary["seconds"]}))
+    summary["seconds"] = round(
+        schedule.longest_path_seconds(before, {**part_seconds, dependency_graph.NODES: summary["seconds"]})
+    )
     unavailable = [n for n in nodes if n.is_unavailable]
     return summary | {
         "estimate": estimate.to_json(),
         "parts": {"seconds": part_seconds, "before": before, "basis": part_basis},
-        "newest_node": digests.newest_node(),
+        "newest_node": digests.newest_node_key(),
         "drafted": DRAFTED if is_drafted else "",
         "pool_nodes": len(nodes),
         **brought.summary,
-        "consent": consents.of_rows(cluster.name, brought.rows),
+        "consent": consents.phrase_of_rows(cluster.name, brought.rows),
         "compliant": len(draft.compliant),
         "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
         "left_out": sum(len(rows) for rows in draft.left_out.values()),
@@ -198,7 +203,7 @@ def _summary(
     }
 
 
-def _store_nodes(plan: Plan, draft: Draft, nodes: list[Node]) -> None:
+def _store_nodes(plan: Plan, draft: PlanDraft, nodes: list[Node]) -> None:
     wanted = {c.digest: c for c in draft.changes.values()}
     ChangeSet.objects.bulk_create(
         [ChangeSet(pk=key, content=c.to_json(), worst_class=c.worst_class) for key, c in wanted.items()],

@@ -18,7 +18,7 @@ from components.blast.ground import Ground
 from components.policies import policy_blast, policy_objects
 from components.policies.policy_objects import PreparedPolicies, mark_of
 from jobs.forecast import blast_radius
-from jobs.forecast.findings import SEVERITIES, Finding
+from jobs.forecast.findings import SEVERITIES, PlanFinding
 from jobs.models import PlanComponent
 from profiles.content.cluster import WantedObject
 from profiles.models import Revision
@@ -32,12 +32,12 @@ AS_WANTED = "They are already compliant."
 BLOCKED = "Nothing is done with them: something of them blocks this plan."
 
 
-def wanted_for(
-    cluster: Cluster, pool: Pool, revision: Revision, *, brings: Collection[str], found: list[Finding]
+def prepare_groups(
+    cluster: Cluster, pool: Pool, revision: Revision, *, brings: Collection[str], found: list[PlanFinding]
 ) -> dict[str, PlanComponent]:
     """Groups by name. `brings`: components that the same plan installs. Asks the cluster: hold no transaction."""
     wanted = revision.flat.policies
-    found += _dropped(pool, wanted)
+    found += _dropped_findings(pool, wanted)
     if not wanted:
         return {}
     others = _of_other_pools(cluster, pool)
@@ -54,14 +54,14 @@ def wanted_for(
         named = [wish for wish in wishes if mark_of(wish[0].pk) == owners[one.title]]
         if not wishes or owners[one.title] == mark_of(pool.pk):
             ours.append(one)
-            found += _otherwise(one, wishes)
+            found += _differing_findings(one, wishes)
             continue
         owner, wish = (named or wishes)[0]
         if wish.meaning != one.meaning:
-            found.append(_contended(one, owner))
+            found.append(_contended_finding(one, owner))
         else:
             shared[_group(one.kind)] = owner
-            found.append(_shared(one, owner))
+            found.append(_shared_finding(one, owner))
     rows = _rows(fleet, ours, brings, mark_of(pool.pk), found, ground=Ground.of(cluster))
     for group in shared.keys() - rows.keys():
         reason = f"{shared[group]} wants the very same, and brings them."
@@ -91,8 +91,8 @@ def _group(kind: str) -> str:
     return f"{_QUEUES}{component}" if component else FIRST
 
 
-def _unprepared(error: FleetError) -> Finding:
-    return Finding("block", UNPREPARED, "The policy objects cannot be prepared", str(error) or type(error).__name__)
+def _unprepared(error: FleetError) -> PlanFinding:
+    return PlanFinding("block", UNPREPARED, "The policy objects cannot be prepared", str(error) or type(error).__name__)
 
 
 def _rows(
@@ -100,7 +100,7 @@ def _rows(
     wanted: Sequence[WantedObject],
     brings: Collection[str],
     owner: str,
-    found: list[Finding],
+    found: list[PlanFinding],
     *,
     ground: Ground,
 ) -> dict[str, PlanComponent]:
@@ -111,7 +111,7 @@ def _rows(
     except FleetError as error:
         found.append(_unprepared(error))
         return {}
-    found += [Finding(SEVERITIES[note.severity], note.code, note.title, note.detail) for note in prepared.notes]
+    found += [PlanFinding(SEVERITIES[note.severity], note.code, note.title, note.detail) for note in prepared.notes]
     made = {one.ref for one in prepared.objects}
     blocked = {_group(one.kind) for one in wanted if ObjectRef.of(one.manifest) not in made}
     out = {}
@@ -131,7 +131,7 @@ def _row(group: str, prepared: PreparedPolicies, *, left_out: str) -> PlanCompon
         prepared=prepared.to_json(),
         digest=prepared.digest,
         left_out=left_out[:300],
-        **({} if left_out else blast_radius.columns(prepared.blast)),
+        **({} if left_out else blast_radius.blast_columns(prepared.blast)),
     )
 
 
@@ -159,13 +159,13 @@ def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, list[tuple[Pool, 
     return dict(out)
 
 
-def _otherwise(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -> list[Finding]:
+def _differing_findings(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -> list[PlanFinding]:
     """Other pools that want an object of its owner differently from what the owner's plan makes of it."""
     differing = [str(pool) for pool, wish in others if wish.meaning != one.meaning]
     if not differing:
         return []
     return [
-        Finding(
+        PlanFinding(
             "warn",
             "policy-otherwise",
             f"{one.title} changes for {', '.join(differing)}, too, whose target wants it otherwise",
@@ -174,8 +174,8 @@ def _otherwise(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -
     ]
 
 
-def _contended(one: WantedObject, pool: Pool) -> Finding:
-    return Finding(
+def _contended_finding(one: WantedObject, pool: Pool) -> PlanFinding:
+    return PlanFinding(
         "block",
         "policy-owner",
         f"{pool} wants {one.title} otherwise",
@@ -184,8 +184,8 @@ def _contended(one: WantedObject, pool: Pool) -> Finding:
     )
 
 
-def _shared(one: WantedObject, pool: Pool) -> Finding:
-    return Finding(
+def _shared_finding(one: WantedObject, pool: Pool) -> PlanFinding:
+    return PlanFinding(
         "note",
         "policy-shared",
         f"{pool} wants the very same {one.title}, and brings it",
@@ -194,13 +194,13 @@ def _shared(one: WantedObject, pool: Pool) -> Finding:
     )
 
 
-def _dropped(pool: Pool, wanted: Sequence[WantedObject]) -> list[Finding]:
+def _dropped_findings(pool: Pool, wanted: Sequence[WantedObject]) -> list[PlanFinding]:
     """Objects that the pool's present revision wants and the new one does not: they stay."""
     now = Assignment.objects.filter(pool=pool).select_related("revision").first()
     before = now.revision.flat.policies if now else ()
     titles = {one.title for one in wanted}
     return [
-        Finding(
+        PlanFinding(
             "note",
             "policy-dropped",
             f"{one.title} is not wanted any more, and stays",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from clusters.models import Pool
 from compliance.models import Assignment
 from components.catalog import catalog
-from jobs.forecast.findings import Finding
+from jobs.forecast.findings import PlanFinding
 from profiles.content.content import Content
 from profiles.models import Revision
 from profiles.policies.kinds import KINDS
@@ -15,7 +15,7 @@ from profiles.policies.kinds import KINDS
 _SHOWN = 5
 
 
-def needed(pool: Pool, revision: Revision, gone: Collection[str]) -> list[Finding]:
+def still_needed_findings(pool: Pool, revision: Revision, gone: Collection[str]) -> list[PlanFinding]:
     """Block components that are still needed by this revision, or by the target of another pool of the cluster."""
     if not gone:
         return []
@@ -28,7 +28,7 @@ def needed(pool: Pool, revision: Revision, gone: Collection[str]) -> list[Findin
         if users:
             more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
             title = f"{name} cannot be removed: what is wanted here needs it"
-            out.append(Finding("block", "removal-needed", title, f"{', '.join(users[:_SHOWN])}{more}."))
+            out.append(PlanFinding("block", "removal-needed", title, f"{', '.join(users[:_SHOWN])}{more}."))
     return out
 
 
@@ -43,12 +43,12 @@ def _users(content: Content, gone: str) -> Iterator[str]:
             yield item.title
 
 
-def after(name: str, gone: Collection[str]) -> list[str]:
+def removed_first(name: str, gone: Collection[str]) -> list[str]:
     """Return those of the components removed together that need this one: they go first."""
-    return [other for other in sorted(gone) if other != name and name in _needs(other)]
+    return [other for other in sorted(gone) if other != name and name in _all_needs(other)]
 
 
-def _needs(name: str) -> tuple[str, ...]:
+def _all_needs(name: str) -> tuple[str, ...]:
     """Return its needs with any of its presets: of an installed component the preset is not known."""
     component = catalog.get(name)
     return component.needs(component.presets)

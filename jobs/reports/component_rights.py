@@ -19,39 +19,39 @@ def authority_of(row: PlanComponent) -> Authority | None:
     """None where nothing is done, and of policy objects, which no chart brings."""
     if not row.prepared or row.left_out:
         return None
-    prepared = cluster_scope.read(row)
+    prepared = cluster_scope.read_prepared(row)
     return None if isinstance(prepared, PreparedPolicies) else prepared.authority
 
 
-def role(row: PlanComponent, found: Authority, *, is_whole: bool = False) -> str:
+def role_yaml(row: PlanComponent, found: Authority, *, is_whole: bool = False) -> str:
     """Return the role as YAML, for the cluster's administrator to apply; `is_whole`: with what is dangerous."""
     return Rights(row.component, found.rights).text(is_whole=is_whole)
 
 
-def file_of(row: PlanComponent) -> str:
+def role_file_name(row: PlanComponent) -> str:
     return f"setpoint-component-{row.component}.yaml"
 
 
-def shown(row: PlanComponent, found: Authority | None) -> dict[str, Any] | None:
+def rights_of_page(row: PlanComponent, found: Authority | None) -> dict[str, Any] | None:
     """Return what the page shows of one component's rights: what lacks first, then what is dangerous."""
     if found is None:
         return None
     ordered = sorted(found.rights, key=lambda one: (not one.lacks, not one.danger))
     return {
         "account": found.account or "the cluster's own credential",
-        "until": moment(found),
+        "until": administrator_until_text(found),
         "is_known": found.is_known,
         "rights": ordered[:SHOWN],
         "more": max(0, len(ordered) - SHOWN),
         "count": len(ordered),
         "lacking": len(found.lacking),
         "dangerous": len(found.dangerous),
-        "role": role(row, found),
-        "file": file_of(row),
+        "role": role_yaml(row, found),
+        "file": role_file_name(row),
     }
 
 
-def moment(found: Authority) -> str:
+def administrator_until_text(found: Authority) -> str:
     until = found.administrator_until
     return f"{until[:10]} {until[11:16]} UTC" if until else ""
 
@@ -86,6 +86,6 @@ def as_json(row: PlanComponent, found: Authority) -> dict[str, Any]:
             }
             for one in found.rights
         ],
-        "role": role(row, found),
-        "apply": f"kubectl apply -f {file_of(row)}",
+        "role": role_yaml(row, found),
+        "apply": f"kubectl apply -f {role_file_name(row)}",
     }

@@ -14,9 +14,9 @@ from django.db.models import Count
 
 from common.look import WHAT_HAPPENS
 from jobs.diffs.changes import Disruption
-from jobs.engine.event_log import of_kinds
+from jobs.engine.event_log import kinds_sentence
 from jobs.models import Rollout, Step
-from jobs.rollouts.rollout_actions import CAN_BE_PUT_BACK
+from jobs.rollouts.possible_actions import CAN_BE_PUT_BACK
 
 DONE = (Step.Status.SUCCEEDED, Step.Status.REVERTED)
 WAIT_FOR_A_PERSON = ("stopped", "held", "paused")
@@ -24,7 +24,7 @@ WAIT_FOR_A_PERSON = ("stopped", "held", "paused")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RolloutCounts:
     """Rollouts that have not ended, by what is the case."""
 
     under_way: int
@@ -49,18 +49,18 @@ class Standing:
         return ", ".join(said)
 
 
-def standing(rollouts: Iterable[Rollout]) -> Standing:
+def count_rollouts(rollouts: Iterable[Rollout]) -> RolloutCounts:
     """Count rows that `with_state` read; those that ended do not count."""
     states: Counter[str] = Counter()
     under_way = 0
     for rollout in rollouts:
         under_way += rollout.is_under_way
         states[rollout.state] += 1
-    return Standing(under_way, states["stopped"], states["held"], states["paused"], states["queued"])
+    return RolloutCounts(under_way, states["stopped"], states["held"], states["paused"], states["queued"])
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FinishedSteps:
     """Finished steps of a rollout. Nodes and parts of the cluster are never added up."""
 
     nodes: int
@@ -71,12 +71,12 @@ class Done:
     of_parts: int
 
 
-def done(by_kind: Mapping[tuple[str, str], int]) -> Done:
+def finished_steps(by_kind: Mapping[tuple[str, str], int]) -> FinishedSteps:
     """Return the finished steps, from steps counted by (kind, status)."""
     totals: Counter[tuple[bool, bool]] = Counter()
     for (kind, status), count in by_kind.items():
         totals[kind == Step.Kind.NODE, status in DONE] += count
-    return Done(
+    return FinishedSteps(
         nodes=totals[True, True],
         of_nodes=totals[True, True] + totals[True, False],
         parts=totals[False, True],
@@ -85,7 +85,7 @@ def done(by_kind: Mapping[tuple[str, str], int]) -> Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class ActionConsequences:
     """Consequences of Abort or Revert all for a rollout as its steps are now."""
 
     nodes: int
@@ -93,14 +93,14 @@ class Following:
     sentences: tuple[str, ...]
 
 
-def following(rollout: Rollout, verb: str, in_flight: str = "finish") -> Following:
+def action_consequences(rollout: Rollout, verb: str, in_flight: str = "finish") -> ActionConsequences:
     """Return the consequences of `abort` or `revert`, in one query."""
     columns = ("kind", "status", "worst_class", "has_applied")
     rows: Any = rollout.steps.order_by().values_list(*columns).annotate(Count("pk"))
-    groups = [Group(*row) for row in rows]
+    groups = [StepGroup(*row) for row in rows]
     done_to = _aborted(groups, in_flight) if verb == "abort" else _put_back(groups)
-    said = [(of_kinds(kinds), text) for kinds, text in done_to if kinds]
-    return Following(
+    said = [(kinds_sentence(kinds), text) for kinds, text in done_to if kinds]
+    return ActionConsequences(
         nodes=sum(sum(kinds.values()) for kinds, text in done_to if not text.startswith(STAYS)),
         sentences=tuple(f"{names} {text}" for names, text in said),
     )
@@ -110,7 +110,7 @@ STAYS = "stay as they are"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StepGroup:
     """Steps that are alike."""
 
     kind: str
@@ -120,14 +120,14 @@ class Group:
     count: int
 
 
-def _kinds(groups: Iterable[Group]) -> Counter[str]:
+def _kinds(groups: Iterable[StepGroup]) -> Counter[str]:
     kinds: Counter[str] = Counter()
     for group in groups:
         kinds[group.kind] += group.count
     return kinds
 
 
-def _aborted(groups: Sequence[Group], in_flight: str) -> list[tuple[Counter[str], str]]:
+def _aborted(groups: Sequence[StepGroup], in_flight: str) -> list[tuple[Counter[str], str]]:
     queued = _kinds(g for g in groups if g.status == Step.Status.QUEUED)
     active = _kinds(g for g in groups if g.status in Step.ACTIVE)
     held = _kinds(g for g in groups if g.status == Step.Status.HELD)
@@ -141,7 +141,7 @@ def _aborted(groups: Sequence[Group], in_flight: str) -> list[tuple[Counter[str]
     ]
 
 
-def _put_back(groups: Sequence[Group]) -> list[tuple[Counter[str], str]]:
+def _put_back(groups: Sequence[StepGroup]) -> list[tuple[Counter[str], str]]:
     back = [g for g in groups if g.has_applied and g.status in CAN_BE_PUT_BACK]
     nodes = [g for g in back if g.kind == Step.Kind.NODE]
     out = []

@@ -17,7 +17,7 @@ SETTINGS = "node settings"
 _WORST = ("failed", "held", "running", "queued", "skipped", "reverted", "succeeded")
 
 
-def of_rollout(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, int]) -> graph.Graph | None:
+def rollout_graph(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, int]) -> graph.Graph | None:
     """`steps` are its components' with their part of the plan, `nodes` how many nodes are in each status."""
     if not steps:
         return None
@@ -30,7 +30,7 @@ def of_rollout(rollout: Rollout, steps: Sequence[Step], nodes: Mapping[str, int]
         waited = {name for name in (*planned.requires, *planned.after) if name in here}
         behind[step.component] = {SETTINGS if name == dependency_graph.NODES else name for name in waited}
     words = {step.component: appearance("step", step.status).word for step in steps}
-    drawn = graph.laid_out(behind, words | ({SETTINGS: _told(states)} if states else {}))
+    drawn = graph.laid_out(behind, words | ({SETTINGS: _finished_text(states)} if states else {}))
     tones = {step.component: appearance("step", step.status).css for step in steps}
     if states:
         tones[SETTINGS] = appearance("operation", next(name for name in _WORST if states[name])).css
@@ -49,7 +49,7 @@ def _nodes(counts: Mapping[str, int]) -> Counter[str]:
     return out
 
 
-def _told(states: Counter[str]) -> str:
+def _finished_text(states: Counter[str]) -> str:
     """`4 of 6 succeeded`."""
     done = "reverted" if states["reverted"] else "succeeded"
     return f"{states[done]} of {states.total()} {done}"

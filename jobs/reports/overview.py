@@ -43,7 +43,7 @@ TOLD = {"drifted": "drifted", "foreign": "was changed by another party", "missin
 
 
 @dataclass(frozen=True, slots=True)
-class Matter:
+class AttentionItem:
     """One thing that needs a person: what, why, since when, and where it is dealt with."""
 
     what: str
@@ -57,7 +57,7 @@ class Matter:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ClusterRow:
     """One cluster: its nodes on each axis, never merged."""
 
     cluster: Cluster
@@ -76,33 +76,33 @@ class Row:
 
 def overview(user: User) -> dict[str, Any]:
     clusters = list(fleet.clusters_with_counts(user))
-    work = work_of(user, clusters)
+    work = cluster_work(user, clusters)
     rows = _rows(clusters, work)
     return {
         "rows": rows,
         "totals": _totals(rows),
-        "matters": matters(user, clusters, work),
+        "matters": attention_items(user, clusters, work),
         "trend": daily_counts.together(row.trend for row in rows),
         "live": work.live[:SHOWN],
-        "standing": counts.standing(work.live),
+        "standing": counts.count_rollouts(work.live),
         "recent": work.ended,
-        "freezes": list(selectors.standing_freezes(user)),
+        "freezes": list(selectors.active_freezes(user)),
     }
 
 
-def _rows(clusters: Sequence[Cluster], work: Work) -> list[Row]:
+def _rows(clusters: Sequence[Cluster], work: ClusterWork) -> list[ClusterRow]:
     counted: Sequence[Any] = clusters  # with the counts of clusters.reports.selectors
     compliance = standing.groups_of(clusters)
     live = {rollout.cluster_id: rollout for rollout in reversed(work.live)}
     waiting = {plan.cluster_id: plan for plan in work.plans["waiting"]}
     trends = daily_counts.trends([cluster.pk for cluster in clusters], "compliance", "compliant")
     return [
-        Row(
+        ClusterRow(
             cluster=cluster,
             nodes=cluster.node_count,
             cordoned=cluster.cordoned,
-            health=_some(fleet.health_of(cluster)),
-            compliance=_some(standing.counted(compliance[cluster.pk])),
+            health=_without_zeros(fleet.health_of(cluster)),
+            compliance=_without_zeros(standing.counted(compliance[cluster.pk])),
             rollout=live.get(cluster.pk),
             waiting=waiting.get(cluster.pk),
             trend=trends[cluster.pk],
@@ -111,12 +111,12 @@ def _rows(clusters: Sequence[Cluster], work: Work) -> list[Row]:
     ]
 
 
-def _some(counts: Mapping[str, int]) -> dict[str, int]:
+def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
     """Drop zero counts."""
     return {name: number for name, number in counts.items() if number}
 
 
-def _totals(rows: Sequence[Row]) -> dict[str, Any]:
+def _totals(rows: Sequence[ClusterRow]) -> dict[str, Any]:
     health: Counter[str] = Counter()
     compliance: Counter[str] = Counter()
     for row in rows:
@@ -136,11 +136,11 @@ def _totals(rows: Sequence[Row]) -> dict[str, Any]:
 
 # ── what is under way ─────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Work:
+class ClusterWork:
     """Plans and rollouts of some clusters, read once for all that a page says of them."""
 
     live: list[Rollout]
-    """Rollouts that have not ended, the newest first; `counts.standing` says how many are under way."""
+    """Rollouts that have not ended, the newest first; `counts.count_rollouts` says how many are under way."""
     newest: list[Rollout]
     ended: list[Rollout]
     """The newest few of those that ended."""
@@ -149,14 +149,14 @@ class Work:
     plan that has been in review longest; open: the newest few that are not decided."""
 
 
-def work_of(user: User, clusters: Sequence[Cluster]) -> Work:
+def cluster_work(user: User, clusters: Sequence[Cluster]) -> ClusterWork:
     """Two queries."""
     rollouts = selectors.visible_rollouts(user).filter(cluster__in=clusters)
     live, newest = rollouts.filter(status__in=Rollout.LIVE), rollouts.order_by("-number")
     ended = newest.exclude(status__in=Rollout.LIVE)[:LATELY]
     found = lists_of(rollouts, {"live": live, "newest": newest[:NEWEST], "ended": ended})
     plans = selectors.visible_plans(user).filter(cluster__in=clusters)
-    in_time, own = plans.in_time(), selectors.mine(user).filter(cluster__in=clusters)
+    in_time, own = plans.in_time(), selectors.own_plans(user).filter(cluster__in=clusters)
     review = in_time.filter(status=Plan.Status.REVIEW)
     first = review.filter(cluster=OuterRef("cluster")).order_by("requested_at", "pk").values("pk")[:1]
     parts = {
@@ -167,11 +167,11 @@ def work_of(user: User, clusters: Sequence[Cluster]) -> Work:
         "waiting": review.filter(pk=Subquery(first)),
         "open": plans.filter(status__in=Plan.NEXT).order_by("-number")[:NEWEST],
     }
-    return Work(**found, plans=lists_of(plans, parts))
+    return ClusterWork(**found, plans=lists_of(plans, parts))
 
 
 # ── what needs a person ───────────────────────────────────────────────────────────────────────────────────────────────
-def matters(user: User, clusters: Sequence[Cluster], work: Work) -> list[Matter]:
+def attention_items(user: User, clusters: Sequence[Cluster], work: ClusterWork) -> list[AttentionItem]:
     """List what waits for this person's verdict, then what is stuck or wrong, then what is imminent.
     `clusters` carry the counts of clusters.reports.selectors.
     """
@@ -191,9 +191,9 @@ def matters(user: User, clusters: Sequence[Cluster], work: Work) -> list[Matter]
     ]
 
 
-def _verdicts(work: Work) -> Iterator[Matter]:
+def _verdicts(work: ClusterWork) -> Iterator[AttentionItem]:
     for plan in work.plans["verdict"]:
-        yield Matter(
+        yield AttentionItem(
             f"{plan} waits for your approval",
             f"{plan.revision} on {plan.pool}, asked for by {plan.requested_by}.{_reminded(plan)}",
             "eye-check",
@@ -211,7 +211,7 @@ def _reminded(plan: Plan) -> str:
     return f" Reminded {plan.reminded_at:%Y-%m-%d %H:%M} UTC; it expires {plan.expires_at:%Y-%m-%d %H:%M} UTC."
 
 
-def _sent_back(work: Work) -> Iterator[Matter]:
+def _sent_back(work: ClusterWork) -> Iterator[AttentionItem]:
     """Own plans to which changes were requested: answer, or plan again."""
     plans = work.plans["changes"]
     asked = Approval.objects.filter(plan__in=plans, verdict=Approval.Verdict.CHANGES, round=F("plan__round"))
@@ -221,45 +221,49 @@ def _sent_back(work: Work) -> Iterator[Matter]:
         why = f"{verdict.person}: “{verdict.comment}”" if verdict else "Answer, or plan again."
         url = reverse("jobs:plan", args=[plan.number])
         at = verdict.at if verdict else None
-        yield Matter(
+        yield AttentionItem(
             f"Changes to {plan} were requested", why, "arrow-back-up", "warn", url, "Answer", at, str(plan.pool)
         )
 
 
-def _undecided(work: Work) -> Iterator[Matter]:
+def _undecided(work: ClusterWork) -> Iterator[AttentionItem]:
     """Yield own plans without a decision although those able to decide were reminded."""
     for plan in work.plans["decision"]:
         url = reverse("jobs:plan", args=[plan.number])
         why = f"{plan.revision} on {plan.pool}.{_reminded(plan)} Ask an approver."
-        yield Matter(f"No review of {plan} yet", why, "clock", "unk", url, at=plan.requested_at)
+        yield AttentionItem(f"No review of {plan} yet", why, "clock", "unk", url, at=plan.requested_at)
 
 
-def _stopped(work: Work) -> Iterator[Matter]:
+def _stopped(work: ClusterWork) -> Iterator[AttentionItem]:
     for rollout in [rollout for rollout in work.live if rollout.status == Rollout.Status.STOPPED][:SHOWN]:
         why = rollout.waiting_for or "No new node starts until an operator retries, skips or reverts."
         url = reverse("jobs:rollout", args=[rollout.number])
-        yield Matter(f"{rollout} stopped at failures", why, "circle-x", "bad", url, at=rollout.waiting_since)
+        yield AttentionItem(f"{rollout} stopped at failures", why, "circle-x", "bad", url, at=rollout.waiting_since)
 
 
-def _held(work: Work) -> Iterator[Matter]:
+def _held(work: ClusterWork) -> Iterator[AttentionItem]:
     live = {rollout.pk: rollout for rollout in work.live}
     held = Step.objects.filter(rollout__in=list(live), status=Step.Status.HELD)
     for step in held.order_by("entered_at")[:SHOWN]:
         rollout = live[step.rollout_id]
         url = reverse("jobs:rollout", args=[rollout.number])
-        yield Matter(f"{step.name} is held in {rollout}", step.error, "hand-stop", "warn", url, at=step.entered_at)
+        yield AttentionItem(
+            f"{step.name} is held in {rollout}", step.error, "hand-stop", "warn", url, at=step.entered_at
+        )
 
 
-def _silent(clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _silent(clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
     for cluster in clusters:
         if cluster.reach == Cluster.Reach.UNREACHABLE:
             because = _sentence(cluster.reach_reason) or "It does not answer."
             why = f"{because} Its nodes count as unreachable, their values as unknown."
             said = "refuses Setpoint's credential" if cluster.refused_since else "cannot be reached"
-            yield Matter(f"{cluster} {said}", why, "plug-connected-x", "bad", _page(cluster), at=cluster.reach_since)
+            yield AttentionItem(
+                f"{cluster} {said}", why, "plug-connected-x", "bad", _cluster_url(cluster), at=cluster.reach_since
+            )
 
 
-def _drifted(clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _drifted(clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
     """Nodes of clusters that are seen now: one line a node while they are few, else one a cluster."""
     current = {cluster.pk: cluster for cluster in clusters}
     drifted = {pk: standing.counted(groups)["drifted"] for pk, groups in standing.groups_of(clusters).items()}
@@ -280,22 +284,22 @@ def _drifted(clusters: Sequence[Cluster]) -> Iterator[Matter]:
         else:
             query = urlencode({"cluster": current[pk].name, "compliance": "drifted"})
             url = f"{reverse('clusters:nodes')}?{query}"
-            yield Matter(
+            yield AttentionItem(
                 f"{number:,} nodes drifted in {current[pk]}", common.get(pk, ""), "arrows-diff", "warn", url, "List"
             )
 
 
-def _components(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _components(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
     """Components that are not what was approved, the worst first. Beside the nodes' axis, never in it. One query."""
     for row in component_selectors.wrong(user, clusters)[:SHOWN]:
         seen = look.appearance("component", row.state)
         url = reverse("compliance:component", args=[row.cluster_id, row.name])
         said = component_selectors.title(row)
         what = f"{said} {TOLD.get(row.state, 'is ' + seen.word.lower())}"
-        yield Matter(what, row.sentence, seen.icon, seen.css, url, at=row.since, where=str(row.cluster))
+        yield AttentionItem(what, row.sentence, seen.icon, seen.css, url, at=row.since, where=str(row.cluster))
 
 
-def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Matter:
+def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> AttentionItem:
     first = states[0]
     effective = "absent" if first.effective is None else first.effective
     approved = f"{look.sign(first.operator)} {first.desired}".removeprefix("= ")
@@ -304,7 +308,9 @@ def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Matter:
         said += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
     said = f"{said} {_sentence(first.reason)}".strip()
     url = reverse("clusters:node", args=[first.node_id])
-    return Matter(f"{first.node.name} drifted", said, "arrows-diff", "warn", url, at=first.since, where=str(cluster))
+    return AttentionItem(
+        f"{first.node.name} drifted", said, "arrows-diff", "warn", url, at=first.since, where=str(cluster)
+    )
 
 
 def _commonest(rows: QuerySet[SettingState]) -> dict[Any, str]:
@@ -316,46 +322,46 @@ def _commonest(rows: QuerySet[SettingState]) -> dict[Any, str]:
     return out
 
 
-def _startable(user: User, work: Work) -> Iterator[Matter]:
+def _startable(user: User, work: ClusterWork) -> Iterator[AttentionItem]:
     """Yield approved plans that are not started, for those permitted to start them."""
     for plan in work.plans["start"]:
         if may(user, Role.OPERATOR, plan.cluster.scopes):
             why = f"{plan.revision} on {plan.pool}. The approval ends {plan.expires_at:%Y-%m-%d %H:%M} UTC."
             url = reverse("jobs:plan", args=[plan.number])
-            yield Matter(f"{plan} is approved and not started", why, "player-play", "run", url)
+            yield AttentionItem(f"{plan} is approved and not started", why, "player-play", "run", url)
 
 
-def _ending(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _ending(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
     mine = [cluster for cluster in clusters if may(user, Role.ADMIN, cluster.scopes)]
     for cluster, endings in expiry.of_clusters(mine).items():
         for one in endings:
             if one.is_due():
                 said = "has expired" if one.at <= now() else "expires soon"
                 url = reverse("clusters:rotate", args=[cluster.pk])
-                yield Matter(f"A credential of {cluster} {said}", one.sentence, "key", "warn", url, "Rotate")
+                yield AttentionItem(f"A credential of {cluster} {said}", one.sentence, "key", "warn", url, "Rotate")
 
 
-def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
     """Clusters in which some node has no NodeTuning, so that nothing is known of its kernel."""
     counted: Sequence[Any] = [cluster for cluster in clusters if cluster.is_current]
     for cluster in [cluster for cluster in counted if cluster.unenrolled][:SHOWN]:
         if may(user, Role.ADMIN, cluster.scopes) or may(user, Role.OPERATOR, cluster.scopes):
             nodes = f"{cluster.unenrolled:,} node{'' if cluster.unenrolled == 1 else 's'}"
-            yield Matter(
+            yield AttentionItem(
                 f"Nothing is known of the kernels of {nodes} in {cluster}",
                 cluster.enrolment_error or "No agent has an object there yet.",
                 "help-circle",
                 "unk",
-                _page(cluster),
+                _cluster_url(cluster),
             )
 
 
-def _poolless(user: User, clusters: Sequence[Cluster]) -> Iterator[Matter]:
+def _poolless(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
     """Clusters that were connected and then left: nothing can be planned there."""
     counted: Sequence[Any] = clusters
     for cluster in [cluster for cluster in counted if not cluster.has_pool][:SHOWN]:
         if may(user, Role.OPERATOR, cluster.scopes):
-            yield Matter(
+            yield AttentionItem(
                 f"{cluster} has no pool yet",
                 "Nothing can be planned there: a pool selects the nodes for a profile.",
                 "box",
@@ -371,5 +377,5 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
-def _page(cluster: Cluster) -> str:
+def _cluster_url(cluster: Cluster) -> str:
     return reverse("clusters:cluster", args=[cluster.pk])

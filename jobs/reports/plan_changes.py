@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import Count, F, QuerySet, Window
 from django.db.models.functions import RowNumber
 
-from jobs.diffs.changes import Disruption, Kind
+from jobs.diffs.changes import ChangeKind, Disruption
 from jobs.models import ChangeSet, Plan, PlanNode
 
 NAMED_NODES = 20
@@ -23,7 +23,7 @@ NAMED_VALUES = 5
 SHOWN_BATCHES = 8
 
 
-def grouped(plan: Plan) -> list[dict[str, Any]]:
+def grouped_changes(plan: Plan) -> list[dict[str, Any]]:
     """Identical differences as one row each, under their class, the most disruptive class first. Two queries."""
     changed = _planned(plan).order_by()
     rank = Window(RowNumber(), partition_by="change_set", order_by=F("position").asc())
@@ -66,7 +66,7 @@ def _entry(item: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def folded(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def folded_groups(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same for a page: of each key a few values by name, the most frequent first, and one line for the others."""
     return [{"apply_class": g["apply_class"], "changes": list(_folded(g["changes"]))} for g in groups]
 
@@ -86,14 +86,16 @@ def _folded(changes: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
         yield rest[0] | {"nodes": sum(c["nodes"] for c in rest), "distinct": len(rest), "names": names, "before": None}
 
 
-def unchanged(plan: Plan, groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def unchanged_keys(plan: Plan, groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """List what the revision wants and no node needs: every key that no difference names."""
     changing = {(c["kind"], c["key"]) for g in groups for c in g["changes"]}
     content = plan.revision.content
-    wanted = [(Kind.SETTING, s["key"], s["operator"], s["value"]) for s in content.get("settings", ())]
-    wanted += [(Kind.LABEL, key, "=", value) for key, value in (content.get("labels") or {}).items()]
-    wanted += [(Kind.ANNOTATION, key, "=", value) for key, value in (content.get("annotations") or {}).items()]
-    wanted += [(Kind.TAINT, f"{t['key']}:{t['effect']}", "=", t.get("value") or "") for t in content.get("taints", ())]
+    wanted = [(ChangeKind.SETTING, s["key"], s["operator"], s["value"]) for s in content.get("settings", ())]
+    wanted += [(ChangeKind.LABEL, key, "=", value) for key, value in (content.get("labels") or {}).items()]
+    wanted += [(ChangeKind.ANNOTATION, key, "=", value) for key, value in (content.get("annotations") or {}).items()]
+    wanted += [
+        (ChangeKind.TAINT, f"{t['key']}:{t['effect']}", "=", t.get("value") or "") for t in content.get("taints", ())
+    ]
     return [
         {"kind": str(kind), "key": key, "operator": operator, "after": value}
         for kind, key, operator, value in sorted(wanted)
@@ -101,7 +103,7 @@ def unchanged(plan: Plan, groups: Iterable[Mapping[str, Any]]) -> list[dict[str,
     ]
 
 
-def by_node(plan: Plan, *, name: str = "", key: str = "") -> QuerySet[PlanNode]:
+def changes_by_node(plan: Plan, *, name: str = "", key: str = "") -> QuerySet[PlanNode]:
     """Nodes that change, in the order of their batches; of one key, those where that key changes."""
     rows = _planned(plan).select_related("change_set")
     if name:
@@ -114,7 +116,7 @@ def by_node(plan: Plan, *, name: str = "", key: str = "") -> QuerySet[PlanNode]:
     return rows.order_by("batch", "position", "pk")
 
 
-def batches(plan: Plan) -> list[dict[str, Any]]:
+def batch_rows(plan: Plan) -> list[dict[str, Any]]:
     """The canary, the frozen batch and the last, and one line for all between where there are many."""
     rows: list[dict[str, Any]] = plan.summary.get("batches", [])
     if len(rows) <= SHOWN_BATCHES:

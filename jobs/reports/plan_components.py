@@ -33,13 +33,13 @@ LOOK = "wait until ready"
 """Of what is installed as wanted and was not seen ready."""
 
 
-def of_plan(plan: Plan) -> dict[str, Any]:
+def parts_of_plan(plan: Plan) -> dict[str, Any]:
     """The page's part; nothing, and no query, where the plan has neither."""
     if not (plan.has_parts or plan.summary.get("components_left_out")):
         return {}
     found = list(plan.components.all())
-    here = _here(plan, (row.component for row in found if not row.left_out))
-    rows = [_shown(row, here) for row in found]
+    here = _carried_out(plan, (row.component for row in found if not row.left_out))
+    rows = [_component_context(row, here) for row in found]
     return {
         "components": rows,
         "components_to_do": sum(not row["row"].left_out for row in rows),
@@ -82,15 +82,15 @@ def _title(are_policies: Iterable[bool]) -> str:
     return "Components and policy objects" if len(kinds) > 1 else "Policy objects" if kinds == {True} else "Components"
 
 
-def _here(plan: Plan, components: Iterable[str]) -> frozenset[str]:
+def _carried_out(plan: Plan, components: Iterable[str]) -> frozenset[str]:
     """Return what this plan carries out: the only things that anything of it comes after."""
     return frozenset(components) | ({dependency_graph.NODES} if plan.summary.get("nodes") else frozenset())
 
 
-def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
+def _component_context(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     if not row.prepared:
         return {"row": row, "notes": [], "objects": [], "counts": [], "hidden": 0, "waits": "", "verb": row.action}
-    prepared = cluster_scope.read(row)
+    prepared = cluster_scope.read_prepared(row)
     objects = list(objects_of(prepared))
     if not isinstance(prepared, PreparedPolicies):
         objects.sort(key=lambda o: (_WORST.get(o.change, 0), o.weight))
@@ -98,10 +98,10 @@ def _shown(row: PlanComponent, here: Collection[str]) -> dict[str, Any]:
     return {
         "row": row,
         "blast": None if row.left_out else prepared.blast,
-        "rights": component_rights.shown(row, component_rights.authority_of(row)),
-        "done_to": done_to(row),
+        "rights": component_rights.rights_of_page(row, component_rights.authority_of(row)),
+        "done_to": action_text(row),
         "verb": _verb(row, counts),
-        "waits": waits(row.requires, row.after, here),
+        "waits": waits_sentence(row.requires, row.after, here),
         "notes": sorted(prepared.notes, key=lambda note: _SEVERITIES.get(note.severity, 0)),
         "objects": [_object(o) for o in objects[:SHOWN_OBJECTS]],
         "hidden": max(0, len(objects) - SHOWN_OBJECTS),
@@ -129,14 +129,14 @@ def objects_of(prepared: cluster_scope.Prepared) -> Sequence[ObjectDifference]:
     ]
 
 
-def waits(requires: Sequence[str], after: Sequence[str], here: Collection[str]) -> str:
+def waits_sentence(requires: Sequence[str], after: Sequence[str], here: Collection[str]) -> str:
     """`requires cert-manager; after the node settings and cilium`; empty where it waits for nothing of the plan's."""
     then = ["the node settings" if name == dependency_graph.NODES else name for name in after if name in here]
-    said = [(word, event_log.listed(names)) for word, names in (("requires", requires), ("after", then)) if names]
+    said = [(word, event_log.join_names(names)) for word, names in (("requires", requires), ("after", then)) if names]
     return "; ".join(f"{word} {names}" for word, names in said)
 
 
-def done_to(row: PlanComponent) -> str:
+def action_text(row: PlanComponent) -> str:
     """`install 1.20.0`; of policy objects how they are written, which their counts say more about."""
     if row.kind == PlanComponent.Kind.POLICIES:
         return "written by Setpoint itself"
@@ -162,13 +162,13 @@ def _line(text: str) -> tuple[str, str]:
     return (text[0], text[1:]) if text[:1] in ("+", "-") else (" ", text.removeprefix(" "))
 
 
-def of_rollout(rollout: Rollout) -> dict[str, Any]:
+def parts_of_rollout(rollout: Rollout) -> dict[str, Any]:
     """Steps of components and policy objects in their order; nothing, and no query, where the plan has none."""
     if not rollout.plan.has_parts:
         return {}
     steps = rollout.steps.of_components().select_related("plan_component")
     found = list(steps.defer("plan_component__prepared").order_by("position"))
-    here = _here(rollout.plan, (step.component for step in found))
+    here = _carried_out(rollout.plan, (step.component for step in found))
     rows = [_under_way(step, here) for step in found]
     return {"component_steps": rows, "parts_title": _title(s.is_policies for s in found)}
 
@@ -179,15 +179,15 @@ def _under_way(step: Step, here: Collection[str]) -> dict[str, Any]:
     return {
         "step": step,
         "planned": planned,
-        "done_to": done_to(planned),
-        "waits": waits(planned.requires, planned.after, here),
+        "done_to": action_text(planned),
+        "waits": waits_sentence(planned.requires, planned.after, here),
         "now": step.error or step.waiting_for,
     }
 
 
-def of_step(step: Step) -> dict[str, Any]:
+def part_of_step(step: Step) -> dict[str, Any]:
     """Return what a component's own page shows of the plan."""
     assert step.plan_component is not None
     plan = step.plan_component.plan
     names = plan.components.filter(left_out="").values_list("component", flat=True)
-    return _shown(step.plan_component, _here(plan, names))
+    return _component_context(step.plan_component, _carried_out(plan, names))

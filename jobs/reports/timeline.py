@@ -33,7 +33,7 @@ _NAMES = ("pool__name", "pool__cluster__name", *_REVISION)
 """What a plan is called after, without its long columns."""
 
 
-def of(subject: Subject) -> Iterable[Entry]:
+def timeline_entries(subject: Subject) -> Iterable[Entry]:
     if subject.kind == "rollout":
         return _events(subject) if subject.wants(ROLLOUTS) else ()
     if subject.kind == "node":
@@ -59,7 +59,7 @@ def _events(subject: Subject) -> Iterator[Entry]:
             seen.css,
             url=_step(row),
             on="" if is_node else name,
-            alike=_many(row.text) if row.step and row.step.node_name and not is_node else "",
+            alike=_plural_template(row.text) if row.step and row.step.node_name and not is_node else "",
         )
 
 
@@ -79,7 +79,7 @@ def _steps(subject: Subject) -> Iterator[Entry]:
         )
 
 
-def _many(text: str) -> str:
+def _plural_template(text: str) -> str:
     return text.rstrip(".").replace("{", "{{").replace("}", "}}") + ", on {} nodes"
 
 

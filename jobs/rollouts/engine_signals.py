@@ -14,14 +14,14 @@ from jobs.models import Rollout, Signal
 LOOK, GATE = "look", "gate"
 
 
-def of(rollout: Rollout, kind: str) -> Signal | None:
+def newest_signal(rollout: Rollout, kind: str) -> Signal | None:
     return Signal.objects.filter(scope=f"rollout:{rollout.pk}", kind=kind, expires_at__gt=now()).first()
 
 
 @transaction.atomic
-def signal(rollout: Rollout, kind: str, *, value: Any, expires_at: datetime, reason: str = "") -> None:
+def send_signal(rollout: Rollout, kind: str, *, value: Any, expires_at: datetime, reason: str = "") -> None:
     """One of a kind for each rollout, the newest counts. A gate's reason is logged when it is another one."""
-    before = of(rollout, kind)
+    before = newest_signal(rollout, kind)
     Signal.objects.update_or_create(
         scope=f"rollout:{rollout.pk}",
         kind=kind,
@@ -32,7 +32,7 @@ def signal(rollout: Rollout, kind: str, *, value: Any, expires_at: datetime, rea
 
 
 @transaction.atomic
-def withdraw(rollout: Rollout, kind: str) -> None:
+def withdraw_signal(rollout: Rollout, kind: str) -> None:
     deleted, _ = Signal.objects.filter(scope=f"rollout:{rollout.pk}", kind=kind).delete()
     if deleted and kind == GATE:
         log(rollout, "The gate that held the next batch is open again.")

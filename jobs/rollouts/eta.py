@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.models import Count
 
 from jobs.diffs import dependency_graph
-from jobs.engine.event_log import of_kinds
+from jobs.engine.event_log import kinds_sentence
 from jobs.forecast import estimates, schedule
 from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Step
@@ -22,39 +22,39 @@ ENDED = (Step.Status.SUCCEEDED, Step.Status.SKIPPED, Step.Status.REVERTED, Step.
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RemainingTime:
     seconds: int | None
     """Left; None where nobody can say, and `why` tells why."""
     why: str
     """What the number rests on, or why there is none."""
 
 
-def pace(
+def remaining_time(
     rollout: Rollout,
     strategy: Strategy,
     counts: Mapping[str, int],
     by_batch: Mapping[int, Mapping[str, int]] | None = None,
-) -> Pace:
+) -> RemainingTime:
     """Estimate the remaining time, in two queries at most. `by_batch`: steps by status of each batch, where known."""
     if rollout.status in (Rollout.Status.PAUSED, Rollout.Status.STOPPED):
-        return Pace(None, "Waiting for an operator.")
+        return RemainingTime(None, "Waiting for an operator.")
     if rollout.status in (Rollout.Status.REVERTING, Rollout.Status.ABORTING):
-        return Pace(None, "No forecast for a revert or an abort.")
+        return RemainingTime(None, "No forecast for a revert or an abort.")
     if counts.get(Step.Status.HELD):
-        return Pace(None, "A held node waits for an operator; time unknown.")
-    planned, soaks = _left(rollout, strategy, by_batch)
+        return RemainingTime(None, "A held node waits for an operator; time unknown.")
+    planned, soaks = _seconds_left(rollout, strategy, by_batch)
     parts, besides = _components_left(rollout)
     ratio, sample = _ratio(rollout)
     basis = (rollout.plan.summary.get("estimate") or {}).get("basis", "")
     soaking = soaks * strategy.soak_seconds
     if ratio is None:
-        return Pace(
-            _whole(rollout, planned + soaking, parts),
+        return RemainingTime(
+            _seconds_with_components(rollout, planned + soaking, parts),
             f"As planned{f' ({basis})' if basis else ''}; too few nodes are done to tell better.{besides}",
         )
     nodes = f"the last {sample:,} nodes" if sample > 1 else "one node"
-    seconds = _whole(rollout, planned * ratio + soaking, parts)
-    return Pace(seconds, f"By {nodes} done, which took {ratio:.1f} × what was planned.{besides}")
+    seconds = _seconds_with_components(rollout, planned * ratio + soaking, parts)
+    return RemainingTime(seconds, f"By {nodes} done, which took {ratio:.1f} × what was planned.{besides}")
 
 
 def _components_left(rollout: Rollout) -> tuple[set[str], str]:
@@ -67,18 +67,20 @@ def _components_left(rollout: Rollout) -> tuple[set[str], str]:
     if not left:
         return set(), ""
     basis = (rollout.plan.summary.get("parts") or {}).get("basis", "")
-    said = of_kinds(Counter(kind for kind, _ in left))
+    said = kinds_sentence(Counter(kind for kind, _ in left))
     return {name for _, name in left}, f" {said} left{f' ({basis})' if basis else ''}."
 
 
-def _whole(rollout: Rollout, nodes: float, left: set[str]) -> int:
+def _seconds_with_components(rollout: Rollout, nodes: float, left: set[str]) -> int:
     """Return the seconds of nodes and remaining components together, each after what it waits for."""
     parts = rollout.plan.summary.get("parts") or {}
     seconds = {name: took for name, took in parts.get("seconds", {}).items() if name in left}
-    return int(schedule.through(parts.get("before", {}), {**seconds, dependency_graph.NODES: nodes}))
+    return int(schedule.longest_path_seconds(parts.get("before", {}), {**seconds, dependency_graph.NODES: nodes}))
 
 
-def _left(rollout: Rollout, strategy: Strategy, by_batch: Mapping[int, Mapping[str, int]] | None) -> tuple[float, int]:
+def _seconds_left(
+    rollout: Rollout, strategy: Strategy, by_batch: Mapping[int, Mapping[str, int]] | None
+) -> tuple[float, int]:
     """Planned seconds of what has not ended, without soaking; and how many batches have yet to soak."""
     open_: dict[int, int]
     if by_batch is None:
@@ -105,7 +107,9 @@ def _ratio(rollout: Rollout) -> tuple[float | None, int]:
     )
     rows = list(done.values_list("worst_class", "stages")[:SAMPLE])
     timed = [
-        (estimates.planned(rollout.plan.summary, worst), estimates.active(stages)) for worst, stages in rows if stages
+        (estimates.planned_seconds(rollout.plan.summary, worst), estimates.active_seconds(stages))
+        for worst, stages in rows
+        if stages
     ]
     if len(timed) < ENOUGH:
         return None, len(timed)

@@ -21,7 +21,7 @@ FARTHEST_END = timedelta(days=366)
 
 def freeze(*, cluster: Cluster | None, reason: str, by: User, until: datetime | None = None) -> Freeze:
     """Stop new starts in one cluster, or everywhere (admin of all). Raises NotAllowed, Invalid."""
-    role, scopes = _needs(cluster)
+    role, scopes = _required_role(cluster)
     require(by, role, scopes, doing="freeze " + (cluster.name if cluster else "all clusters"))
     if not reason.strip():
         raise Invalid("A freeze needs a reason.", fields={"reason": ["Give a reason; everyone who waits sees it."]})
@@ -37,7 +37,7 @@ def freeze(*, cluster: Cluster | None, reason: str, by: User, until: datetime | 
     return row
 
 
-def reason_not_to(user: User) -> str:
+def reason_not_to_freeze(user: User) -> str:
     """Return why this person may set no freeze at all; empty when they may set some."""
     if may(user, "operator", ANYWHERE) or may(user, "admin", GLOBAL):
         return ""
@@ -45,18 +45,18 @@ def reason_not_to(user: User) -> str:
 
 
 def reason_not_to_lift(row: Freeze, user: User) -> str:
-    role, scopes = _needs(row.cluster)
+    role, scopes = _required_role(row.cluster)
     where = row.cluster.name if row.cluster else "all clusters"
     return "" if may(user, role, scopes) else f"This needs the role {role} for {where}."
 
 
-def _needs(cluster: Cluster | None) -> tuple[str, Sequence[str]]:
+def _required_role(cluster: Cluster | None) -> tuple[str, Sequence[str]]:
     """The role and its scopes: an operator's where the cluster is theirs, an admin's for everything."""
     return ("operator", cluster.scopes) if cluster else ("admin", GLOBAL)
 
 
 def lift(row: Freeze, *, by: User) -> Freeze:
-    role, scopes = _needs(row.cluster)
+    role, scopes = _required_role(row.cluster)
     require(by, role, scopes, doing="lift this freeze")
     with transaction.atomic():
         if not Freeze.objects.filter(pk=row.pk, lifted_at=None).update(lifted_at=now(), lifted_by=by):

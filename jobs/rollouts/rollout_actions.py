@@ -1,31 +1,38 @@
-"""Actions on a rollout. One table decides which verbs are offered and whether they work (law 10)."""
+"""Start of a rollout, and what a person does with it; `possible_actions` says what its state permits (law 10)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
 
 from accounts.models import User
-from accounts.permissions import may, require
+from accounts.permissions import require
 from audit import services as audit
 from clusters.connection import registry
 from clusters.fleet import Conflict, FleetError
 from clusters.inventory import store
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
-from compliance.models import NodeExpectation
 from jobs.approvals import plan_actions, reviews
-from jobs.diffs import cluster_scope, dependency_graph
+from jobs.diffs import cluster_scope
 from jobs.engine import batch_gates, event_log, reverting
-from jobs.engine.commit import deadline_for, moved
+from jobs.engine.commit import change_status, deadline_for
 from jobs.forecast.strategy import Strategy
 from jobs.models import Freeze, Plan, Rollout, Signal, Slot, Step, short_numbers
 from jobs.rollouts import engine_signals
+from jobs.rollouts.conflicts import (
+    BUSY,
+    dependent_components,
+    refuse_busy,
+    refuse_foreign,
+    refuse_late,
+    requires_sentence,
+    same_nodes_or_releases,
+)
+from jobs.rollouts.possible_actions import CAN_BE_PUT_BACK, all_actions
 
 FARTHEST_START = timedelta(days=90)
 """A judgement: what was observed and approved a quarter ago is no longer what anybody means."""
@@ -34,28 +41,6 @@ REASON_CHARACTERS = 500
 
 RS = Rollout.Status
 Status = Step.Status
-
-BUSY = "Not possible: another rollout works on one of these nodes or components now."
-CAN_BE_PUT_BACK = (Status.SUCCEEDED, Status.FAILED, Status.HELD, Status.SKIPPED)
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One verb as a button or an API action: whether the state permits it, and why not."""
-
-    verb: str
-    why_not: str
-    """As it follows “Not possible: ”, without a full stop; empty where it is possible."""
-    follows: str
-
-    @property
-    def is_possible(self) -> bool:
-        return not self.why_not
-
-    @property
-    def reason(self) -> str:
-        """The reason against it, or what follows."""
-        return f"Not possible: {self.why_not}." if self.why_not else self.follows
 
 
 def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
@@ -117,7 +102,7 @@ def _create_steps(rollout: Rollout) -> None:
             kind=cluster_scope.step_kind(row),
             plan_component=row,
             component=row.component,
-            release=cluster_scope.key(rollout.plan, row),
+            release=cluster_scope.release_key(rollout.plan, row),
             batch=0,
             position=row.position,
         )
@@ -131,14 +116,8 @@ def _create_steps(rollout: Rollout) -> None:
         with transaction.atomic():
             Step.objects.bulk_create(rows, batch_size=500)
     except IntegrityError as error:
-        other = Step.objects.filter(_same_as(rows), is_live=True).select_related("rollout").first()
-        raise WrongState(plan_actions.busy(other)) from error
-
-
-def _same_as(steps: Sequence[Step]) -> Q:
-    """Steps about the same nodes or releases."""
-    nodes = [s.node_id for s in steps if s.node_id is not None]
-    return Q(node__in=nodes) | Q(release__in=[s.release for s in steps if s.release])
+        other = Step.objects.filter(same_nodes_or_releases(rows), is_live=True).select_related("rollout").first()
+        raise WrongState(plan_actions.busy_reason(other)) from error
 
 
 # ── verbs on a rollout ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,23 +126,23 @@ def _same_as(steps: Sequence[Step]) -> Q:
 @transaction.atomic
 def pause(rollout: Rollout, *, by: User) -> Rollout:
     """Start nothing new; in-progress nodes finish."""
-    _need(rollout, "pause", by)
-    return _turn(rollout, RS.PAUSED, by, "rollout.pause", "Paused.")
+    _require_possible(rollout, "pause", by)
+    return _move(rollout, RS.PAUSED, by, "rollout.pause", "Paused.")
 
 
 @transaction.atomic
 def resume(rollout: Rollout, *, by: User) -> Rollout:
-    _need(rollout, "resume", by)
+    _require_possible(rollout, "resume", by)
     if rollout.started_at is None:  # its start is still to come, with everything that is judged there
-        return _turn(rollout, RS.QUEUED, by, "rollout.resume", "Resumed before its start.")
-    return _turn(rollout, RS.RUNNING, by, "rollout.resume", "Resumed.")
+        return _move(rollout, RS.QUEUED, by, "rollout.resume", "Resumed before its start.")
+    return _move(rollout, RS.RUNNING, by, "rollout.resume", "Resumed.")
 
 
 @transaction.atomic
 def go_on(rollout: Rollout, *, by: User) -> Rollout:
     """Override the gate, or the control's time, that holds the next batch. The person is recorded."""
-    _need(rollout, "go-on", by)
-    why = batch_gates.reason(rollout, Strategy.from_json(rollout.plan.strategy))
+    _require_possible(rollout, "go-on", by)
+    why = batch_gates.overridable_obstacle(rollout, Strategy.from_json(rollout.plan.strategy))
     Signal.objects.filter(kind=engine_signals.GATE, scope=f"rollout:{rollout.pk}").delete()
     try:
         rollout.put(went_on_at=now(), waiting_for="", waiting_since=now())
@@ -177,13 +156,13 @@ def go_on(rollout: Rollout, *, by: User) -> Rollout:
 @transaction.atomic
 def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
     """End it for good: queued nodes are skipped, those under way finish or are put back."""
-    _need(rollout, "abort", by)
+    _require_possible(rollout, "abort", by)
     if in_flight not in ("finish", "revert"):
         raise Invalid("What should happen to in-progress nodes?", fields={"in_flight": ["Must be finish or revert."]})
     if rollout.started_at is None:
-        reverting.rest(rollout, Status.SKIPPED, "The rollout was cancelled before it began.")
-        return _turn(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
-    return _turn(
+        reverting.end_queued(rollout, Status.SKIPPED, "The rollout was cancelled before it began.")
+        return _move(rollout, RS.CANCELLED, by, "rollout.abort", "Cancelled before it began.", finished_at=now())
+    return _move(
         rollout, RS.ABORTING, by, "rollout.abort", f"Aborting; in-progress nodes {in_flight}.",
         abort_reverts=in_flight == "revert",
     )  # fmt: skip
@@ -195,7 +174,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
 
     Where a revert failed, only what went backwards: a rollout that is being put back takes no node forwards.
     """
-    _need(rollout, "retry-failed", by)
+    _require_possible(rollout, "retry-failed", by)
     rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     backwards = [s for s in chosen if s.direction == Step.Direction.REVERT]
@@ -203,22 +182,22 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
         chosen = backwards
     if not chosen:
         raise WrongState("Not possible: this neither failed nor is it held.")
-    _refuse_foreign(rollout, chosen)
-    _again(chosen, rollout)
+    refuse_foreign(rollout, chosen)
+    _queue_again(chosen, rollout)
     if rollout.status in (RS.STOPPED, RS.FAILED):
-        _turn(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
-              f"Retrying {event_log.counted(chosen)}.", finished_at=None, extra_failures=0)  # fmt: skip
+        _move(rollout, RS.REVERTING if backwards else RS.RUNNING, by, "rollout.retry-failed",
+              f"Retrying {event_log.count_sentence(chosen)}.", finished_at=None, extra_failures=0)  # fmt: skip
     else:
         rollout.put()  # a worker that is just ending the rollout loses the race
         _record(rollout, by, "rollout.retry-failed", "", nodes=[s.name for s in chosen][:50])
-        event_log.log(rollout, f"Retrying {event_log.counted(chosen)}, asked by {by}.")
+        event_log.log(rollout, f"Retrying {event_log.count_sentence(chosen)}, asked by {by}.")
     return rollout
 
 
 @transaction.atomic
 def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """Leave one node as it is: a queued one is passed over, a failed or held one is given back."""
-    _need(rollout, "skip", by)
+    _require_possible(rollout, "skip", by)
     # A queued one may be claimed: its version keeps whoever holds it from committing.
     step = rollout.steps.select_for_update().get(pk=step.pk)
     if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD):
@@ -228,10 +207,10 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     failed = step.status == Status.FAILED
     was_asked = step.has_applied and not step.is_component  # its stage withdraws that first
     if was_asked or reverting.has_our_cordon(step) or Slot.objects.filter(step=step).exists():
-        _take_again(rollout, [step])
-        moved(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
+        refuse_busy(rollout, [step])
+        change_status(step, Status.RETURNING, ending=Status.SKIPPED, version=step.version + 1)
     else:
-        moved(step, Status.SKIPPED, version=step.version + 1)
+        change_status(step, Status.SKIPPED, version=step.version + 1)
     step.deadline_at = deadline_for(step, Strategy.from_json(rollout.plan.strategy))
     _save([step], [*reverting.RESTED, "ending"])
     rollout.put()
@@ -240,7 +219,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     rest = rollout.steps.of_nodes().filter(status=Status.FAILED).exclude(pk=step.pk).count()
     allowed = Strategy.from_json(rollout.plan.strategy).max_failures
     if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
-        _turn(rollout, RS.RUNNING, by, "rollout.resume", "Continues after the skip.", finished_at=None)
+        _move(rollout, RS.RUNNING, by, "rollout.resume", "Continues after the skip.", finished_at=None)
     return rollout
 
 
@@ -250,7 +229,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
 
     Raises WrongState when too old, or when another party wrote one of the keys since: then it takes a new plan.
     """
-    _need(rollout, "revert", by)
+    _require_possible(rollout, "revert", by)
     reviews.check_length(reason, REASON_CHARACTERS, "reason")
     frozen = Freeze.standing(rollout.cluster_id).first()
     if frozen and not reason.strip():
@@ -262,19 +241,19 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     if not chosen:
         raise WrongState("Not possible: there is nothing here that this rollout changed.")
-    _refuse_late(rollout)
-    if step and step.is_component and (others := standing_on(rollout, step)):
-        raise WrongState(f"Not possible: {requires(others, step.name)}.")
-    _refuse_foreign(rollout, chosen)
-    _take_again(rollout, chosen)
+    refuse_late(rollout)
+    if step and step.is_component and (others := dependent_components(rollout, step)):
+        raise WrongState(f"Not possible: {requires_sentence(others, step.name)}.")
+    refuse_foreign(rollout, chosen)
+    refuse_busy(rollout, chosen)
     if not step:
-        reverting.rest(rollout, Status.SKIPPED, "The rollout is being reverted.")
+        reverting.end_queued(rollout, Status.SKIPPED, "The rollout is being reverted.")
     try:
         with transaction.atomic():
-            reverting.turn(chosen, Strategy.from_json(rollout.plan.strategy))
+            reverting.queue_for_revert(chosen, Strategy.from_json(rollout.plan.strategy))
     except IntegrityError as error:
         raise WrongState(BUSY) from error
-    _turn(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {event_log.counted(chosen)}.",
+    _move(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {event_log.count_sentence(chosen)}.",
           finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
     return rollout
 
@@ -286,7 +265,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """
     require(by, "operator", rollout.cluster.scopes, doing="keep a node cordoned")
     step = rollout.steps.select_related("node").get(pk=step.pk)
-    if reason := why_not_keep(step, is_kept=bool(step.node and step.node.keep_cordoned)):
+    if reason := reason_not_to_keep(step, is_kept=bool(step.node and step.node.keep_cordoned)):
         raise WrongState(f"Not possible: {reason}.")
     owner = f"{settings.SETPOINT_INSTALLATION}/{step.pk}"
     try:
@@ -302,73 +281,26 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     return rollout
 
 
-def why_not_keep(step: Step, *, is_kept: bool) -> str:
+def reason_not_to_keep(step: Step, *, is_kept: bool) -> str:
     """Law 5: only a cordon of ours is ours to give away."""
     if step.is_component:
-        return f"{_this(step)}, and only nodes are cordoned"
+        return f"{_kind_words(step)}, and only nodes are cordoned"
     if not step.is_ours_to_uncordon:
         return "Setpoint holds no cordon on this node"
     return "it is already kept cordoned on request" if is_kept else ""
 
 
-def _take_again(rollout: Rollout, steps: Sequence[Step]) -> None:
-    live = Step.objects.filter(_same_as(steps), is_live=True).exclude(rollout=rollout)
-    if other := live.select_related("rollout").first():
-        raise WrongState(f"Not possible: {other.rollout} works on {other.name} now.")
-
-
-def _refuse_late(rollout: Rollout) -> None:
-    last = rollout.finished_at or now()
-    if now() - last > timedelta(days=settings.SETPOINT_REVERT_DAYS):
-        raise WrongState(
-            f"{rollout} ended more than {settings.SETPOINT_REVERT_DAYS} days ago: make a new plan instead."
-        )
-
-
-def _refuse_foreign(rollout: Rollout, steps: Sequence[Step]) -> None:
-    """Going back, and trying again, touch only nodes and releases that no later rollout has begun to write.
-
-    Judged by the node's expectation, not by its keys: a later revision may have dropped them.
-    """
-    nodes = [s.node_id for s in steps if s.node_id is not None]
-    expectations = NodeExpectation.objects.filter(node__in=nodes, since__gte=rollout.created_at)
-    foreign = expectations.exclude(rollout_id=rollout.pk).select_related("node").first()
-    later = later_releases(rollout).filter(release__in=[s.release for s in steps if s.release]).first()
-    name = foreign.node.name if foreign else later.component if later else ""
-    if name:
-        raise WrongState(
-            f"A later rollout changed {name}: {rollout} can neither be reverted nor retried there. Make a new plan."
-        )
-
-
-def later_releases(rollout: Rollout) -> QuerySet[Step]:
-    """Return components that rollouts after this one have begun to write, and did not revert."""
-    later = Step.objects.of_components().filter(has_applied=True, rollout__number__gt=rollout.number)
-    return later.exclude(status=Status.REVERTED).filter(rollout__cluster=rollout.cluster_id)
-
-
-def standing_on(rollout: Rollout, step: Step) -> list[str]:
-    """Components that require this one and stand: it cannot be put back alone."""
-    graph = dependency_graph.of(rollout)
-    return graph.standing_on(step.component) if graph else []
-
-
-def _this(step: Step) -> str:
+def _kind_words(step: Step) -> str:
     return "these are policy objects" if step.is_policies else "it is a component"
 
 
-def requires(others: Sequence[str], name: str) -> str:
-    verb = "requires" if len(others) == 1 and " " not in others[0] else "require"  # `queues of volcano` are several
-    return f"{' and '.join(others)} {verb} {name} and would break: put the whole rollout back"
-
-
-def _again(steps: Sequence[Step], rollout: Rollout) -> None:
+def _queue_again(steps: Sequence[Step], rollout: Rollout) -> None:
     strategy = Strategy.from_json(rollout.plan.strategy)
     fields = ["status", "version", "attempt", "error", "failed_in", "generation", "granted_at", "ending",
               "boot_id", "stages", "recordoned", "expects", "entered_at", "waiting_for", "not_before", "is_live",
               "deadline_at"]  # fmt: skip
     for step in steps:
-        moved(
+        change_status(
             step, Status.QUEUED, version=step.version + 1, attempt=step.attempt + 1, error="", failed_in="",
             generation=0,
             granted_at=None, ending="", boot_id="", stages={}, recordoned=0, expects={},
@@ -386,107 +318,23 @@ def _save(steps: Sequence[Step], fields: list[str]) -> None:
         raise WrongState(BUSY) from error
 
 
-# ── what is offered ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-POSSIBLE: dict[str, tuple[set[str], str, str]] = {
-    "pause": ({RS.QUEUED, RS.RUNNING}, "it is not running", "Starts nothing new; in-progress nodes finish."),
-    "resume": ({RS.PAUSED}, "it is not paused", "Continues with the next node."),
-    "go-on": ({RS.RUNNING}, "no gate and no control holds it", "Starts the next batch despite the gate or control."),
-    "abort": (
-        {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED},
-        "it is over or ending already",
-        "Skips what has not begun; in-progress nodes finish or are reverted.",
-    ),
-    "retry-failed": (
-        {RS.RUNNING, RS.PAUSED, RS.STOPPED, RS.FAILED, RS.REVERTING},
-        "nothing failed or is held",
-        "Runs failed and held nodes again, from the beginning.",
-    ),
-    "skip": (
-        {
-            RS.QUEUED,
-            RS.RUNNING,
-            RS.PAUSED,
-            RS.STOPPED,
-            RS.ABORTING,
-            RS.REVERTING,
-            RS.FAILED,
-            RS.CANCELLED,
-        },
-        "no node waits, failed or is held",
-        "Leaves one node as it is.",
-    ),
-    "revert": (
-        {RS.PAUSED, RS.STOPPED, RS.SUCCEEDED, RS.FAILED, RS.CANCELLED},
-        "it is running: pause or abort it first",
-        "Puts the recorded originals back. Part of the approved plan.",
-    ),
-}
-
-
-Kind = tuple[str, str, bool]
-"""Of steps: status, direction, and whether anything was written."""
-
-
-def actions(rollout: Rollout, kinds: Set[Kind] | None = None) -> list[Action]:
-    """Every verb, with whether the state permits it. `kinds` of its steps where they were read already."""
-    if kinds is None:
-        kinds = set(rollout.steps.values_list("status", "direction", "has_applied").distinct().order_by())
-    statuses = {status for status, *_ in kinds}
-    tried = {s for s, way, _ in kinds if rollout.status != RS.REVERTING or way == Step.Direction.REVERT}
-    applied = any(has_applied and status in CAN_BE_PUT_BACK for status, _, has_applied in kinds)
-    out = []
-    for verb, (states, otherwise, follows) in POSSIBLE.items():
-        reason = "" if rollout.status in states else otherwise
-        if verb == "revert" and rollout.status in (RS.REVERTING, RS.REVERTED):
-            reason = "it is being reverted" if rollout.status == RS.REVERTING else "it is already reverted"
-        if (
-            not reason
-            and verb == "go-on"
-            and not batch_gates.reason(rollout, Strategy.from_json(rollout.plan.strategy))
-        ):
-            reason = otherwise
-        if not reason and verb == "retry-failed" and not tried & {Status.FAILED, Status.HELD}:
-            reason = otherwise
-        if not reason and verb == "skip" and not statuses & {Status.QUEUED, Status.FAILED, Status.HELD}:
-            reason = otherwise
-        if verb == "revert" and not reason:
-            if statuses & set(Step.ACTIVE):
-                reason = "nodes are in progress: wait until they finish"
-            elif not applied:
-                reason = "it has changed no node that is not reverted"
-            elif rollout.finished_at and now() - rollout.finished_at > timedelta(days=settings.SETPOINT_REVERT_DAYS):
-                reason = f"it ended more than {settings.SETPOINT_REVERT_DAYS} days ago"
-        out.append(Action(verb, reason, follows))
-    return out
-
-
-def permitted(rollout: Rollout, user: User) -> dict[str, bool]:
-    """Return what this person may do, with the token in use where there is one, in any state."""
-    return dict.fromkeys(POSSIBLE, is_permitted(rollout, user))
-
-
-def is_permitted(rollout: Rollout, user: User) -> bool:
-    return may(user, "operator", rollout.cluster.scopes) and plan_actions.token_allows(user, "apply")
-
-
-def _need(rollout: Rollout, verb: str, by: User) -> None:
+def _require_possible(rollout: Rollout, verb: str, by: User) -> None:
     """Runs in the verb's transaction. Raises NotAllowed, WrongState."""
     require(by, "operator", rollout.cluster.scopes, doing=f"{verb.replace('-', ' ')} a rollout")
     # Locked before any step is, as everywhere: what is judged here still holds when it is carried out.
     rollout.refresh_from_db(from_queryset=Rollout.objects.select_for_update(no_key=True))
-    action = next(a for a in actions(rollout) if a.verb == verb)
+    action = next(a for a in all_actions(rollout) if a.verb == verb)
     if not action.is_possible:
         raise WrongState(action.reason)
 
 
 @transaction.atomic
-def may_be_asked(rollout: Rollout, verb: str, *, by: User) -> None:
+def check_possible(rollout: Rollout, verb: str, *, by: User) -> None:
     """Raises what the verb would, so that nothing is asked about that would be refused afterwards."""
-    _need(rollout, verb, by)
+    _require_possible(rollout, verb, by)
 
 
-def _turn(rollout: Rollout, to: str, by: User, action: str, text: str, **fields: object) -> Rollout:
+def _move(rollout: Rollout, to: str, by: User, action: str, text: str, **fields: object) -> Rollout:
     message = str(fields.pop("message", ""))
     try:
         rollout.move(to, waiting_for="", waiting_since=now(), **fields)

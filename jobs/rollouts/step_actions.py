@@ -13,11 +13,11 @@ from accounts.models import User
 from clusters.models import Node
 from compliance.models import NodeExpectation
 from jobs.diffs import dependency_graph
-from jobs.diffs.dependency_graph import Order
+from jobs.diffs.dependency_graph import StepOrder
 from jobs.engine import reverting
 from jobs.models import Rollout, Step
-from jobs.rollouts import rollout_actions
-from jobs.rollouts.rollout_actions import Action
+from jobs.rollouts import conflicts, possible_actions, rollout_actions
+from jobs.rollouts.possible_actions import RolloutAction
 
 Status = Step.Status
 FOLLOWS = {
@@ -43,28 +43,30 @@ OF_POLICIES = {
 
 
 @dataclass
-class Offers:
+class StepOffers:
     """Actions offered on one rollout to one person; made again for each request."""
 
     rollout: Rollout
     user: User
-    looked: Sequence[Action] = ()
+    looked: Sequence[RolloutAction] = ()
     """What may be done with the rollout, where that was read already."""
 
-    def of(self, step: Step) -> list[Action]:
+    def of(self, step: Step) -> list[RolloutAction]:
         """Every verb about one node or component, with whether its state permits it."""
         out = []
         for verb, follows in _verbs(step).items():
-            out.append(Action(verb, self._why_not(verb, step), follows))
+            out.append(RolloutAction(verb, self._why_not(verb, step), follows))
         return out
 
     def permitted(self) -> dict[str, bool]:
         """Return what this person may do, in any state."""
-        return dict.fromkeys(FOLLOWS, rollout_actions.is_permitted(self.rollout, self.user))
+        return dict.fromkeys(FOLLOWS, possible_actions.may_operate(self.rollout, self.user))
 
     def _why_not(self, verb: str, step: Step) -> str:
         if verb == "keep-cordoned":
-            return rollout_actions.why_not_keep(step, is_kept=step.is_ours_to_uncordon and step.node_id in self._kept)
+            return rollout_actions.reason_not_to_keep(
+                step, is_kept=step.is_ours_to_uncordon and step.node_id in self._kept
+            )
         reason = {"retry-failed": self._why_not_retry, "skip": _why_not_skip, "revert": _why_not_revert}[verb](step)
         reason = reason or self._whole[verb].why_not
         if not reason and step.is_component:
@@ -79,24 +81,24 @@ class Offers:
         if verb == "skip":
             return ""
         if step.release in self._written_later:
-            return f"a later rollout changed {_these(step)}, so it takes a new plan"
+            return f"a later rollout changed {_this_part(step)}, so it takes a new plan"
         if verb == "revert" and self._order and (others := self._order.standing_on(step.component)):
-            return rollout_actions.requires(others, step.component)
+            return conflicts.requires_sentence(others, step.component)
         if step.release in self._taken:
-            return f"{self._taken[step.release]} works on {_these(step)} now"
+            return f"{self._taken[step.release]} works on {_this_part(step)} now"
         return ""
 
     def _why_not_retry(self, step: Step) -> str:
         if step.status not in (Status.FAILED, Status.HELD):
-            return f"it is {step.status}, and only a failed or held {_what(step)} is tried again"
+            return f"it is {step.status}, and only a failed or held {_kind_noun(step)} is tried again"
         is_back = step.direction == Step.Direction.REVERT
         if self.rollout.status == Rollout.Status.REVERTING and not is_back:
-            return f"the rollout is being reverted and takes no {_what(step)} forwards"
+            return f"the rollout is being reverted and takes no {_kind_noun(step)} forwards"
         return ""
 
     @cached_property
-    def _whole(self) -> dict[str, Action]:
-        return {action.verb: action for action in self.looked or rollout_actions.actions(self.rollout)}
+    def _whole(self) -> dict[str, RolloutAction]:
+        return {action.verb: action for action in self.looked or possible_actions.all_actions(self.rollout)}
 
     @cached_property
     def _kept(self) -> set[int]:
@@ -115,13 +117,13 @@ class Offers:
         return {node: f"R-{number}" for node, number in rows.values_list("node_id", "rollout__number") if node}
 
     @cached_property
-    def _order(self) -> Order | None:
-        return dependency_graph.of(self.rollout)
+    def _order(self) -> StepOrder | None:
+        return dependency_graph.step_order(self.rollout)
 
     @cached_property
     def _written_later(self) -> set[str]:
         """Releases that a later rollout has begun to write."""
-        return set(rollout_actions.later_releases(self.rollout).values_list("release", flat=True))
+        return set(conflicts.later_releases(self.rollout).values_list("release", flat=True))
 
     @cached_property
     def _taken(self) -> dict[str, str]:
@@ -137,27 +139,27 @@ def _verbs(step: Step) -> dict[str, str]:
     return OF_COMPONENTS if step.is_component else FOLLOWS
 
 
-def _what(step: Step) -> str:
+def _kind_noun(step: Step) -> str:
     if step.is_policies:
         return "group of policy objects"
     return "component" if step.is_component else "node"
 
 
-def _these(step: Step) -> str:
+def _this_part(step: Step) -> str:
     return "these policy objects" if step.is_policies else "this component"
 
 
 def _why_not_skip(step: Step) -> str:
     if step.status in (Status.QUEUED, Status.FAILED, Status.HELD):
         return ""
-    return f"it is {step.status}, and only a queued, failed or held {_what(step)} is skipped"
+    return f"it is {step.status}, and only a queued, failed or held {_kind_noun(step)} is skipped"
 
 
 def _why_not_revert(step: Step) -> str:
     if step.status == Status.REVERTED:
         return "it is already reverted"
     if not step.has_applied:
-        return f"nothing was written to this {_what(step)}"
-    if step.status not in rollout_actions.CAN_BE_PUT_BACK:
+        return f"nothing was written to this {_kind_noun(step)}"
+    if step.status not in possible_actions.CAN_BE_PUT_BACK:
         return f"it is {step.status}: wait until it finishes"
     return ""

@@ -41,7 +41,7 @@ LOOKED_AT = 100
 
 
 # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────────────
-def newer(cluster: Cluster) -> QuerySet[NodeTuning]:
+def newer_tunings(cluster: Cluster) -> QuerySet[NodeTuning]:
     """Return the rows for which a page offers it, among those that changed last: what is newer was heard last."""
     rows = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).exclude(spec_step="")
     last = rows.order_by("-changed_at").values("pk")[:LOOKED_AT]
@@ -53,7 +53,7 @@ def newer_cordons(cluster: Cluster) -> QuerySet[Node]:
     return restore_check.cordoned_by_unknown_steps(Node.objects.present().filter(cluster=cluster))
 
 
-def found(cluster: Cluster) -> list[TakeoverNode]:
+def find_nodes(cluster: Cluster) -> list[TakeoverNode]:
     """Every node whose object or cordon names a step that this database does not know. Reads the cluster.
 
     Raises WrongState where it cannot be read.
@@ -127,7 +127,7 @@ def request(cluster: Cluster, *, by: User, message: str, release_cordons: bool =
         raise WrongState(
             f"{cluster} carries the mark of another installation: connect it again and take it over first."
         )
-    rows = found(cluster)
+    rows = find_nodes(cluster)
     if not rows:
         raise WrongState(f"Nothing in {cluster} is newer than this database.")
     try:
@@ -148,7 +148,7 @@ def request(cluster: Cluster, *, by: User, message: str, release_cordons: bool =
     return row
 
 
-def open_of(cluster: Cluster) -> Takeover:
+def open_takeover(cluster: Cluster) -> Takeover:
     """The one that is open in this cluster. Raises WrongState."""
     row = Takeover.objects.select_related("cluster").filter(cluster=cluster, status__in=Takeover.OPEN).first()
     if row is None:
@@ -186,7 +186,7 @@ def withdraw(cluster: Cluster, *, by: User) -> Takeover:
     """The open one, before it is approved. Raises NotAllowed, WrongState."""
     require(by, "admin", cluster.scopes, doing="withdraw a takeover")
     with transaction.atomic():
-        row = Takeover.objects.select_for_update(of=("self",)).get(pk=open_of(cluster).pk)
+        row = Takeover.objects.select_for_update(of=("self",)).get(pk=open_takeover(cluster).pk)
         if row.status != Status.REQUESTED:
             raise WrongState(f"This takeover is {row.get_status_display().lower()}.")
         row.move(Status.WITHDRAWN, finished_at=now())
@@ -207,7 +207,7 @@ def _record(row: Takeover, by: User | None, action: str, after: Mapping[str, Any
 
 
 # ── carried out ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def due() -> list[UUID]:
+def due_takeovers() -> list[UUID]:
     return list(Takeover.objects.filter(status=Status.APPROVED).values_list("pk", flat=True))
 
 

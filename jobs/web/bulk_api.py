@@ -77,7 +77,7 @@ class RefreshedOut(serializers.Serializer[Any]):
     clusters = serializers.ListField(child=serializers.UUIDField())
 
 
-class Selection(ApiView):
+class NodeSelectionView(ApiView):
     """The nodes of a filter as of now, and what may be done to all of them."""
 
     request: UserApiRequest
@@ -94,12 +94,12 @@ class Selection(ApiView):
     def get(self, request: UserApiRequest) -> Response:
         chosen = _select(request.user, request.query_params)
         clusters = [{"id": cluster.pk, "name": cluster.name, "nodes": nodes} for cluster, nodes in chosen.clusters]
-        why_not = {verb: bulk.why_not(verb, chosen, request.user) for verb in bulk.VERBS}
+        why_not = {verb: bulk.reason_not_to(verb, chosen, request.user) for verb in bulk.VERBS}
         told = {name: getattr(chosen, name) for name in ("query", "count", "digest", "names", "targets", "loose")}
         return Response(SelectionOut({**told, "clusters": clusters, "why_not": why_not}).data)
 
 
-class PlanAll(ApiView):
+class PlanAllView(ApiView):
     """A draft plan to its own target for each pool that holds some of the nodes. Other nodes than confirmed: 409."""
 
     request: UserApiRequest
@@ -108,12 +108,12 @@ class PlanAll(ApiView):
     @extend_schema(request=ConfirmedIn, responses={201: PlansMadeOut}, operation_id="nodes_selection_plan")
     def post(self, request: UserApiRequest) -> Response:
         chosen, confirmed = _confirmed(request)
-        done = bulk.plan(chosen, **confirmed, by=request.user)
+        done = bulk.plan_selection(chosen, **confirmed, by=request.user)
         left = [{"pool_name": pool, "why": why} for pool, why in done.left]
         return created(PlansMadeOut({"plans": done.plans, "left": left}).data, "/api/v1/plans?status=draft")
 
 
-class RefreshAll(ApiView):
+class RefreshAllView(ApiView):
     """Read the clusters of the nodes again. Other nodes than confirmed: 409."""
 
     request: UserApiRequest
@@ -122,13 +122,13 @@ class RefreshAll(ApiView):
     @extend_schema(request=ConfirmedIn, responses={202: RefreshedOut}, operation_id="nodes_selection_refresh")
     def post(self, request: UserApiRequest) -> Response:
         chosen, confirmed = _confirmed(request)
-        done = bulk.refresh(chosen, **confirmed, by=request.user)
+        done = bulk.refresh_selection(chosen, **confirmed, by=request.user)
         for cluster in done.clusters:
             tasks.refresh.delay(str(cluster.pk))
         return accepted({"clusters": [str(cluster.pk) for cluster in done.clusters]}, "/api/v1/clusters")
 
 
-def _confirmed(request: UserApiRequest) -> tuple[bulk.Selection, dict[str, Any]]:
+def _confirmed(request: UserApiRequest) -> tuple[bulk.NodeSelection, dict[str, Any]]:
     """Return what is chosen now, and the count and digest that the caller saw. Raises Invalid."""
     wanted = ConfirmedIn(data=request.data)
     wanted.is_valid(raise_exception=True)
@@ -136,7 +136,7 @@ def _confirmed(request: UserApiRequest) -> tuple[bulk.Selection, dict[str, Any]]
     return _select(request.user, given), {"count": given["count"], "digest": given["digest"]}
 
 
-def _select(user: User, given: Mapping[str, Any]) -> bulk.Selection:
+def _select(user: User, given: Mapping[str, Any]) -> bulk.NodeSelection:
     """Raises Invalid."""
     query, pk = str(given.get("query") or ""), given.get("filter")
     if bool(query) == bool(pk):
@@ -148,7 +148,7 @@ def _select(user: User, given: Mapping[str, Any]) -> bulk.Selection:
         terms = dict(parse_qsl(query.lstrip("?"), strict_parsing=True, max_num_fields=MOST_TERMS))
     except ValueError as error:
         raise Invalid("This is not a query.", fields={"query": [str(error)[:200]]}) from error
-    return bulk.select({name: value for name, value in terms.items() if name != "page"}, user)
+    return bulk.select_nodes({name: value for name, value in terms.items() if name != "page"}, user)
 
 
 def _saved(user: User, pk: str) -> SavedFilter:

@@ -26,41 +26,41 @@ from jobs.planning import bulk
 def nodes_bulk(request: UserRequest) -> HttpResponse:
     params = {name: value for name, value in request.GET.dict().items() if name != "page"}
     try:
-        selection = bulk.select(params, request.user)
+        selection = bulk.select_nodes(params, request.user)
     except Refusal as refusal:
-        context: dict[str, Any] = {"selection": None, "error": _said(refusal), "query": urlencode(params)}
+        context: dict[str, Any] = {"selection": None, "error": _refusal_text(refusal), "query": urlencode(params)}
         return render(request, "jobs/bulk.html", context, status=refusal.status)
     error, done, status = "", None, 200
     if request.method == "POST":
         try:
-            done = _do(request, selection)
+            done = _carry_out(request, selection)
         except Refusal as refusal:
-            error, status = _said(refusal), refusal.status
+            error, status = _refusal_text(refusal), refusal.status
     context = {
         "selection": selection,
         "query": selection.query,
         "error": error,
         "done": done,
-        "why_not": {verb: bulk.why_not(verb, selection, request.user) for verb in bulk.VERBS},
+        "why_not": {verb: bulk.reason_not_to(verb, selection, request.user) for verb in bulk.VERBS},
         "pool_url": _pool_url(request, selection, params),
     }
     return render(request, "jobs/bulk.html", context, status=status)
 
 
-def _do(request: UserRequest, selection: bulk.Selection) -> bulk.Done:
+def _carry_out(request: UserRequest, selection: bulk.NodeSelection) -> bulk.BulkResult:
     count, digest = request.POST.get("count", ""), request.POST.get("digest", "")
     confirmed = {"count": int(count) if count.isascii() and count.isdigit() and len(count) < 10 else -1}
     if request.POST.get("verb") == bulk.PLAN:
-        return bulk.plan(selection, digest=digest, by=request.user, **confirmed)
+        return bulk.plan_selection(selection, digest=digest, by=request.user, **confirmed)
     if request.POST.get("verb") == bulk.REFRESH:
-        done = bulk.refresh(selection, digest=digest, by=request.user, **confirmed)
+        done = bulk.refresh_selection(selection, digest=digest, by=request.user, **confirmed)
         for cluster in done.clusters:
             tasks.refresh.delay(str(cluster.pk))
         return done
     raise Invalid("There is no such action.", fields={"verb": [f"One of {', '.join(bulk.VERBS)}."]})
 
 
-def _pool_url(request: UserRequest, selection: bulk.Selection, params: dict[str, str]) -> str:
+def _pool_url(request: UserRequest, selection: bulk.NodeSelection, params: dict[str, str]) -> str:
     """Return the URL where these nodes become a pool; empty unless labels alone choose them, in one cluster."""
     told = {name for name, value in params.items() if value}
     if told != {"cluster", "labels"} or not may(request.user, Role.OPERATOR, selection.clusters[0][0].scopes):
@@ -69,5 +69,5 @@ def _pool_url(request: UserRequest, selection: bulk.Selection, params: dict[str,
     return f"{reverse('clusters:pool_new', args=[selection.clusters[0][0].pk])}?{given}"
 
 
-def _said(refusal: Refusal) -> str:
+def _refusal_text(refusal: Refusal) -> str:
     return " ".join([str(refusal), *(text for texts in refusal.fields.values() for text in texts)])

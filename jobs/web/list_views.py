@@ -24,7 +24,7 @@ from common import listing, look
 from common.requests import UserRequest
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, Rollout
-from jobs.reports import selectors
+from jobs.reports import rollout_page, selectors
 from jobs.web import filters
 
 SHOWN_REVIEWS = 20
@@ -35,7 +35,7 @@ SHOWN_REVIEWS = 20
 def plans(request: UserRequest) -> HttpResponse:
     rows = filters.sortable_plans(selectors.visible_plans(request.user))
     found = listing.read(request, rows, filters.PlanFilter, filters.PLAN_ORDERS, chips="status")
-    context = {"listing": found, "statuses": Plan.Status.choices, **_around(request, "plans", found)}
+    context = {"listing": found, "statuses": Plan.Status.choices, **_list_context(request, "plans", found)}
     return render(request, "jobs/plans.html", context)
 
 
@@ -44,7 +44,7 @@ def plans(request: UserRequest) -> HttpResponse:
 def rollouts(request: UserRequest) -> HttpResponse:
     rows = filters.sortable_rollouts(selectors.visible_rollouts(request.user))
     found = listing.read(request, rows, filters.RolloutFilter, filters.ROLLOUT_ORDERS, chips="status")
-    context = {"listing": found, "statuses": Rollout.Status.choices, **_around(request, "rollouts", found)}
+    context = {"listing": found, "statuses": Rollout.Status.choices, **_list_context(request, "rollouts", found)}
     return render(request, "jobs/rollouts.html", context)
 
 
@@ -62,7 +62,7 @@ def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
         "listing": found,
         "states": [(name, look.appearance("operation", name).word) for name in filters.STEP_STATES],
         "last_batch": last or 0,
-        "rows": [(step, selectors.now_of(step, soak)) for step in found.page.rows],
+        "rows": [(step, rollout_page.activity_text(step, soak)) for step in found.page.rows],
     }
     return render(request, "jobs/rollout_nodes.html", context)
 
@@ -73,7 +73,7 @@ def approvals(request: UserRequest) -> HttpResponse:
     """Show what waits for this person's verdict, or what this person asked for."""
     user = request.user
     view = "mine" if request.GET.get("view") == "mine" else "review"
-    waiting, own = selectors.to_review(user), selectors.mine(user)
+    waiting, own = selectors.to_review(user), selectors.own_plans(user)
     found: listing.Listing[Plan]
     if view == "mine":
         rows = filters.sortable_plans(own)
@@ -93,7 +93,7 @@ def approvals(request: UserRequest) -> HttpResponse:
     return render(request, "jobs/approvals.html", context)
 
 
-def _around(request: UserRequest, page: str, found: listing.Listing[Any]) -> dict[str, Any]:
+def _list_context(request: UserRequest, page: str, found: listing.Listing[Any]) -> dict[str, Any]:
     return {"clusters": _clusters(request), "saved": saved.of_page(page, request.user), "query": found.query}
 
 

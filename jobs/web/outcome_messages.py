@@ -7,50 +7,50 @@ from __future__ import annotations
 
 from datetime import UTC
 
-from jobs.approvals import reviews
+from jobs.approvals import verdicts
 from jobs.models import Freeze, Plan, Rollout, Step
 
 Status = Plan.Status
 
 
-def made(plan: Plan) -> str:
+def plan_made(plan: Plan) -> str:
     if plan.is_blocked:
         return f"{plan} is made, but blocked: it says below by what. Nothing is written."
     return f"{plan} is made. Nothing is written yet: read it, then request its approval."
 
 
-def of_plan(plan: Plan, verb: str) -> str:
+def plan_message(plan: Plan, verb: str) -> str:
     """`plan` as it is now, after request, approve, request-changes, reject, retract or withdraw."""
     if verb == "request":
-        return f"Approval of {plan} is requested. {_waits(plan)}"
+        return f"Approval of {plan} is requested. {_missing_approvals(plan)}"
     if verb == "approve":
         if plan.status == Status.APPROVED:
             return f"You approved {plan}, and no more approvals are needed. An operator starts it."
-        return f"You approved {plan}. {_waits(plan)}"
+        return f"You approved {plan}. {_missing_approvals(plan)}"
     if verb == "request-changes":
         return f"You requested changes to {plan}. It is back with {plan.requested_by or 'its author'}."
     if verb == "reject":
         return f"You rejected {plan}: it has ended."
     if verb == "retract":
-        rest = _waits(plan) if plan.status == Status.REVIEW else "The other approvals are sufficient."
+        rest = _missing_approvals(plan) if plan.status == Status.REVIEW else "The other approvals are sufficient."
         return f"You withdrew your approval of {plan}. {rest}"
     return f"{plan} is withdrawn: it has ended."
 
 
-def _waits(plan: Plan) -> str:
-    missing = reviews.standing(plan).missing
+def _missing_approvals(plan: Plan) -> str:
+    missing = verdicts.approval_state(plan).missing
     if not missing:
         return "Blocked by an open objection."
     return f"{missing} {'approver' if missing == 1 else 'approvers'} must still agree."
 
 
-def started(rollout: Rollout) -> str:
+def rollout_started(rollout: Rollout) -> str:
     if at := rollout.start_at:
         return f"{rollout} carries {rollout.plan} out from {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC on."
     return f"You started {rollout}, which carries {rollout.plan} out."
 
 
-def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str = "finish") -> str:
+def rollout_message(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str = "finish") -> str:
     """Describe a pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` where about one node.
     In the past tense: the page below continues to change, and this stays as it is.
     """
@@ -72,13 +72,13 @@ def of_rollout(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str
     return f"You asked to keep {name} cordoned when its step ends."
 
 
-def frozen(row: Freeze) -> str:
+def freeze_set(row: Freeze) -> str:
     until = f"until {row.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if row.until else "until it is lifted"
     where = f"{row.cluster.name} is" if row.cluster else "All clusters are"
     return f"{where} frozen {until}. In-progress nodes finish."
 
 
-def lifted(row: Freeze) -> str:
+def freeze_lifted(row: Freeze) -> str:
     if row.cluster is None:
         return "The freeze of all clusters is lifted."
     still = "; another one still stands" if Freeze.standing(row.cluster.pk).exists() else ""

@@ -40,10 +40,16 @@ def rule_list(request: UserRequest) -> HttpResponse:
     touched = selectors.open_plans_by_rule(request.user)
     context = {
         "rules": [
-            (row, rules.sentence(row), rules.demand(rules.Rule.of(row)), touched.get(row.pk, [])) for row in rows
+            (
+                row,
+                rules.describe_conditions(row),
+                rules.describe_demand(rules.RuleRequirement.of(row)),
+                touched.get(row.pk, []),
+            )
+            for row in rows
         ],
         "form": form,
-        "why_not": rulebook.reason_not_to(request.user),
+        "why_not": rulebook.reason_not_to_change(request.user),
     }
     return render(request, "jobs/rules.html", context, status=422 if form.errors else 200)
 
@@ -52,7 +58,7 @@ def rule_list(request: UserRequest) -> HttpResponse:
 @login_required
 def rule(request: UserRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_rules(request.user), pk=pk)
-    why_not = rulebook.reason_not_to(request.user)
+    why_not = rulebook.reason_not_to_change(request.user)
     form = RuleForm(
         request.POST if request.method == "POST" else None, user=request.user, initial=RuleForm.initial_of(row)
     )
@@ -64,7 +70,7 @@ def rule(request: UserRequest, pk: int) -> HttpResponse:
         else:
             messages.success(request, WAITS if isinstance(done, Proposed) else f"The rule “{row.name}” was changed.")
             return redirect("jobs:rules")
-    context = {"rule": row, "form": form, "about": rules.sentence(row), "why_not": why_not}
+    context = {"rule": row, "form": form, "about": rules.describe_conditions(row), "why_not": why_not}
     return render(request, "jobs/rule.html", context, status=422 if form.errors else 200)
 
 

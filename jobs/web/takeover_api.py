@@ -17,6 +17,7 @@ from common.bodies import Body, without_body
 from common.requests import UserApiRequest
 from jobs.models import Takeover, TakeoverNode
 from jobs.rollouts import takeovers
+from jobs.web.request_bodies import read_body
 
 
 class TakeoverSettingOut(serializers.Serializer[Any]):
@@ -60,12 +61,6 @@ class ApproveTakeoverIn(Body[Any]):
     digest = serializers.CharField(max_length=71, help_text="Of what was read.")
 
 
-def _read(serializer: type[Any], request: UserApiRequest) -> dict[str, Any]:
-    form = serializer(data=request.data)
-    form.is_valid(raise_exception=True)
-    return dict(form.validated_data)
-
-
 def _cluster(request: UserApiRequest, pk: UUID) -> Cluster:
     return get_object_or_404(selectors.clusters_with_counts(request.user), pk=pk)
 
@@ -80,13 +75,13 @@ class TakeoverView(ApiView):
         cluster = _cluster(request, cluster_pk)
         row = Takeover.objects.filter(cluster=cluster).select_related("requested_by", "approved_by").first()
         is_open = row is not None and row.status in Takeover.OPEN
-        newer = list(row.nodes.all()) if row and is_open else takeovers.found(cluster)
+        newer = list(row.nodes.all()) if row and is_open else takeovers.find_nodes(cluster)
         return Response(NewerOut({"takeover": row, "newer": newer}).data)
 
     @extend_schema(request=TakeoverIn, responses={201: TakeoverOut})
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
         cluster = _cluster(request, cluster_pk)
-        row = takeovers.request(cluster, by=request.user, **_read(TakeoverIn, request))
+        row = takeovers.request(cluster, by=request.user, **read_body(TakeoverIn, request))
         return created(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")
 
 
@@ -98,8 +93,8 @@ class ApproveTakeoverView(ApiView):
     @extend_schema(request=ApproveTakeoverIn, responses={202: TakeoverOut})
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
         cluster = _cluster(request, cluster_pk)
-        wanted = _read(ApproveTakeoverIn, request)
-        row = takeovers.approve(takeovers.open_of(cluster), by=request.user, **wanted)
+        wanted = read_body(ApproveTakeoverIn, request)
+        row = takeovers.approve(takeovers.open_takeover(cluster), by=request.user, **wanted)
         return accepted(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")
 
 

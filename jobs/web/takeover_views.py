@@ -59,7 +59,7 @@ def _act(request: UserRequest, cluster: Cluster) -> str:
     if verb not in ("approve", "withdraw"):
         raise Invalid("What should be done?", fields={"verb": ["Must be request, approve or withdraw."]})
     if verb == "approve":
-        takeovers.approve(takeovers.open_of(cluster), by=request.user, digest=request.POST.get("digest", ""))
+        takeovers.approve(takeovers.open_takeover(cluster), by=request.user, digest=request.POST.get("digest", ""))
         return "You approved the takeover. It is carried out now."
     takeovers.withdraw(cluster, by=request.user)
     return "The takeover is withdrawn."
@@ -69,7 +69,7 @@ def _context(request: UserRequest, cluster: Cluster) -> dict[str, Any]:
     row = Takeover.objects.filter(cluster=cluster, status__in=Takeover.OPEN).select_related("requested_by").first()
     unread, newer = "", []
     try:
-        newer = list(row.nodes.all()) if row else takeovers.found(cluster)
+        newer = list(row.nodes.all()) if row else takeovers.find_nodes(cluster)
     except WrongState as error:
         unread = str(error)
     is_admin = may(request.user, "admin", cluster.scopes)

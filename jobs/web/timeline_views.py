@@ -21,11 +21,11 @@ from jobs.reports.selectors import visible_plans, visible_rollouts
 from jobs.reports.timeline import LOGGED
 
 
-def of_plan(user: User, pk: UUID) -> timelines.About:
+def plan_subject(user: User, pk: UUID) -> timelines.About:
     return _about_plan(get_object_or_404(visible_plans(user).select_related("rollout"), pk=pk))
 
 
-def of_rollout(user: User, pk: UUID) -> timelines.About:
+def rollout_subject(user: User, pk: UUID) -> timelines.About:
     return _about_rollout(get_object_or_404(visible_rollouts(user), pk=pk))
 
 
@@ -62,10 +62,10 @@ def rollout(request: UserRequest, number: int) -> HttpResponse:
 @described("plans_timeline")
 class PlanTimeline(TimelineView):
     def about(self, user: User, key: Any) -> timelines.About:
-        return of_plan(user, key)
+        return plan_subject(user, key)
 
 
 @described("rollouts_timeline")
 class RolloutTimeline(TimelineView):
     def about(self, user: User, key: Any) -> timelines.About:
-        return of_rollout(user, key)
+        return rollout_subject(user, key)

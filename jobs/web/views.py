@@ -14,7 +14,7 @@ rollout.html        selectors.rollout_page(): rollout, plan, strategy, total, do
                     [{state, seconds}]}], hidden}], stages, events, actions [{action (rollouts.Action),
                     is_permitted}], is_operator, freeze
 _rollout_live.html  the same context: the live part of rollout.html, its title and, at the end, the top bar's word
-rollout_ask.html    rollout, plan, verb, in_flight, reason, follows (counts.Following), freeze
+rollout_ask.html    rollout, plan, verb, in_flight, reason, follows (counts.ActionConsequences), freeze
 step.html           step, events, cells, stages, rollout, offers (like a rollout's actions, of this node), freeze
 freezes.html        freezes [(freeze, why it cannot be lifted)], form, why_not (empty: may freeze something)
 """
@@ -38,7 +38,7 @@ from jobs.approvals import reviews
 from jobs.forecast import strategy
 from jobs.models import Freeze, Plan, Rollout, Step
 from jobs.planning import planner
-from jobs.reports import component_rights, counts, plan_components, selectors
+from jobs.reports import component_rights, counts, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
 from jobs.web import outcome_messages
 from jobs.web.forms import FreezeForm, PlanForm, StartForm
@@ -62,9 +62,9 @@ def plan_new(request: UserRequest) -> HttpResponse:
                 message=form.cleaned_data["message"],
             )
         except Refusal as refusal:
-            _onto(form, refusal)
+            _add_errors(form, refusal)
         else:
-            messages.success(request, outcome_messages.made(made))
+            messages.success(request, outcome_messages.plan_made(made))
             return redirect("jobs:plan", made.number)
     why_not = "" if may(request.user, "operator", ANYWHERE) else "This needs the role operator for some cluster."
     context = {"form": form, "why_not": why_not}
@@ -75,11 +75,11 @@ def _initial(request: UserRequest) -> dict[str, object]:
     given: dict[str, object] = {
         name: request.GET[name] for name in ("pool", "revision") if request.GET.get(name, "").isdigit()
     }
-    given = _again(request) | given
+    given = _initial_of_plan(request) | given
     return given | ({"enforce": True} if request.GET.get("enforce") == "1" else {})
 
 
-def _again(request: UserRequest) -> dict[str, object]:
+def _initial_of_plan(request: UserRequest) -> dict[str, object]:
     """`again=218`: what that plan was for, and its strategy."""
     number = request.GET.get("again", "")
     if not (number.isascii() and number.isdigit() and len(number) < 10):
@@ -91,7 +91,7 @@ def _again(request: UserRequest) -> dict[str, object]:
     return named | {name: plan.strategy[name] for name in PlanForm.base_fields if name in plan.strategy}
 
 
-def _onto(form: PlanForm, refusal: Refusal) -> None:
+def _add_errors(form: PlanForm, refusal: Refusal) -> None:
     """A service's refusal, at the fields it names."""
     for name, texts in refusal.fields.items():
         field = name.removeprefix("strategy.")
@@ -104,7 +104,7 @@ def _onto(form: PlanForm, refusal: Refusal) -> None:
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
-    return render(request, "jobs/plan.html", selectors.plan_page(row, request.user, request.GET.dict()))
+    return render(request, "jobs/plan.html", plan_page.plan_page(row, request.user, request.GET.dict()))
 
 
 @require_GET
@@ -116,8 +116,8 @@ def plan_role(request: UserRequest, number: int, pk: int) -> HttpResponse:
     found = component_rights.authority_of(part)
     if found is None:
         raise Http404
-    answer = HttpResponse(component_rights.role(part, found), content_type="application/yaml")
-    answer["Content-Disposition"] = f'attachment; filename="{component_rights.file_of(part)}"'
+    answer = HttpResponse(component_rights.role_yaml(part, found), content_type="application/yaml")
+    answer["Content-Disposition"] = f'attachment; filename="{component_rights.role_file_name(part)}"'
     return answer
 
 
@@ -158,7 +158,7 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             raise Invalid("No verdict was chosen.", fields={"verdict": [f"Choose one of {', '.join(VERDICTS)}."]})
     except Refusal as refusal:
         return _plan_refused(request, number, verb, refusal)
-    messages.success(request, outcome_messages.of_plan(row, verb))
+    messages.success(request, outcome_messages.plan_message(row, verb))
     return redirect("jobs:plan", number)
 
 
@@ -168,7 +168,7 @@ def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal
     if not refusal.fields:
         messages.error(request, str(refusal))
     typed = {"verb": verb} | {name: request.POST.get(name, "") for name in ("comment", "consent", "at")}
-    context = selectors.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
+    context = plan_page.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
     return render(request, "jobs/plan.html", context, status=refusal.status)
 
 
@@ -178,11 +178,11 @@ def _start(request: UserRequest, row: Plan) -> HttpResponse:
         raise Invalid("The time cannot be read.", fields={"at": ["Write 2026-11-21 22:00, in UTC."]})
     rollout = rollout_actions.start(row, by=request.user, at=form.cleaned_data["at"])
     tasks.wake(rollout.pk)
-    messages.success(request, outcome_messages.started(rollout))
+    messages.success(request, outcome_messages.rollout_started(rollout))
     return redirect("jobs:rollout", rollout.number)
 
 
-def _tell(request: UserRequest, refusal: Refusal) -> None:
+def _show_refusal(request: UserRequest, refusal: Refusal) -> None:
     details = " ".join(text for texts in refusal.fields.values() for text in texts)
     messages.error(request, f"{refusal} {details}".strip())
 
@@ -192,7 +192,7 @@ def _tell(request: UserRequest, refusal: Refusal) -> None:
 def rollout(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
     panels = sorted(hooks.rollout_panels(request, row), key=lambda panel: panel.order)
-    return render(request, "jobs/rollout.html", selectors.rollout_page(row, request.user) | {"panels": panels})
+    return render(request, "jobs/rollout.html", rollout_page.rollout_page(row, request.user) | {"panels": panels})
 
 
 @require_GET
@@ -200,7 +200,7 @@ def rollout(request: UserRequest, number: int) -> HttpResponse:
 def rollout_live(request: UserRequest, number: int) -> HttpResponse:
     """The live part alone, for polling; at a final state it carries no trigger any more, and the page says so."""
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
-    return render(request, "jobs/_rollout_live.html", selectors.rollout_page(row, request.user))
+    return render(request, "jobs/_rollout_live.html", rollout_page.rollout_page(row, request.user))
 
 
 @require_GET
@@ -212,14 +212,14 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
     context = {
         "rollout": parent,
         "step": row,
-        "events": selectors.events_of(row),
-        "cells": selectors.cells(row),
-        "stages": [name for name, _ in selectors.STAGES],
-        "offers": selectors.offers_for(parent, row, request.user),
+        "events": rollout_page.events_of(row),
+        "cells": rollout_page.stage_cells(row),
+        "stages": [name for name, _ in rollout_page.STAGES],
+        "offers": rollout_page.offers_for(parent, row, request.user),
         "freeze": Freeze.standing(parent.cluster_id).first(),
     }
     if row.is_component:
-        context["shown"] = plan_components.of_step(row)
+        context["shown"] = plan_components.part_of_step(row)
         return render(request, "jobs/component_step.html", context)
     return render(request, "jobs/step.html", context)
 
@@ -241,10 +241,10 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     try:
         one = _named_step(row, request.POST.get("step", ""))
         if one is None and verb in ASKED and "confirmed" not in request.POST:
-            rollout_actions.may_be_asked(row, verb, by=request.user)
-            follows = counts.following(row, verb, in_flight)
+            rollout_actions.check_possible(row, verb, by=request.user)
+            follows = counts.action_consequences(row, verb, in_flight)
             if follows.nodes > 1:
-                return _ask(request, row, verb, follows)
+                return _ask_first(request, row, verb, follows)
         if verb == "pause":
             rollout_actions.pause(row, by=request.user)
         elif verb == "resume":
@@ -262,9 +262,9 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         else:
             rollout_actions.revert(row, by=request.user, step=one, reason=request.POST.get("reason", ""))
         tasks.wake(row.pk)
-        messages.success(request, outcome_messages.of_rollout(row, verb, one, in_flight=in_flight))
+        messages.success(request, outcome_messages.rollout_message(row, verb, one, in_flight=in_flight))
     except Refusal as refusal:
-        _tell(request, refusal)
+        _show_refusal(request, refusal)
     if request.POST.get("back") == "step" and one is not None:
         return redirect("jobs:step", number, one.pk)
     return redirect("jobs:rollout", number)
@@ -274,7 +274,7 @@ ASKED = ("abort", "revert")
 """What acts on many nodes at once: the page says what will happen, and asks."""
 
 
-def _ask(request: UserRequest, row: Rollout, verb: str, follows: counts.Following) -> HttpResponse:
+def _ask_first(request: UserRequest, row: Rollout, verb: str, follows: counts.ActionConsequences) -> HttpResponse:
     context = {
         "rollout": row,
         "plan": row.plan,
@@ -307,12 +307,10 @@ def freeze_list(request: UserRequest) -> HttpResponse:
             for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
                 form.add_error(name or None, texts)
         else:
-            messages.success(request, outcome_messages.frozen(row))
+            messages.success(request, outcome_messages.freeze_set(row))
             return redirect("jobs:freezes")
-    standing = [
-        (row, freezes.reason_not_to_lift(row, request.user)) for row in selectors.standing_freezes(request.user)
-    ]
-    context = {"form": form, "freezes": standing, "why_not": freezes.reason_not_to(request.user)}
+    standing = [(row, freezes.reason_not_to_lift(row, request.user)) for row in selectors.active_freezes(request.user)]
+    context = {"form": form, "freezes": standing, "why_not": freezes.reason_not_to_freeze(request.user)}
     return render(request, "jobs/freezes.html", context, status=422 if form.errors else 200)
 
 
@@ -323,7 +321,7 @@ def freeze_lift(request: UserRequest, pk: int) -> HttpResponse:
         return redirect("jobs:freezes")
     try:
         row = freezes.lift(get_object_or_404(selectors.visible_freezes(request.user), pk=pk), by=request.user)
-        messages.success(request, outcome_messages.lifted(row))
+        messages.success(request, outcome_messages.freeze_lifted(row))
     except Refusal as refusal:
-        _tell(request, refusal)
+        _show_refusal(request, refusal)
     return redirect("jobs:freezes")

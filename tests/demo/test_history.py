@@ -27,7 +27,7 @@ from config.demo.history import BARE, LOST, DemoHistory
 from config.demo.journey import Journey
 from gpus.capacity import pending
 from gpus.models import StudyEffect
-from jobs.approvals import reviews
+from jobs.approvals import verdicts
 from jobs.models import Plan, Rollout, Step, StepEvent
 from notices.models import Alert
 from profiles.models import Revision
@@ -126,17 +126,17 @@ class TestHistory:
 
     def test_a_production_plan_with_reboots_waits_for_the_second_of_two_approvers(self) -> None:
         plan = plan_in("train-rdma", "review")
-        standing = reviews.standing(plan)
+        standing = verdicts.approval_state(plan)
 
         assert (plan.cluster.environment, plan.worst_class) == ("production", "reboot")
         assert (standing.rule.approvers, standing.missing) == (2, 1)
-        assert not reviews.reason_not_to(plan, User.objects.get(email="approver@example.com"))
+        assert not verdicts.reason_not_to_judge(plan, User.objects.get(email="approver@example.com"))
         assert {"pdb", "empty-dir", "bare-pods", "left-out", "key-missing"} <= {f["code"] for f in plan.findings}
 
     def test_a_plan_without_drains_waits_for_any_approver(self) -> None:
         plan = plan_in("interactive", "review")
 
-        assert (reviews.rule_for(plan).approvers, reviews.standing(plan).missing) == (1, 1)
+        assert (verdicts.strictest_requirement(plan).approvers, verdicts.approval_state(plan).missing) == (1, 1)
 
     def test_nodes_that_join_a_large_demo_are_observed_in_a_pool_of_their_own_and_planned_for(self) -> None:
         names = [node.name for node in Node.objects.present().order_by("name") if "pretrain" in node.labels.values()]

@@ -16,7 +16,7 @@ from clusters.models import Cluster, Node, Pool
 from common.clock import now
 from compliance.models import SettingState
 from contract.nodetuning import Spec
-from jobs.approvals import reviews
+from jobs.approvals import reviews, verdicts
 from jobs.engine import component_runner, reconcile
 from jobs.forecast.strategy import parse
 from jobs.models import Approval, Plan, Rollout, Step
@@ -185,7 +185,7 @@ class World:
     def approved(self, plan: Plan | None = None, **strategy: Any) -> Plan:
         plan = plan or self.plan(**strategy)
         reviews.request(plan, by=self.operator)
-        for person_ in (self.approver, self.second)[: reviews.rule_for(plan).approvers]:
+        for person_ in (self.approver, self.second)[: verdicts.strictest_requirement(plan).approvers]:
             plan = reviews.approve(plan, by=person_, digest=plan.digest)
         return plan
 
@@ -196,8 +196,8 @@ class World:
     def slice(self, rollout: Rollout) -> None:
         reconcile.run(rollout.pk)
         if self._has_parts(rollout):
-            for step_id in component_runner.due(rollout.pk):  # a helm worker, by hand
-                component_runner.carry(step_id)
+            for step_id in component_runner.due_steps(rollout.pk):  # a helm worker, by hand
+                component_runner.carry_out(step_id)
         rollout.refresh_from_db()
 
     def _has_parts(self, rollout: Rollout) -> bool:

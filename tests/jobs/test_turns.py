@@ -11,7 +11,7 @@ import pytest
 
 from jobs import tasks
 from jobs.engine import reconcile
-from jobs.single_flight import Turns
+from jobs.single_flight import SingleFlight
 
 ONE = UUID(int=1)
 SECONDS = 30.0
@@ -36,8 +36,8 @@ def again() -> list[UUID]:
 
 
 @pytest.fixture
-def turns(ticks: Ticks) -> Turns:
-    return Turns(SECONDS, ticks)
+def turns(ticks: Ticks) -> SingleFlight:
+    return SingleFlight(SECONDS, ticks)
 
 
 def test_who_comes_meanwhile_has_no_turn_and_the_rollout_comes_again_once(turns, again):
@@ -105,8 +105,8 @@ def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebo
         looking.pop()
 
     monkeypatch.setattr(tasks.reconcile, "run", look)
-    monkeypatch.setattr(tasks.component_runner, "due", lambda pk, kind: [])
-    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: None)
+    monkeypatch.setattr(tasks.component_runner, "due_steps", lambda pk, kind: [])
+    monkeypatch.setattr(tasks.component_runner, "seconds_to_next_check", lambda pk: None)
     monkeypatch.setattr(tasks, "wake", lambda found: tasks.advance(str(found)))
 
     def news() -> None:
@@ -145,8 +145,8 @@ def test_a_rest_is_never_longer_than_a_person_waits(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr(tasks.time, "sleep", slept.append)
     monkeypatch.setattr(tasks.reconcile, "run", lambda pk, rest: [rest(0.2), rest(30.0)])
-    monkeypatch.setattr(tasks.component_runner, "due", lambda pk, kind: [])
-    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: None)
+    monkeypatch.setattr(tasks.component_runner, "due_steps", lambda pk, kind: [])
+    monkeypatch.setattr(tasks.component_runner, "seconds_to_next_check", lambda pk: None)
 
     tasks.advance(str(uuid4()))
 
@@ -161,15 +161,15 @@ def test_a_thread_stays_for_a_component_that_is_ready_soon_and_then_lets_others_
     monkeypatch.setattr(tasks.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(tasks.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
     monkeypatch.setattr(tasks.reconcile, "run", lambda pk, rest: looks.append(clock[0]))
-    monkeypatch.setattr(tasks.component_runner, "due", lambda pk, kind: [])
+    monkeypatch.setattr(tasks.component_runner, "due_steps", lambda pk, kind: [])
     monkeypatch.setattr(tasks, "wake", woken.append)
 
     until_ready = iter((0.25, 0.5, None))
-    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: next(until_ready))
+    monkeypatch.setattr(tasks.component_runner, "seconds_to_next_check", lambda pk: next(until_ready))
     tasks.advance(str(pk))
     assert (looks, woken) == ([0.0, 0.25, 0.75], [])
 
-    monkeypatch.setattr(tasks.component_runner, "next_look", lambda pk: 1.0)
+    monkeypatch.setattr(tasks.component_runner, "seconds_to_next_check", lambda pk: 1.0)
     clock[:], looks[:] = [0.0], []
     tasks.advance(str(pk))
     assert clock[0] <= tasks.STAYS_SECONDS

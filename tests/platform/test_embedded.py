@@ -100,7 +100,7 @@ def test_web_worker_and_beat_run_in_one_process_and_stop_and_start_again() -> No
 def test_the_embedded_worker_takes_what_is_for_helm_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Production has a worker of its own for this queue; here no other process would ever take it."""
     asked: list[UUID] = []
-    monkeypatch.setattr(tasks.component_runner, "carry", asked.append)
+    monkeypatch.setattr(tasks.component_runner, "carry_out", asked.append)
     running = embedded.start(with_web=False, with_watch=False, with_beat=False)
     try:
         step = uuid4()

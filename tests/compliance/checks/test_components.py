@@ -25,9 +25,9 @@ from components.release.conformance import Conformity, FieldDifference
 from simfleet.apiserver.callers import person
 from tests.demo.glossary import states
 from tests.factories import TokenClient
+from tests.jobs.component_steps import plan_of
 from tests.jobs.conftest import World
-from tests.jobs.engine.test_components_with_helm import cluster
-from tests.jobs.engine.test_laws_of_components import plan_of
+from tests.jobs.engine.components.test_components_with_helm import cluster
 from tests.jobs.releases import wanted
 
 __all__ = ["cluster"]

@@ -53,8 +53,8 @@ def abouts(world: World) -> dict[str, timelines.About]:
         "node": timelines.of_node(user, world.node("n2").pk),
         "pool": timelines.of_pool(user, world.pool.pk),
         "profile": timelines.of_profile(user, "gpu"),
-        "plan": timeline_views.of_plan(user, Plan.objects.latest("number").pk),
-        "rollout": timeline_views.of_rollout(user, Rollout.objects.latest("number").pk),
+        "plan": timeline_views.plan_subject(user, Plan.objects.latest("number").pk),
+        "rollout": timeline_views.rollout_subject(user, Rollout.objects.latest("number").pk),
     }
 
 
@@ -130,7 +130,7 @@ def test_what_somebody_asked_of_a_rollout_is_told_once(world: World) -> None:
     rollout = world.started()
     world.slice(rollout)
     rollout_actions.pause(rollout, by=world.operator)
-    about = timeline_views.of_rollout(world.admin, rollout.pk)
+    about = timeline_views.rollout_subject(world.admin, rollout.pk)
     assert sum("aused" in text for text in said(about, world.admin)) == 1
 
 

@@ -152,7 +152,7 @@ def test_an_archive_is_not_deleted_between_a_plans_look_and_its_end(make_world, 
     world = make_world(nodes=1)
     Releases().install(monkeypatch)
     storing, asked = threading.Event(), threading.Event()
-    digest, uses = digests.of, uploads.uses
+    digest, uses = digests.plan_digest, uploads.uses
     refused: list[str] = []
 
     def of(plan):
@@ -174,7 +174,7 @@ def test_an_archive_is_not_deleted_between_a_plans_look_and_its_end(make_world, 
         finally:
             connections.close_all()
 
-    monkeypatch.setattr(digests, "of", of)
+    monkeypatch.setattr(digests, "plan_digest", of)
     monkeypatch.setattr(uploads, "uses", used)
     thread = threading.Thread(target=delete)
     thread.start()

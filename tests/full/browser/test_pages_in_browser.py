@@ -17,7 +17,7 @@ from clusters.connection import registry
 from jobs import tasks
 from jobs.approvals import reviews
 from jobs.models import Rollout
-from jobs.rollouts import rollout_actions
+from jobs.rollouts import possible_actions
 from tests.factories import PASSWORD
 from tests.full.harness.answers import answers_ended
 from tests.jobs.conftest import World
@@ -323,7 +323,7 @@ def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit
     assert said.startswith("Not possible:")
     assert not sent
     assert page.url.endswith(f"/rollouts/R-{rollout.number}/")
-    assert not next(one for one in rollout_actions.actions(rollout) if one.verb == "resume").is_possible
+    assert not next(one for one in possible_actions.all_actions(rollout) if one.verb == "resume").is_possible
 
 
 def test_the_theme_is_the_persons_own_and_stays(world: World, visit: Visit) -> None:

@@ -38,7 +38,7 @@ def running(clock, monkeypatch):
 
 def said(one: Worked, kind: str) -> str | None:
     one.rollout.refresh_from_db()
-    found = engine_signals.of(one.rollout, kind)
+    found = engine_signals.newest_signal(one.rollout, kind)
     return found.reason if found else None
 
 

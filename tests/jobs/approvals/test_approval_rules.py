@@ -17,16 +17,15 @@ from accounts.people.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, Stale, WrongState
-from jobs.approvals import reviews, rulebook, rules, weaker_rules
+from jobs.approvals import reviews, rulebook, rules, verdicts, weaker_rules
 from jobs.diffs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 from jobs.reports import overview
 from jobs.rollouts import rollout_actions
-from tests import marks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World, person
+from tests.jobs.pages import browser
 from tests.jobs.rows import more_nodes
-from tests.jobs.web.test_pages import browser
 
 REBOOT = {"cmdline.iommu": "pt"}
 HERE, THERE = uuid.uuid4(), uuid.uuid4()
@@ -56,7 +55,7 @@ rows = st.builds(
     is_enabled=st.booleans(),
 )
 facts = st.builds(
-    rules.Facts,
+    rules.PlanFacts,
     environment=st.sampled_from(Cluster.Environment.values),
     cluster_id=st.sampled_from([HERE, THERE]),
     worst=st.sampled_from(list(Disruption)),
@@ -67,11 +66,11 @@ approved = st.sets(st.sampled_from(PEOPLE)).map(lambda found: [SimpleNamespace(p
 grants = st.sets(st.tuples(st.sampled_from(PEOPLE), st.sampled_from(["approver", "admin"]), st.sampled_from(["", "*"])))
 
 
-def missing(found: list[ApprovalRule], about: rules.Facts, by: list[Any], held: set[Any]) -> int:
+def missing(found: list[ApprovalRule], about: rules.PlanFacts, by: list[Any], held: set[Any]) -> int:
     def holds(who: Any, role: str, scope: str) -> bool:
         return (who.pk, role, scope) in held
 
-    return max(need.missing for need in rules.needs(rules.fitting(found, about), by, holds))
+    return max(need.missing for need in rules.needs(rules.fitting_requirements(found, about), by, holds))
 
 
 # ── of rules alone ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,7 +83,7 @@ def test_a_new_rule_never_makes_approval_easier(found, added, about, by, held):
 
 @given(st.lists(rows, max_size=6), facts, approved, grants)
 def test_the_strictest_of_those_that_fit_wins(found, about, by, held):
-    alone = [missing([row], about, by, held) for row in found if rules.fits(row, about)]
+    alone = [missing([row], about, by, held) for row in found if rules.rule_fits(row, about)]
     assert missing(found, about, by, held) == max(alone, default=missing([], about, by, held))
 
 
@@ -97,7 +96,7 @@ def test_one_more_approval_never_takes_a_plan_farther_away(found, about, people,
 
 @given(st.lists(rows, max_size=6), facts, facts)
 def test_a_more_disruptive_or_larger_plan_is_never_approved_more_easily(found, one, other):
-    larger = rules.Facts(
+    larger = rules.PlanFacts(
         one.environment, one.cluster_id, max(one.worst, other.worst, key=lambda c: c.rank),
         max(one.gpu_share, other.gpu_share), max(one.node_share, other.node_share),
     )  # fmt: skip
@@ -111,14 +110,14 @@ def test_a_disabled_rule_asks_for_nothing(found, about, by, held):
 
 
 def test_every_condition_of_a_rule_must_hold():
-    about = rules.Facts("production", HERE, Disruption.DRAIN, gpu_share=0.5, node_share=0.2)
+    about = rules.PlanFacts("production", HERE, Disruption.DRAIN, gpu_share=0.5, node_share=0.2)
     fitting = {"environment": "production", "cluster_id": HERE, "worst_class": "drain", "gpu_percent": 50}
-    assert rules.fits(ApprovalRule(**fitting), about)
+    assert rules.rule_fits(ApprovalRule(**fitting), about)
     for wrong in (
         {"environment": "staging"}, {"cluster_id": THERE}, {"worst_class": "reboot"},
         {"gpu_percent": 51}, {"node_percent": 21},
     ):  # fmt: skip
-        assert not rules.fits(ApprovalRule(**fitting | wrong), about), wrong
+        assert not rules.rule_fits(ApprovalRule(**fitting | wrong), about), wrong
 
 
 # ── of rules and plans ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +150,7 @@ def test_what_was_built_in_is_seeded_as_rows(world):
 def test_without_any_rule_one_approver_is_needed_all_the_same(world):
     ApprovalRule.objects.all().delete()
     plan = review(world)
-    assert reviews.standing(plan).missing == 1
+    assert verdicts.approval_state(plan).missing == 1
     with pytest.raises(WrongState, match="not approved"):
         rollout_actions.start(plan, by=world.operator)
     assert approve(plan, world.approver).status == "approved"
@@ -161,25 +160,25 @@ def test_the_share_of_gpus_is_of_the_whole_cluster(world):
     """Three nodes of three are changed; of six, half."""
     write(world, gpu_percent=60)
     plan = world.plan()
-    assert reviews.rule_for(plan).name == "extra"
+    assert verdicts.strictest_requirement(plan).name == "extra"
     more_nodes(world, 3)
-    assert reviews.rule_for(plan).name == "default"
+    assert verdicts.strictest_requirement(plan).name == "default"
     rulebook.change(ApprovalRule.objects.get(name="extra"), by=world.admin, version=1, gpu_percent=50)
-    assert reviews.rule_for(plan).name == "extra"
+    assert verdicts.strictest_requirement(plan).name == "extra"
 
 
 def test_a_rule_of_one_cluster_is_about_that_one(world):
     other = Cluster.objects.create(uid="other", name="other", credential=b"-", credential_key="-", server="x")
     write(world, cluster=other)
-    assert reviews.rule_for(world.plan()).name == "default"
+    assert verdicts.strictest_requirement(world.plan()).name == "default"
     write(world, name="here", cluster=world.cluster)
-    assert reviews.rule_for(world.plan(world.revision({"vm.swappiness": "7"}))).name == "here"
+    assert verdicts.strictest_requirement(world.plan(world.revision({"vm.swappiness": "7"}))).name == "here"
 
 
 def test_of_those_who_approve_some_hold_the_role_that_the_rule_names(world):
     write(world, approvers=1, of_count=1, of_role="admin", of_scope="*")
     plan = approve(review(world), world.approver)
-    there = reviews.standing(plan)
+    there = verdicts.approval_state(plan)
     assert (plan.status, there.missing, [n.rule.name for n in there.wanted]) == ("review", 1, ["extra"])
 
     lead = person("lead", role="approver")
@@ -198,7 +197,7 @@ def test_no_rule_lets_anybody_approve_their_own(world):
     for somebody in (world.operator, world.author):
         with pytest.raises(NotAllowed):
             approve(plan, User.objects.get(pk=somebody.pk))
-    assert not reviews.standing(plan).approved_by
+    assert not verdicts.approval_state(plan).approved_by
 
 
 def test_a_new_rule_holds_for_what_is_approved_and_has_not_started(world):
@@ -361,8 +360,8 @@ def test_what_is_not_weaker_asks_for_as_much_of_every_plan(before, after, plan):
     for approved in range(6):
         for held in range(approved + 1):
             person_holds = lambda p, _role, _scope: p < held  # noqa: B023, E731
-            was = rules.needs(rules.fitting([before], plan), range(approved), person_holds)
-            now_ = rules.needs(rules.fitting([after], plan), range(approved), person_holds)
+            was = rules.needs(rules.fitting_requirements([before], plan), range(approved), person_holds)
+            now_ = rules.needs(rules.fitting_requirements([after], plan), range(approved), person_holds)
             assert max(n.missing for n in now_) >= max(n.missing for n in was)
 
 
@@ -378,152 +377,3 @@ def test_every_condition_of_a_rule_is_known_or_counts_as_weaker():
     assert not weaker_rules.is_weaker(row, same)
     row.__dict__["added_later"] = ""
     assert weaker_rules.is_weaker(row, same | {"added_later": "narrower"})
-
-
-# ── over REST ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-PATH = "/api/v1/approval-rules"
-
-
-def test_rules_are_written_and_read_over_rest(world):
-    client = TokenClient(world.admin)
-    sent = {"name": "A third of the GPUs", "gpu_percent": 33, "approvers": 2, "of_count": 1, "of_role": "admin"}
-    made = client.post(PATH, sent)
-    assert made.status_code == 201, made.json()
-    one = made.json()
-    assert one["about"] == "every environment, at least 33 % of the cluster's GPUs"
-    assert one["demand"] == "2 approvers, 1 of them admin here"
-    assert made["Location"] == f"{PATH}/{one['id']}"
-
-    assert client.patch(made["Location"], {"approvers": 3}).status_code == 428
-    changed = client.patch(made["Location"], {"approvers": 3}, HTTP_IF_MATCH=made["ETag"])
-    assert (changed.status_code, changed.json()["approvers"], changed.json()["gpu_percent"]) == (200, 3, 33)
-    assert client.patch(made["Location"], {"approvers": 1}, HTTP_IF_MATCH=made["ETag"]).status_code == 412
-
-    plan = TokenClient(world.operator).get(f"/api/v1/plans/{world.plan().pk}").json()
-    assert [(r["name"], r["missing"]) for r in plan["approval"]["rules"]] == [
-        ("A third of the GPUs", 3),
-        ("default", 1),
-    ]
-    assert (plan["approval"]["needed"], plan["approval"]["missing"]) == (3, 3)
-
-    gone = client.delete(made["Location"], headers={"If-Match": changed["ETag"]})
-    assert (gone.status_code, gone.json()["status"]) == (202, "waiting")
-    other = TokenClient(UserFactory(roles=["admin"]))
-    assert other.post(f"{gone['Location']}/actions/consent").json()["status"] == "done"
-    assert client.get(made["Location"]).status_code == 404
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        {}, {"name": "x"}, {"name": "x", "approvers": "many"}, {"name": "x", "approvers": 1, "cluster": "x"},
-        {"name": "x", "approvers": 1, "cluster": str(uuid.uuid4())}, {"name": "x\x00", "approvers": 1},
-        {"name": "x", "approvers": 1, "of_scope": "x" * 61}, {"name": ["x"], "approvers": 1},
-        {"name": "x", "approvers": 10**30},
-    ],
-)  # fmt: skip
-def test_rubbish_sent_as_a_rule_is_refused_by_field(world, sent):
-    answer = TokenClient(world.admin).post(PATH, sent)
-    assert answer.status_code == 422, answer.json()
-    assert ApprovalRule.objects.count() == len(rulebook.BUILT_IN)
-
-
-# ── changes requested ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def back(plan: Plan, by: User, comment: str = "Fewer at once, please") -> Plan:
-    return reviews.request_changes(plan, by=by, digest=plan.digest, comment=comment)
-
-
-def test_requested_changes_send_a_plan_back_to_its_author_and_end_the_round(make_world):
-    world = make_world(environment="production")
-    plan = reviews.request(world.plan(world.revision(REBOOT)), by=world.operator)
-    approve(plan, world.approver)
-    plan = back(fresh(plan), world.second)
-
-    assert plan.status == "changes"
-    assert reviews.standing(plan).changes_by == (world.second,)
-    for act in (
-        lambda: approve(fresh(plan), world.approver),
-        lambda: rollout_actions.start(fresh(plan), by=world.operator),
-        lambda: reviews.retract(fresh(plan), by=world.approver),
-    ):
-        with pytest.raises(WrongState):
-            act()
-
-    with pytest.raises(Invalid):
-        reviews.request(fresh(plan), by=world.operator, message=" ")
-    plan = reviews.request(fresh(plan), by=world.operator, message="It is one at a time already.")
-    there = reviews.standing(plan)
-    assert (plan.status, plan.round, there.missing, there.approved_by, there.changes_by) == ("review", 2, 2, (), ())
-    approve(fresh(plan), world.approver)
-    assert approve(fresh(plan), world.second).status == "approved"
-
-
-def test_an_approved_plan_can_be_sent_back_before_it_starts(world):
-    assert back(world.approved(), world.second).status == "changes"
-
-
-@pytest.mark.parametrize("comment", ["", " \n", "x" * 4001])
-def test_requested_changes_say_which(world, comment):
-    plan = review(world)
-    with pytest.raises(Invalid) as refusal:
-        back(plan, world.approver, comment)
-    assert set(refusal.value.fields) == {"comment"}
-    assert fresh(plan).status == "review"
-
-
-def test_who_may_not_approve_may_not_request_changes(world):
-    plan = review(world)
-    for who in (world.operator, world.author, world.admin):
-        with pytest.raises(NotAllowed):
-            back(plan, who)
-
-
-def test_a_new_plan_takes_the_place_of_the_one_that_was_sent_back(world):
-    other = back(review(world), world.approver)
-    marks.put(Plan.objects.filter(pk=other.pk), created_by=world.author, requested_by=world.author)
-    old = back(review(world), world.approver)
-
-    new = reviews.request(world.plan(batch="1"), by=world.operator)
-
-    old, other = fresh(old), fresh(other)
-    assert (old.status, old.superseded_by_id) == ("withdrawn", new.pk)
-    assert other.status == "changes", "another person's is theirs to answer"
-    assert Record.objects.get(action="plan.supersede").target == f"plan:{old.pk}"
-
-
-def test_changes_are_requested_over_rest_with_the_approve_scope_only(world):
-    plan = review(world)
-    path = f"/api/v1/plans/{plan.pk}/actions/request-changes"
-    sent = {"digest": plan.digest, "comment": "Smaller batches"}
-    assert TokenClient(world.approver, scopes=["read", "plan", "apply"]).post(path, sent).status_code == 403
-    answer = TokenClient(world.approver).post(path, sent)
-    assert (answer.status_code, answer.json()["status"]) == (202, "changes")
-    assert answer.json()["approval"]["changes_by"] == [str(world.approver)]
-    assert answer.json()["verdicts"][0]["comment"] == "Smaller batches"
-
-
-# ── reminders ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_plan_that_waits_for_a_day_is_remembered_once_a_day_and_before_it_ends(world):
-    plan = review(world)
-    world.clock.forward(hours=23)
-    assert reviews.remind() == 0
-    world.clock.forward(hours=1)
-    assert (reviews.remind(), reviews.remind()) == (1, 0)
-    world.clock.forward(hours=24)
-    assert (reviews.remind(), reviews.remind()) == (1, 0)
-    world.clock.forward(hours=13)
-    assert (reviews.remind(), reviews.remind()) == (1, 0), "11 hours are left"
-    assert [r.target for r in Record.objects.filter(action="plan.remind")] == [f"plan:{plan.pk}"] * 3
-
-
-def test_what_does_not_wait_is_not_remembered(world):
-    world.plan()
-    plan = review(world)
-    approve(plan, world.approver)
-    world.clock.forward(hours=30)
-    assert reviews.remind() == 0

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 
 import pytest
-from django.db import connections
 
 from accounts.models import RoleBinding, User
 from audit.models import Record
 from clusters.models import Cluster
 from common.errors import Invalid, NotAllowed, WrongState
 from jobs import tasks
-from jobs.approvals import reviews
-from jobs.models import Approval, Plan, PlanNode, Rollout
-from jobs.planning import digests
+from jobs.approvals import reviews, verdicts
+from jobs.models import Approval, Plan, PlanNode
 from jobs.rollouts import rollout_actions
 from tests import marks
-from tests.jobs.conftest import World, given_again, person
-from tests.jobs.rows import change_sets_of
+from tests.jobs.conftest import given_again, person
 
 REBOOT = {"cmdline.iommu": "pt"}
-
-
-@pytest.fixture
-def plan(world: World) -> Plan:
-    """A plan in review, asked by the operator; `author` wrote the revision."""
-    return reviews.request(world.plan(), by=world.operator, message="Less swapping")
 
 
 def approve(plan: Plan, by: User, **fields: str) -> Plan:
@@ -140,7 +130,7 @@ def test_a_plan_whose_rows_were_changed_is_not_approved_under_its_old_digest(wor
 def test_a_verdict_on_another_digest_does_not_count(world, plan):
     approve(plan, world.approver)
     given_again(plan, digest="sha256:" + "0" * 64)
-    assert reviews.standing(fresh(plan)).missing == 1
+    assert verdicts.approval_state(fresh(plan)).missing == 1
 
 
 def test_a_blocked_plan_is_not_put_to_review_and_says_why(world):
@@ -229,7 +219,7 @@ def test_a_comment_has_a_length_that_every_database_holds(world, plan, act):
 )
 def test_only_a_drain_in_production_needs_two_and_the_rule_has_a_name(make_world, environment, settings, needed):
     world = make_world(environment=environment)
-    rule = reviews.rule_for(world.plan(world.revision(settings)))
+    rule = verdicts.strictest_requirement(world.plan(world.revision(settings)))
     assert rule.approvers == needed
     assert rule.name == ("production, disruptive" if needed == 2 else "default")
 
@@ -239,7 +229,7 @@ def test_a_taint_that_evicts_counts_as_a_drain(make_world):
     world.sim.pods.add("trains", node="n1", gpus=8, owner={"kind": "Job", "name": "trains"})
     world.look()
     plan = world.plan(world.revision({}, taints=[("gpu", "yes", "NoExecute")]))
-    assert reviews.rule_for(plan).approvers == 2
+    assert verdicts.strictest_requirement(plan).approvers == 2
 
 
 def test_two_are_two_persons_and_the_first_alone_starts_nothing(make_world):
@@ -248,7 +238,7 @@ def test_two_are_two_persons_and_the_first_alone_starts_nothing(make_world):
 
     for _ in range(2):
         plan = approve(plan, world.approver)
-        assert (plan.status, reviews.standing(plan).missing) == ("review", 1)
+        assert (plan.status, verdicts.approval_state(plan).missing) == ("review", 1)
     with pytest.raises(WrongState, match="not approved"):
         rollout_actions.start(plan, by=world.operator)
 
@@ -267,7 +257,7 @@ def test_a_third_approval_is_kept_and_lets_one_be_taken_back(make_world):
 def test_the_newest_verdict_of_a_person_counts(world, plan):
     plan = approve(plan, world.approver)
     plan = reviews.retract(plan, by=world.approver)
-    assert (plan.status, reviews.standing(plan).missing) == ("review", 1)
+    assert (plan.status, verdicts.approval_state(plan).missing) == ("review", 1)
     with pytest.raises(WrongState):
         rollout_actions.start(plan, by=world.operator)
 
@@ -292,7 +282,7 @@ def test_one_rejection_ends_the_plan_whoever_approved_before(make_world):
     plan = reviews.reject(plan, by=person("third", role="approver"), digest=plan.digest, comment="Not this week")
 
     assert plan.status == "rejected"
-    assert not reviews.standing(plan).is_approved
+    assert not verdicts.approval_state(plan).is_approved
     with pytest.raises(WrongState):
         approve(plan, world.approver)
     with pytest.raises(WrongState):
@@ -304,7 +294,7 @@ def test_an_approval_ends_with_the_role_it_was_given_in(make_world):
     plan = world.approved(world.plan(world.revision(REBOOT)))
     world.second.bindings.all().delete()
 
-    assert reviews.standing(fresh(plan)).missing == 1
+    assert verdicts.approval_state(fresh(plan)).missing == 1
     with pytest.raises(WrongState, match="needs 1 more"):
         rollout_actions.start(plan, by=world.operator)
 
@@ -373,66 +363,3 @@ def test_a_verdict_that_is_refused_leaves_no_record(world, plan):
     with pytest.raises(WrongState):
         reviews.approve(plan, by=world.approver, digest="sha256:x")
     assert Record.objects.count() == before
-
-
-# ── at once ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def at_once(*acts):  # type: ignore[no-untyped-def]
-    """Run each in a thread of its own, all let go at one moment; the refusals."""
-    gate, refusals = threading.Barrier(len(acts)), []
-
-    def run(act):  # type: ignore[no-untyped-def]
-        try:
-            gate.wait(10)
-            act()
-        except Exception as error:
-            refusals.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return refusals
-
-
-@pytest.mark.django_db(transaction=True)
-def test_two_approvers_at_once_count_each_other(make_world):
-    world = make_world(environment="production")
-    plan = reviews.request(world.plan(world.revision(REBOOT)), by=world.operator)
-
-    refusals = at_once(*(lambda by=by: approve(fresh(plan), by) for by in (world.approver, world.second)))
-
-    assert refusals == []
-    assert fresh(plan).status == "approved"
-    assert Record.objects.filter(action="plan.approve").count() == 2
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_approval_and_a_rejection_at_once_end_the_plan(world):
-    plan = reviews.request(world.plan(), by=world.operator)
-
-    at_once(
-        lambda: approve(fresh(plan), world.approver),
-        lambda: reviews.reject(fresh(plan), by=world.second, digest=plan.digest, comment="no"),
-    )
-
-    assert fresh(plan).status == "rejected"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_plan_started_twice_at_once_starts_once(world):
-    plan = world.approved()
-
-    refusals = at_once(*[lambda: rollout_actions.start(fresh(plan), by=world.operator)] * 3)
-
-    assert [type(r) for r in refusals] == [WrongState, WrongState]
-    assert Rollout.objects.count() == 1
-
-
-def test_a_digest_names_its_change_sets(world, plan):
-    assert digests.of(plan) == plan.digest
-    assert len(change_sets_of(plan)) == 1

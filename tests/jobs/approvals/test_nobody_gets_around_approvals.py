@@ -11,7 +11,7 @@ from django.test import Client
 from accounts.models import ApiToken, RoleBinding, User
 from common.errors import WrongState
 from jobs import tasks
-from jobs.approvals import reviews
+from jobs.approvals import reviews, verdicts
 from jobs.models import Approval, Plan, Rollout
 from jobs.rollouts import rollout_actions
 from tests.factories import PASSWORD, TokenClient, UserFactory
@@ -189,7 +189,7 @@ def start(plan: Plan, by: User) -> None:
 @pytest.mark.parametrize("mac", ["", "0" * 64])
 def test_a_row_in_the_table_is_no_approval(world: World, plan: Plan, mac: str) -> None:
     put(plan, world.approver, mac=mac)
-    assert not reviews.standing(plan).is_approved
+    assert not verdicts.approval_state(plan).is_approved
     start(plan, world.operator)
 
 
@@ -205,7 +205,7 @@ def test_a_verdict_that_was_changed_in_the_table_is_none(world: World, plan: Pla
     Approval.objects.filter(pk=row.pk).update(**{changed: values[changed]})
     row.refresh_from_db()
     assert not row.is_genuine
-    assert not reviews.has_approved(Plan.objects.get(pk=row.plan_id), row.person)
+    assert not verdicts.has_approved(Plan.objects.get(pk=row.plan_id), row.person)
 
 
 def test_a_verdict_of_one_plan_is_none_of_another(world: World, plan: Plan) -> None:
@@ -213,4 +213,4 @@ def test_a_verdict_of_one_plan_is_none_of_another(world: World, plan: Plan) -> N
     mark = Approval.objects.get(plan=plan).mac
     other = reviews.request(world.plan(world.revision({"vm.swappiness": "41"})), by=world.operator)
     put(other, world.approver, mac=mark)
-    assert not reviews.standing(other).is_approved
+    assert not verdicts.approval_state(other).is_approved

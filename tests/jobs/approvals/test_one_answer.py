@@ -292,7 +292,9 @@ def test_page_and_rest_give_one_answer(world: World, releases: Releases, situati
     plan = SITUATIONS[situation](world)
     world.clock.forward(60)
     marks.put(RoleBinding.objects.filter(user__email="late@example.com"), role="approver", created_at=now())
-    assert (not plan_actions.of(Plan.objects.get(pk=plan.pk), world.operator)["start"].reason) is (situation in STARTS)
+    assert (not plan_actions.check_actions(Plan.objects.get(pk=plan.pk), world.operator)["start"].reason) is (
+        situation in STARTS
+    )
     verbs = VERBS
     if situation.startswith("approved, "):  # about its start and its verdicts, and nothing else
         people = {name: people[name] for name in ("asked for it", "approved it, or may", "another approver")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.errors import WrongState
-from jobs.approvals import reviews
+from jobs.approvals import reviews, verdicts
 from jobs.models import Plan
 from jobs.rollouts import rollout_actions
 from tests.jobs.conftest import World
@@ -19,4 +19,4 @@ def test_an_approval_is_not_taken_back_once_the_rollout_has_started(world: World
     with pytest.raises(WrongState, match="before the start"):
         reviews.retract(as_seen_before, by=world.approver)
 
-    assert reviews.standing(Plan.objects.get(pk=plan.pk)).is_approved
+    assert verdicts.approval_state(Plan.objects.get(pk=plan.pk)).is_approved

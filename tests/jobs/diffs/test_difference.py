@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract import keys
-from jobs.diffs.changes import Change, Changes, Kind
-from jobs.diffs.node_diff import Difference, Seen, Target, between
+from jobs.diffs.changes import Change, ChangeKind, Changes
+from jobs.diffs.node_diff import NodeDifference, ObservedNode, Target, compare_node
 
 KEYS = ["vm.swappiness", "fs.aio-max-nr", "net.core.rmem_max", "hugepages-2Mi", "kernel.pid_max"]
 FLAGS = ["module.ib_umad", "cmdline.iommu"]
@@ -27,13 +27,13 @@ def wanted(key: str, operator: str, value: str) -> tuple[str, str, str, str]:
     return (key, operator, value, str(keys.apply_class(key)))
 
 
-def seen(observed: dict[str, str] | None = None, **fields: Any) -> Seen:
-    return Seen(**({"observed": observed or {}, "labels": {}, "annotations": {}, "taints": []} | fields))
+def seen(observed: dict[str, str] | None = None, **fields: Any) -> ObservedNode:
+    return ObservedNode(**({"observed": observed or {}, "labels": {}, "annotations": {}, "taints": []} | fields))
 
 
-def swappiness(operator: str, value: str, observed: str | None) -> Difference:
+def swappiness(operator: str, value: str, observed: str | None) -> NodeDifference:
     there = {} if observed is None else {"vm.swappiness": observed}
-    return between(Target((wanted("vm.swappiness", operator, value),)), seen(there))
+    return compare_node(Target((wanted("vm.swappiness", operator, value),)), seen(there))
 
 
 @st.composite
@@ -52,10 +52,10 @@ def _identity(taint: tuple[str, str, str]) -> tuple[str, str]:
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Seen:
+def nodes(draw: st.DrawFn) -> ObservedNode:
     before = draw(targets())
     taints = draw(st.lists(st.tuples(names, st.sampled_from(["", "v"]), st.sampled_from(EFFECTS)), unique_by=_identity))
-    return Seen(
+    return ObservedNode(
         observed=draw(st.dictionaries(st.sampled_from(KEYS), numbers))
         | draw(st.dictionaries(st.sampled_from(FLAGS), st.just("loaded"))),
         labels=draw(marks),
@@ -66,25 +66,27 @@ def nodes(draw: st.DrawFn) -> Seen:
     )
 
 
-def apply(changes: Changes, there: Seen) -> Seen:
+def apply(changes: Changes, there: ObservedNode) -> ObservedNode:
     """Return the node's state when each change was made, and no other."""
     observed, labels, annotations = dict(there.observed), dict(there.labels), dict(there.annotations)
     taints = {(t["key"], t["effect"]): t["value"] for t in there.taints}
     originals = dict(there.originals)
     for change in changes.items:
-        into: dict[Any, Any] = {Kind.LABEL: labels, Kind.ANNOTATION: annotations, Kind.TAINT: taints}.get(
-            Kind(change.kind), observed
-        )
-        key = tuple(change.key.rsplit(":", 1)) if change.kind == Kind.TAINT else change.key
+        into: dict[Any, Any] = {
+            ChangeKind.LABEL: labels,
+            ChangeKind.ANNOTATION: annotations,
+            ChangeKind.TAINT: taints,
+        }.get(ChangeKind(change.kind), observed)
+        key = tuple(change.key.rsplit(":", 1)) if change.kind == ChangeKind.TAINT else change.key
         assert into.get(key) == change.expect, "the before-value is what is there"
         if change.value is None:
             into.pop(key, None)
         else:
             into[key] = change.value
-        if change.kind == Kind.RESTORE:
+        if change.kind == ChangeKind.RESTORE:
             originals.pop(change.key)
     listed = [{"key": k, "value": v, "effect": e} for (k, e), v in taints.items()]
-    return Seen(observed, labels, annotations, listed, originals, there.before)
+    return ObservedNode(observed, labels, annotations, listed, originals, there.before)
 
 
 # ── the laws ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -93,7 +95,7 @@ def apply(changes: Changes, there: Seen) -> Seen:
 @given(targets(), nodes())
 @settings(max_examples=50)
 def test_what_the_changes_make_of_a_node_satisfies_the_target_and_leaves_nothing_to_do(target, node):
-    difference = between(target, node)
+    difference = compare_node(target, node)
     after = apply(difference.changes, node)
 
     for key, operator, value, _ in target.settings:
@@ -101,7 +103,7 @@ def test_what_the_changes_make_of_a_node_satisfies_the_target_and_leaves_nothing
     assert target.labels.items() <= dict(after.labels).items()
     assert target.annotations.items() <= dict(after.annotations).items()
     assert {(k, e, v) for k, v, e in target.taints} <= {(t["key"], t["effect"], t["value"]) for t in after.taints}
-    again = between(target, after)
+    again = compare_node(target, after)
     assert not again.changes.items
     assert again.lacking == difference.lacking
 
@@ -109,13 +111,15 @@ def test_what_the_changes_make_of_a_node_satisfies_the_target_and_leaves_nothing
 @given(targets(), nodes())
 @settings(max_examples=50)
 def test_nothing_is_touched_that_neither_the_target_nor_its_predecessor_names(target, node):
-    ours = {(Kind.SETTING, key) for key, *_ in target.settings}
-    ours |= {(Kind.RESTORE, key) for key in node.originals}
+    ours = {(ChangeKind.SETTING, key) for key, *_ in target.settings}
+    ours |= {(ChangeKind.RESTORE, key) for key in node.originals}
     for of in (target, node.before):
-        ours |= {(Kind.LABEL, key) for key in of.labels} | {(Kind.ANNOTATION, key) for key in of.annotations}
-        ours |= {(Kind.TAINT, f"{key}:{effect}") for key, _, effect in of.taints}
+        ours |= {(ChangeKind.LABEL, key) for key in of.labels} | {
+            (ChangeKind.ANNOTATION, key) for key in of.annotations
+        }
+        ours |= {(ChangeKind.TAINT, f"{key}:{effect}") for key, _, effect in of.taints}
 
-    changes = between(target, node).changes.items
+    changes = compare_node(target, node).changes.items
     assert {(c.kind, c.key) for c in changes} <= ours
     assert len({(c.kind, c.key) for c in changes}) == len(changes), "one change a key"
 
@@ -123,7 +127,7 @@ def test_nothing_is_touched_that_neither_the_target_nor_its_predecessor_names(ta
 @given(targets(), nodes())
 @settings(max_examples=50)
 def test_there_is_nothing_to_change_exactly_when_all_is_satisfied_and_nothing_is_left_over(target, node):
-    difference = between(target, node)
+    difference = compare_node(target, node)
     taints = {(t["key"], t["effect"]): t["value"] for t in node.taints}
     is_satisfied = (
         all(
@@ -147,8 +151,8 @@ def test_there_is_nothing_to_change_exactly_when_all_is_satisfied_and_nothing_is
 @given(targets(), nodes())
 @settings(max_examples=50)
 def test_a_raise_only_key_is_never_lowered_nor_a_lower_only_one_raised(target, node):
-    for change in between(target, node).changes.items:
-        if change.kind != Kind.SETTING or change.expect is None:
+    for change in compare_node(target, node).changes.items:
+        if change.kind != ChangeKind.SETTING or change.expect is None:
             continue
         if change.operator == ">=":
             assert int(change.value) > int(change.expect)
@@ -161,7 +165,7 @@ def test_a_raise_only_key_is_never_lowered_nor_a_lower_only_one_raised(target, n
 def test_equal_differences_are_one_whatever_order_they_were_found_in(target, node):
     turned = Target(target.settings[::-1], target.labels, target.annotations, target.taints[::-1])
 
-    one, other = between(target, node).changes, between(turned, node).changes
+    one, other = compare_node(target, node).changes, compare_node(turned, node).changes
 
     assert one == other
     assert one.digest == other.digest
@@ -171,7 +175,7 @@ def test_equal_differences_are_one_whatever_order_they_were_found_in(target, nod
 @given(targets(), nodes())
 @settings(max_examples=50)
 def test_the_most_disturbing_change_comes_first_and_names_the_class_of_all(target, node):
-    changes = between(target, node).changes
+    changes = compare_node(target, node).changes
     if changes.items:
         assert changes.worst_class == changes.items[0].apply_class
 
@@ -195,7 +199,7 @@ def test_a_key_that_the_kernel_lacks_is_reported_and_not_written():
 
 @pytest.mark.parametrize("key", FLAGS)
 def test_what_may_be_absent_is_no_missing_key(key):
-    difference = between(Target((wanted(key, "=", "loaded"),)), seen())
+    difference = compare_node(Target((wanted(key, "=", "loaded"),)), seen())
 
     assert difference.lacking == []
     assert [(c.key, c.expect, c.value) for c in difference.changes.items] == [(key, None, "loaded")]
@@ -206,7 +210,7 @@ def test_only_keys_with_an_original_are_put_back_even_to_being_absent():
         {"vm.swappiness": "10", "fs.aio-max-nr": "5"}, originals={"vm.swappiness": "60", "module.ib_umad": None}
     )
 
-    changes = between(Target(()), node).changes.items
+    changes = compare_node(Target(()), node).changes.items
 
     assert [(c.kind, c.key, c.expect, c.value) for c in changes] == [
         ("restore", "module.ib_umad", None, None),
@@ -216,7 +220,7 @@ def test_only_keys_with_an_original_are_put_back_even_to_being_absent():
 
 def test_a_key_that_is_wanted_again_is_not_put_back():
     node = seen({"vm.swappiness": "10"}, originals={"vm.swappiness": "60"})
-    assert not between(Target((wanted("vm.swappiness", "=", "10"),)), node).changes.items
+    assert not compare_node(Target((wanted("vm.swappiness", "=", "10"),)), node).changes.items
 
 
 def test_marks_of_the_revision_before_go_and_those_of_others_stay():
@@ -227,7 +231,7 @@ def test_marks_of_the_revision_before_go_and_those_of_others_stay():
         before=Target((), {"ours": "1"}, {"ours": "1"}, (("ours", "", "NoSchedule"),)),
     )
 
-    changes = between(Target((), {"new": "2"}), node).changes.items
+    changes = compare_node(Target((), {"new": "2"}), node).changes.items
 
     assert sorted((c.kind, c.key, c.value) for c in changes) == [
         ("annotation", "ours", None),
@@ -241,8 +245,8 @@ def test_marks_of_the_revision_before_go_and_those_of_others_stay():
     ("effect", "drains"), [("NoExecute", True), ("NoSchedule", False), ("PreferNoSchedule", False)]
 )
 def test_a_taint_that_evicts_is_a_drain_when_it_comes_and_nothing_when_it_goes(effect, drains):
-    comes = between(Target((), taints=(("gpu", "yes", effect),)), seen()).changes
-    goes = between(
+    comes = compare_node(Target((), taints=(("gpu", "yes", effect),)), seen()).changes
+    goes = compare_node(
         Target(()),
         seen(taints=[{"key": "gpu", "effect": effect}], before=Target((), taints=(("gpu", "", effect),))),
     ).changes
@@ -255,7 +259,7 @@ def test_a_taint_that_evicts_is_a_drain_when_it_comes_and_nothing_when_it_goes(e
 def test_the_same_key_tainted_with_two_effects_is_two_taints():
     target = Target((), taints=(("gpu", "", "NoSchedule"), ("gpu", "", "NoExecute")))
     node = seen(taints=[{"key": "gpu", "effect": "NoSchedule"}])
-    assert [c.key for c in between(target, node).changes.items] == ["gpu:NoExecute"]
+    assert [c.key for c in compare_node(target, node).changes.items] == ["gpu:NoExecute"]
 
 
 @given(
@@ -269,9 +273,9 @@ def test_the_same_key_tainted_with_two_effects_is_two_taints():
 )
 @settings(max_examples=80)
 def test_no_answer_of_an_agent_or_a_cluster_makes_planning_fail(observed, decorations, taints, originals, target):
-    node = Seen(observed, decorations, decorations, taints, originals, target)
+    node = ObservedNode(observed, decorations, decorations, taints, originals, target)
 
-    changes = between(target, node).changes
+    changes = compare_node(target, node).changes
 
     assert Changes.from_json(changes.to_json()) == changes
     assert all(isinstance(c, Change) for c in changes.items)

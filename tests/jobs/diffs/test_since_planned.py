@@ -13,8 +13,8 @@ from jobs.approvals import reviews
 from jobs.diffs import staleness
 from jobs.forecast import findings
 from jobs.rollouts import rollout_actions
-from tests.jobs.web.test_api import api
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
+from tests.jobs.rest import api
 
 TWO = {"vm.swappiness": "10", "vm.dirty_ratio": "12"}
 
@@ -43,7 +43,7 @@ def test_values_that_changed_since_are_counted_on_the_page_and_over_rest(planned
     world.sim.drift("n2", "vm.swappiness", "33")
     world.sim.drift("n3", "vm.swappiness", "10")  # what it wants: nothing is in the way
     world.tick(120)
-    assert staleness.planned(plan).of == 6
+    assert staleness.changes_since_planned(plan).of == 6
     assert _changed(client, plan) == (1, 0)
     told = api(world.approver).get(f"/api/v1/plans/{plan.pk}").json()["changed_since"]
     assert told == {"values": 1, "of": 6, "nodes": 1, "gone": 0, "is_partial": False}
@@ -89,7 +89,7 @@ def test_a_file_that_wins_after_the_reboot_is_a_finding_before(make_world):
     ],
 )
 def test_only_what_is_read_after_setpoints_file_has_the_last_word(path, severity):
-    (told,) = findings.fought({("vm.swappiness", f"{path}:3"): ["n1"]}, frozenset())
+    (told,) = findings.competing_file_findings({("vm.swappiness", f"{path}:3"): ["n1"]}, frozenset())
     assert told.severity == severity
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from clusters.models import Cluster
 from common.errors import WrongState
-from jobs.approvals import reviews
+from jobs.approvals import verdicts
 from jobs.forecast.strategy import Strategy
 from jobs.models import ChangeSet, Plan, PlanNode, Slot, Step
 from jobs.planning import digests
@@ -146,7 +146,7 @@ def test_control_plane_nodes_go_one_at_a_time(make_world):
 
     # Even if all were in one batch, the ledger holds them apart.
     PlanNode.objects.filter(plan=plan).update(batch=1)
-    plan.digest = digests.of(plan)
+    plan.digest = digests.plan_digest(plan)
     marks.put(Plan.objects.filter(pk=plan.pk), digest=plan.digest)
     world.run(world.started(plan), seconds=6000, step=10)
 
@@ -313,7 +313,7 @@ def test_the_ledger_keeps_its_count_when_a_step_is_taken_up_again(make_world):
 def test_approvers_needed_are_named_by_rule(make_world):
     world = make_world(nodes=1, environment="production")
     live = world.plan()
-    assert reviews.rule_for(live).approvers == 1
+    assert verdicts.strictest_requirement(live).approvers == 1
     reboot = world.plan(world.revision(REBOOT))
-    rule = reviews.rule_for(reboot)
+    rule = verdicts.strictest_requirement(reboot)
     assert (rule.name, rule.approvers) == ("production, disruptive", 2)

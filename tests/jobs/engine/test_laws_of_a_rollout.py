@@ -13,7 +13,7 @@ from common.errors import Invalid, NotAllowed, Refusal, WrongState
 from contract.nodetuning import Status
 from jobs.engine import reconcile
 from jobs.models import Plan, Rollout, Slot
-from jobs.rollouts import freezes, rollout_actions
+from jobs.rollouts import freezes, possible_actions, rollout_actions
 
 REBOOT = {"cmdline.iommu": "pt"}
 VERBS = ("pause", "resume", "go-on", "abort", "retry-failed", "skip", "revert")
@@ -105,7 +105,7 @@ def test_a_verb_works_where_it_is_offered_and_only_there(world, state):
     pk = STATES[state](world).pk
     for verb in VERBS:
         rollout = Rollout.objects.get(pk=pk)
-        offered = {a.verb: a for a in rollout_actions.actions(rollout)}[verb]
+        offered = {a.verb: a for a in possible_actions.all_actions(rollout)}[verb]
         before = rollout.status
         with transaction.atomic():
             if offered.is_possible:
@@ -224,7 +224,7 @@ def test_a_revert_is_refused_when_it_is_too_late(world):
     world.tick(settings.SETPOINT_REVERT_DAYS * 86_400 + 60)
     with pytest.raises(WrongState, match="days ago"):
         rollout_actions.revert(rollout, by=world.operator)
-    [offered] = [action for action in rollout_actions.actions(rollout) if action.verb == "revert"]
+    [offered] = [action for action in possible_actions.all_actions(rollout) if action.verb == "revert"]
     assert not offered.is_possible
 
 

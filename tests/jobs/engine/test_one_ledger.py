@@ -10,7 +10,7 @@ import pytest
 from clusters.models import Cluster, Node, Pool
 from jobs.forecast import slots as ledger
 from jobs.models import Plan, Rollout, Slot, Step, short_numbers
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
 
 REBOOT = "reboot"
 _POSITION = count(1)
@@ -77,7 +77,7 @@ def test_two_rollouts_together_never_exceed_what_any_of_their_approvers_saw(two,
             ]
             asking = chance.sample(free, min(3, len(free)))
             before = _unavailable()
-            granted, _ = ledger.take(asking, world.cluster, plan_id=rollout.plan_id, budget=3)
+            granted, _ = ledger.take_slots(asking, world.cluster, plan_id=rollout.plan_id, budget=3)
             taken += len(granted)
             slots = set(Slot.objects.values_list("node_id", flat=True))
             assert len(slots) <= 3, "more by Setpoint than the budget"
@@ -111,12 +111,12 @@ def test_who_is_out_is_one_number_on_the_pages_and_over_rest_of_every_rollout(tw
 def test_what_every_plan_under_way_lists_is_before_and_takes_no_place(two):
     world, (first, second) = two
     Rollout.objects.filter(pk=second.pk).update(status=Rollout.Status.STOPPED)
-    found = ledger.places(world.cluster)
+    found = ledger.out_of_service(world.cluster)
     assert (len(found.slots), len(found.before), len(found.since)) == (0, 2, 1)
     asking = list(first.steps.filter(node_name__in=["a3", "a4", "a5"]).select_related("node"))
-    granted, _ = ledger.take(asking, world.cluster, plan_id=first.plan_id, budget=3)
+    granted, _ = ledger.take_slots(asking, world.cluster, plan_id=first.plan_id, budget=3)
     assert len(granted) == 2
     assert (
-        ledger.places(world.cluster).sentence()
+        ledger.out_of_service(world.cluster).sentence()
         == "5 nodes unavailable: 2 by Setpoint of 3 allowed, 2 before, 1 by others"
     )

@@ -24,8 +24,8 @@ from jobs.hooks.alert_rules import waiting_for_credentials
 from jobs.models import Slot, Step, StepEvent
 from jobs.rollouts import rollout_actions
 from simfleet.apiserver import answers
+from tests.jobs.component_steps import plan_of, step_of
 from tests.jobs.conftest import World
-from tests.jobs.engine.test_laws_of_components import plan_of, step_of
 from tests.jobs.releases import Releases
 
 REBOOT = {"cmdline.iommu": "pt"}

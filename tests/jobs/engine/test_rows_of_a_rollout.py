@@ -10,7 +10,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import NotAllowed, WrongState
 from jobs import tasks
-from jobs.approvals import reviews, rulebook
+from jobs.approvals import reviews, rulebook, verdicts
 from jobs.models import ApprovalRule, Plan, PlanNode, Rollout, Step
 from jobs.planning import digests
 from jobs.rollouts import rollout_actions
@@ -79,7 +79,7 @@ def test_a_plan_exchanged_together_with_its_digest_writes_nothing(world: World) 
     PlanNode.objects.filter(plan=plan).update(change_set=other.nodes.get().change_set)
     Plan.objects.filter(pk=plan.pk).update(revision=other.revision)
     changed = Plan.objects.get(pk=plan.pk)
-    digest = digests.of(changed)
+    digest = digests.plan_digest(changed)
     Plan.objects.filter(pk=plan.pk).update(digest=digest)
     Rollout.objects.filter(pk=rollout.pk).update(digest=digest)
     assert digests.is_as_approved(Plan.objects.get(pk=plan.pk)), "the digest alone is no help here"
@@ -141,7 +141,7 @@ def test_a_rule_made_weaker_in_the_table_lets_nothing_start(world: World, change
     plan = reviews.request(world.plan(canary=0), by=world.operator)
     ApprovalRule.objects.filter(pk=made.pk).update(**change)
     reviews.approve(plan, by=world.approver, digest=plan.digest)
-    assert not reviews.standing(plan).is_approved
+    assert not verdicts.approval_state(plan).is_approved
     Plan.objects.filter(pk=plan.pk).update(status=Plan.Status.APPROVED)
     with pytest.raises(WrongState, match="more approval"):
         rollout_actions.start(Plan.objects.get(pk=plan.pk), by=world.operator)
@@ -154,6 +154,6 @@ def test_a_cluster_moved_in_the_table_keeps_the_rules_and_loses_the_roles_of_env
     plan = reviews.request(world.plan(canary=0), by=world.operator)
     Cluster.objects.filter(pk=world.cluster.pk).update(environment="development")
     plan = Plan.objects.get(pk=plan.pk)
-    assert reviews.rule_for(plan).approvers == 2
+    assert verdicts.strictest_requirement(plan).approvers == 2
     with pytest.raises(NotAllowed, match="role approver"):
         reviews.approve(plan, by=local, digest=plan.digest)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from jobs.engine import progress
-from jobs.engine.event_log import clock_time, say
+from jobs.engine.event_log import clock_time, set_waiting_sentence
 from jobs.models import Rollout, Step
 from tests.jobs.conftest import World
 
@@ -146,7 +146,7 @@ def test_what_was_waited_for_is_not_said_once_it_is_over(world):
     world.slice(rollout)
     assert rollout.steps.filter(status__in=Step.ACTIVE).count() == 1
     rollout.steps.update(waiting_for="")  # it has just moved on; nobody has looked at it again
-    say(rollout, "n1, applying: The agent has not answered.")
+    set_waiting_sentence(rollout, "n1, applying: The agent has not answered.")
 
     progress.settle(rollout)
 
@@ -160,7 +160,7 @@ def test_a_worker_that_comes_late_says_nothing_of_a_rollout_that_has_ended(world
     world.run(rollout)
     assert rollout.status == "succeeded"
 
-    say(late, "n1, verifying: The agent has not answered.")
+    set_waiting_sentence(late, "n1, verifying: The agent has not answered.")
 
     rollout.refresh_from_db()
     assert (rollout.waiting_for, rollout.waiting_since) == ("", None)

@@ -154,12 +154,14 @@ def test_the_words_of_both_rooms_are_the_same_and_rise_the_same_way():
 def test_each_has_the_class_and_the_approvers_that_the_table_says(name, action, environment):
     found = done(name, action)
     expected = TABLE[name][ACTIONS.index(action)]
-    facts = rules.Facts(environment, None, Disruption(found.worst))  # type: ignore[arg-type]
+    facts = rules.PlanFacts(environment, None, Disruption(found.worst))  # type: ignore[arg-type]
     built_in = [ApprovalRule(**fields) for fields in rulebook.BUILT_IN]
 
     assert found.worst == expected
     assert found.why
-    assert rules.fitting(built_in, facts)[0].approvers == (APPROVERS[expected] if environment == "production" else 1)
+    assert rules.fitting_requirements(built_in, facts)[0].approvers == (
+        APPROVERS[expected] if environment == "production" else 1
+    )
 
 
 @pytest.mark.parametrize("name", TABLE)

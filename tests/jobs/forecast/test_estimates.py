@@ -42,7 +42,7 @@ def other_cluster() -> Cluster:
 
 
 def test_without_steps_it_is_a_guess_and_says_so(world: World):
-    known = estimates.of(world.cluster.pk, {LIVE, REBOOT})
+    known = estimates.estimate_durations(world.cluster.pk, {LIVE, REBOOT})
     assert (known.seconds, known.basis()) == (
         {c: SECONDS_EACH[c] for c in (LIVE, REBOOT)},
         "a guess: no such steps yet",
@@ -51,24 +51,24 @@ def test_without_steps_it_is_a_guess_and_says_so(world: World):
 
 def test_five_steps_on_this_cluster_are_its_median_without_waiting_and_soaking(world: World):
     done(world, [4, 6, 8, 10, 300])
-    known = estimates.of(world.cluster.pk, {LIVE})
+    known = estimates.estimate_durations(world.cluster.pk, {LIVE})
     assert (known.seconds, known.basis()) == ({LIVE: 8}, "from 5 steps on this cluster")
 
 
 def test_four_steps_are_anecdotes(world: World):
     done(world, [4, 6, 8, 10])
-    assert estimates.of(world.cluster.pk, {LIVE}).guessed == (LIVE,)
+    assert estimates.estimate_durations(world.cluster.pk, {LIVE}).guessed == (LIVE,)
 
 
 def test_where_this_cluster_has_too_few_all_clusters_count(world: World):
     done(world, [30] * 5, cluster=other_cluster())
-    known = estimates.of(world.cluster.pk, {LIVE})
+    known = estimates.estimate_durations(world.cluster.pk, {LIVE})
     assert (known.seconds, known.basis()) == ({LIVE: 30}, "from 5 steps on all clusters")
 
 
 def test_a_class_that_was_never_done_is_named_as_a_guess(world: World):
     done(world, [4] * 6)
-    known = estimates.of(world.cluster.pk, {LIVE, REBOOT})
+    known = estimates.estimate_durations(world.cluster.pk, {LIVE, REBOOT})
     assert known.seconds == {LIVE: 4, REBOOT: SECONDS_EACH[REBOOT]}
     assert known.basis() == "from 6 steps on this cluster, for reboot a guess"
 
@@ -76,7 +76,7 @@ def test_a_class_that_was_never_done_is_named_as_a_guess(world: World):
 def test_reverts_and_failures_say_nothing_about_time(world: World):
     rollout = done(world, [4] * 6)
     Step.objects.filter(rollout=rollout).update(direction="revert")
-    assert estimates.of(world.cluster.pk, {LIVE}).guessed == (LIVE,)
+    assert estimates.estimate_durations(world.cluster.pk, {LIVE}).guessed == (LIVE,)
 
 
 def test_the_plan_reckons_with_it_and_its_page_says_from_what(world: World, client: Client):
@@ -92,14 +92,14 @@ def test_the_plan_reckons_with_it_and_its_page_says_from_what(world: World, clie
 def test_the_time_left_compares_with_what_was_planned(world: World):
     done(world, [600] * 6)
     summary: dict[str, Any] = world.plan(world.revision({"vm.swappiness": "15"})).summary
-    assert estimates.planned(summary, "live") == 600
-    assert estimates.planned({}, "live") == SECONDS_EACH[LIVE], "plans older than estimates"
+    assert estimates.planned_seconds(summary, "live") == 600
+    assert estimates.planned_seconds({}, "live") == SECONDS_EACH[LIVE], "plans older than estimates"
 
 
 def test_its_cost_does_not_grow_with_the_steps(world: World):
     def queries() -> int:
         with CaptureQueriesContext(connection) as caught:
-            estimates.of(world.cluster.pk, {LIVE})
+            estimates.estimate_durations(world.cluster.pk, {LIVE})
         return len(caught)
 
     done(world, [4] * 5)

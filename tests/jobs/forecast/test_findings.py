@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.forecast.findings import SHOWN, Finding, by_reason, drains, ranked, settings
+from jobs.forecast.findings import SHOWN, PlanFinding, drain_findings, left_out_findings, ranked, setting_findings
 from jobs.forecast.strategy import Strategy
 
 N1 = frozenset({"n1"})
@@ -32,7 +32,7 @@ def budget(allowed: int | None = 0, namespace: str = "ml", selector: Any = ...) 
 
 
 def about(pods: list[Any], budgets: list[Any] | None = None, drained: frozenset[str] = N1, **strategy: Any) -> Any:
-    found, evicted = drains(pods, budgets or [], drained, Strategy(**strategy))
+    found, evicted = drain_findings(pods, budgets or [], drained, Strategy(**strategy))
     return {f.code: f for f in found}, evicted
 
 
@@ -63,7 +63,9 @@ def test_a_budget_that_does_not_stand_in_the_way_is_not_mentioned(other):
 
 
 def test_each_budget_is_one_finding_over_all_its_nodes():
-    found, _ = drains([pod("a", "n1"), pod("b", "n2"), pod("c", "n2")], [budget()], frozenset({"n1", "n2"}), Strategy())
+    found, _ = drain_findings(
+        [pod("a", "n1"), pod("b", "n2"), pod("c", "n2")], [budget()], frozenset({"n1", "n2"}), Strategy()
+    )
 
     assert [(f.code, f.nodes) for f in found] == [("pdb", ["n1", "n2"])]
 
@@ -147,25 +149,25 @@ def test_every_pod_that_must_go_is_counted_once():
 
 def test_what_blocks_comes_first_and_then_what_concerns_most_nodes():
     rows = ranked([
-        Finding("note", "n", "", "", ["a"] * 9), Finding("warn", "few", "", "", ["a"]),
-        Finding("block", "b", "", "", []), Finding("warn", "many", "", "", ["a", "b"]),
+        PlanFinding("note", "n", "", "", ["a"] * 9), PlanFinding("warn", "few", "", "", ["a"]),
+        PlanFinding("block", "b", "", "", []), PlanFinding("warn", "many", "", "", ["a", "b"]),
     ])  # fmt: skip
     assert [row["code"] for row in rows] == ["b", "many", "few", "n"]
 
 
 def test_a_finding_over_a_thousand_nodes_lists_a_few_and_counts_all():
-    row = Finding("warn", "x", "t", "d", [f"n{i:04}" for i in range(1000)]).to_json()
+    row = PlanFinding("warn", "x", "t", "d", [f"n{i:04}" for i in range(1000)]).to_json()
     assert (len(row["nodes"]), row["count"]) == (SHOWN, 1000)
 
 
 def test_nodes_left_out_are_grouped_by_why():
-    found = by_reason({"They are not Ready.": ["a", "b"], "No agent has answered there.": ["c"]})
+    found = left_out_findings({"They are not Ready.": ["a", "b"], "No agent has answered there.": ["c"]})
     assert [(f.title, f.nodes) for f in found] == [("2 nodes left out", ["a", "b"]), ("1 node left out", ["c"])]
     assert found[0].detail.startswith("They are not Ready.")
 
 
 def test_a_key_that_lacks_warns_and_one_that_is_higher_is_noted():
-    found = settings({"vm.swappiness": ["a"]}, {"fs.aio-max-nr": ["b"]})
+    found = setting_findings({"vm.swappiness": ["a"]}, {"fs.aio-max-nr": ["b"]})
     assert [(f.severity, f.code, f.nodes) for f in found] == [
         ("warn", "key-missing", ["a"]), ("note", "already-higher", ["b"]),
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.diffs.changes import Disruption
-from jobs.forecast.schedule import SECONDS_EACH, Candidate, arrange, seconds_of, summarize
+from jobs.forecast.schedule import SECONDS_EACH, Candidate, arrange_batches, seconds_of, summarize
 from jobs.forecast.strategy import Strategy
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -38,7 +38,7 @@ def node(name: str, worst: Disruption = Disruption.LIVE, *pods: dict[str, Any], 
 def summary(nodes: list[Candidate], strategy: Strategy | None = None, budget: int = 1, **fields: int) -> dict[str, Any]:
     strategy = strategy or Strategy()
     wanted = {"evicted": 0, "values": 0} | fields
-    return summarize(arrange(nodes, strategy), strategy, budget=budget, at=AT, **wanted)
+    return summarize(arrange_batches(nodes, strategy), strategy, budget=budget, at=AT, **wanted)
 
 
 def names(batches: list[list[Candidate]]) -> list[list[str]]:
@@ -71,7 +71,7 @@ def strategies_() -> st.SearchStrategy[Strategy]:
 
 @given(fleets(), strategies_())
 def test_batches_hold_every_node_once_and_none_is_empty(fleet, strategy):
-    batches = arrange(fleet, strategy)
+    batches = arrange_batches(fleet, strategy)
 
     assert Counter(c.name for batch in batches for c in batch) == Counter(c.name for c in fleet)
     assert all(batches)
@@ -82,7 +82,7 @@ def test_batches_hold_every_node_once_and_none_is_empty(fleet, strategy):
 
 @given(fleets(), strategies_())
 def test_control_plane_nodes_come_last_and_one_at_a_time(fleet, strategy):
-    batches = arrange(fleet, strategy)
+    batches = arrange_batches(fleet, strategy)
     masters = [c for c in fleet if c.is_control_plane]
 
     tail = batches[len(batches) - len(masters) :]
@@ -93,7 +93,7 @@ def test_control_plane_nodes_come_last_and_one_at_a_time(fleet, strategy):
 @given(fleets(), strategies_())
 def test_no_batch_of_workers_is_larger_than_the_canary_or_the_size(fleet, strategy):
     workers = [c for c in fleet if not c.is_control_plane]
-    batches = [b for b in arrange(fleet, strategy) if not b[0].is_control_plane]
+    batches = [b for b in arrange_batches(fleet, strategy) if not b[0].is_control_plane]
     size = strategy.batch_size(len(workers)) if workers else 1
 
     first = min(strategy.canary, len(workers)) or min(size, len(workers))
@@ -109,25 +109,28 @@ def test_the_canary_is_the_idlest_node_and_a_signal_goes_before_that():
     idle = node("d")
     later = node("e", signal=1.0)
 
-    order = names(arrange([busy, light, later, light_too, idle], Strategy(canary=1, batch="2")))
+    order = names(arrange_batches([busy, light, later, light_too, idle], Strategy(canary=1, batch="2")))
 
     assert order == [["d"], ["c", "b"], ["a", "e"]]
-    assert names(arrange([busy, idle, light], Strategy(canary=1, batch="9", order="name"))) == [["a"], ["b", "d"]]
+    assert names(arrange_batches([busy, idle, light], Strategy(canary=1, batch="9", order="name"))) == [
+        ["a"],
+        ["b", "d"],
+    ]
 
 
 def test_a_quarter_of_eight_is_two_and_the_canary_is_one_of_the_eight():
     fleet = [node(f"n{i}") for i in range(8)]
-    assert [len(b) for b in arrange(fleet, Strategy(canary=1, batch="25%"))] == [1, 2, 2, 2, 1]
-    assert [len(b) for b in arrange(fleet[:3], Strategy(canary=0, batch="25%"))] == [1, 1, 1]
+    assert [len(b) for b in arrange_batches(fleet, Strategy(canary=1, batch="25%"))] == [1, 2, 2, 2, 1]
+    assert [len(b) for b in arrange_batches(fleet[:3], Strategy(canary=0, batch="25%"))] == [1, 1, 1]
 
 
 def test_no_nodes_are_no_batches():
-    assert arrange([], Strategy()) == []
+    assert arrange_batches([], Strategy()) == []
     assert summary([])["seconds"] == 0
 
 
 def test_control_plane_nodes_alone_have_no_canary():
-    batches = arrange([node(n, is_control_plane=True) for n in ("m2", "m1")], Strategy(canary=1, order="name"))
+    batches = arrange_batches([node(n, is_control_plane=True) for n in ("m2", "m1")], Strategy(canary=1, order="name"))
     assert names(batches) == [["m1"], ["m2"]]
 
 

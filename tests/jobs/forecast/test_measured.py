@@ -18,7 +18,7 @@ from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy, parse
 from jobs.models import PlanNode, Rollout, Step
 from jobs.planning import digests
-from jobs.rollouts import rollout_actions
+from jobs.rollouts import possible_actions, rollout_actions
 
 MEASURED = {"order": "measured", "canary": 1, "batch": "50%", "measure_hours": 2, "settle_minutes": 10}
 
@@ -39,7 +39,7 @@ def fleet(count: int, kinds: int = 1, masters: int = 0) -> list[Candidate]:
 def test_every_node_is_in_one_batch_and_each_kind_has_somebody_on_both_sides(count, kinds, masters, seed, control):
     nodes = fleet(count, kinds, masters)
     strategy = Strategy(order="measured", seed=seed, control=control)
-    batches = schedule.arrange(nodes, strategy)
+    batches = schedule.arrange_batches(nodes, strategy)
     assert sorted(c.name for b in batches for c in b) == sorted(c.name for c in nodes)
     assert not any(c.is_control and c.is_control_plane for c in nodes)
     for kind in {c.kind for c in nodes}:
@@ -54,7 +54,7 @@ def test_every_node_is_in_one_batch_and_each_kind_has_somebody_on_both_sides(cou
 
 def test_the_same_seed_draws_the_same_and_another_does_not():
     def draw(seed):
-        return [[c.name for c in b] for b in schedule.arrange(fleet(30), Strategy(order="measured", seed=seed))]
+        return [[c.name for c in b] for b in schedule.arrange_batches(fleet(30), Strategy(order="measured", seed=seed))]
 
     assert draw(7) == draw(7)
     assert draw(7) != draw(8)
@@ -63,14 +63,14 @@ def test_the_same_seed_draws_the_same_and_another_does_not():
 def test_each_node_is_held_back_as_often_as_any_other():
     counts = dict.fromkeys((c.name for c in fleet(12)), 0)
     for seed in range(1, 401):
-        for name in randomization.control(fleet(12), Strategy(order="measured", seed=seed)):
+        for name in randomization.control_group(fleet(12), Strategy(order="measured", seed=seed)):
             counts[name] += 1
     assert sum(counts.values()) == 400 * 3
     assert 60 < min(counts.values()) <= max(counts.values()) < 140
 
 
 def test_other_orders_hold_nobody_back():
-    assert not any(c.is_control for b in schedule.arrange(fleet(9), Strategy()) for c in b)
+    assert not any(c.is_control for b in schedule.arrange_batches(fleet(9), Strategy()) for c in b)
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_one_that_takes_longer_than_readings_are_kept_is_told_so(make_world):
 def test_the_digest_covers_seed_and_control(make_world):
     world = make_world(nodes=4)
     plan = world.plan(**MEASURED)
-    assert digests.of(plan) == plan.digest
+    assert digests.plan_digest(plan) == plan.digest
     PlanNode.objects.filter(plan=plan, is_control=True).update(is_control=False)
-    assert digests.of(plan) != plan.digest
+    assert digests.plan_digest(plan) != plan.digest
     plan = world.plan(**MEASURED)
     plan.strategy["seed"] += 1
-    assert digests.of(plan) != plan.digest
+    assert digests.plan_digest(plan) != plan.digest
 
 
 def test_an_ordinary_plan_that_is_given_a_control_is_not_what_was_approved(make_world):
@@ -176,7 +176,7 @@ def test_the_control_waits_until_the_others_were_measured(held):
 
 def test_a_person_has_it_go_on_and_is_recorded(held):
     world, rollout = held
-    assert {a.verb: a.is_possible for a in rollout_actions.actions(rollout)}["go-on"]
+    assert {a.verb: a.is_possible for a in possible_actions.all_actions(rollout)}["go-on"]
     rollout_actions.go_on(rollout, by=world.operator)
     world.run(rollout, seconds=60)
     assert rollout.status == "succeeded"
@@ -188,7 +188,7 @@ def test_a_person_has_it_go_on_and_is_recorded(held):
 def test_it_keeps_to_pause_and_abort_while_it_waits(held):
     world, rollout = held
     rollout_actions.pause(rollout, by=world.operator)
-    assert not {a.verb: a.is_possible for a in rollout_actions.actions(rollout)}["go-on"]
+    assert not {a.verb: a.is_possible for a in possible_actions.all_actions(rollout)}["go-on"]
     with pytest.raises(WrongState):
         rollout_actions.go_on(rollout, by=world.operator)
     rollout_actions.resume(rollout, by=world.operator)

@@ -20,8 +20,8 @@ from config.search import results
 from jobs import tasks
 from profiles.models import Profile
 from tests.factories import TokenClient, UserFactory
+from tests.jobs.pages import browser, page, text_of
 from tests.jobs.rows import more_nodes, more_plans
-from tests.jobs.web.test_pages import browser, page, text_of
 
 MANY = 20_000
 API = "/api/v1/search"

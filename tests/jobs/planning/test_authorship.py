@@ -11,7 +11,7 @@ from clusters.services import pools
 from common.errors import NotAllowed
 from components.charts import uploads
 from components.models import ClusterValues
-from jobs.approvals import reviews
+from jobs.approvals import reviews, verdicts
 from jobs.models import Plan, PlanComponent
 from jobs.planning import authorship, digests
 from jobs.reports import selectors
@@ -27,7 +27,7 @@ def as_approver(user: User) -> User:
 
 def assert_kept_out(plan: Plan, user: User, what: str) -> None:
     plan = Plan.objects.get(pk=plan.pk)
-    assert what in reviews.reason_not_to(plan, user)
+    assert what in verdicts.reason_not_to_judge(plan, user)
     assert plan not in selectors.to_review(user)
     with pytest.raises(NotAllowed, match=what):
         reviews.approve(plan, by=user, digest=plan.digest)
@@ -54,14 +54,14 @@ def test_who_wrote_the_clusters_values_does_not_approve_even_if_they_were_cleare
     row = ClusterValuesFactory(cluster=world.cluster, component="cilium")
     ClusterValues.objects.filter(pk=row.pk).update(authors=[writer.pk])
     revision = world.revision({"vm.swappiness": "10"})
-    found = authorship.find(world.pool, revision, [PlanComponent(component="cilium")])
+    found = authorship.find_authors(world.pool, revision, [PlanComponent(component="cilium")])
     assert found.get(str(writer.pk)) == "you wrote values of cilium in atlas"
-    assert str(writer.pk) not in authorship.find(world.pool, revision, [PlanComponent(component="kueue")])
+    assert str(writer.pk) not in authorship.find_authors(world.pool, revision, [PlanComponent(component="kueue")])
     plan = world.plan(revision)
     Plan.objects.filter(pk=plan.pk).update(authorship=found)
     ClusterValues.objects.all().delete()
     plan.refresh_from_db()
-    assert "cilium" in reviews.reason_not_to(plan, writer)
+    assert "cilium" in verdicts.reason_not_to_judge(plan, writer)
 
 
 def test_who_uploaded_the_chart_does_not_approve(world: World):
@@ -73,7 +73,7 @@ def test_who_uploaded_the_chart_does_not_approve(world: World):
     uploads.upload(io.BytesIO(tiny()), by=again)
     row = PlanComponent(component="cilium", archive=archive.pk)
 
-    found = authorship.find(world.pool, world.revision({"vm.swappiness": "10"}), [row])
+    found = authorship.find_authors(world.pool, world.revision({"vm.swappiness": "10"}), [row])
 
     assert "uploaded" in found.get(str(uploader.pk), "")
     assert str(again.pk) not in found
@@ -97,7 +97,7 @@ def test_authors_are_part_of_what_is_approved(world: World):
     plan = world.plan()
     assert plan.authorship
     Plan.objects.filter(pk=plan.pk).update(authorship={})
-    assert digests.of(Plan.objects.get(pk=plan.pk)) != plan.digest
+    assert digests.plan_digest(Plan.objects.get(pk=plan.pk)) != plan.digest
 
 
 def test_each_who_saves_values_of_a_cluster_is_an_author_of_them_until_they_are_emptied(world: World):

@@ -24,7 +24,7 @@ def target(world: World) -> Assignment:
     return Assignment.objects.create(pool=world.pool, revision=world.revision())
 
 
-def confirmed(selection: bulk.Selection) -> dict[str, Any]:
+def confirmed(selection: bulk.NodeSelection) -> dict[str, Any]:
     return {"count": selection.count, "digest": selection.digest}
 
 
@@ -35,9 +35,9 @@ def visit(user: Any) -> Client:
 
 
 def test_a_draft_plan_to_its_own_target_is_made_for_each_pool_concerned(world: World, target: Assignment) -> None:
-    selection = bulk.select({"q": "n1"}, world.operator)
+    selection = bulk.select_nodes({"q": "n1"}, world.operator)
 
-    done = bulk.plan(selection, **confirmed(selection), by=world.operator)
+    done = bulk.plan_selection(selection, **confirmed(selection), by=world.operator)
 
     assert [(plan.pool, plan.revision, plan.status) for plan in done.plans] == [
         (world.pool, target.revision, Plan.Status.DRAFT)
@@ -50,16 +50,16 @@ def test_a_draft_plan_to_its_own_target_is_made_for_each_pool_concerned(world: W
 def test_a_filter_with_other_nodes_than_were_confirmed_is_refused_and_nothing_is_done(
     world: World, target: Assignment, change: str
 ) -> None:
-    seen = bulk.select({"labels": "pool=train"}, world.operator)
+    seen = bulk.select_nodes({"labels": "pool=train"}, world.operator)
     if change == "joins":
         world.sim.add_node("n9", gpus=8, labels={"pool": "train"})
     else:
         world.sim.nodes.replace("n1")  # as many as before, but not the same
     world.tick(1)
 
-    now = bulk.select({"labels": "pool=train"}, world.operator)
-    with pytest.raises(bulk.Changed):
-        bulk.plan(now, **confirmed(seen), by=world.operator)
+    now = bulk.select_nodes({"labels": "pool=train"}, world.operator)
+    with pytest.raises(bulk.SelectionChanged):
+        bulk.plan_selection(now, **confirmed(seen), by=world.operator)
 
     assert not Plan.objects.exists()
 
@@ -76,12 +76,12 @@ def test_the_page_shows_the_new_number_after_a_mismatch(world: World, target: As
 
 def test_whoever_may_not_in_one_of_the_clusters_does_none_of_it(world: World, target: Assignment) -> None:
     viewer = UserFactory(roles=["viewer"])
-    selection = bulk.select({"q": "n"}, viewer)
+    selection = bulk.select_nodes({"q": "n"}, viewer)
 
     with pytest.raises(NotAllowed, match="operator"):
-        bulk.plan(selection, **confirmed(selection), by=viewer)
+        bulk.plan_selection(selection, **confirmed(selection), by=viewer)
     with pytest.raises(NotAllowed, match="operator"):
-        bulk.refresh(selection, **confirmed(selection), by=viewer)
+        bulk.refresh_selection(selection, **confirmed(selection), by=viewer)
 
     assert not Plan.objects.exists()
 
@@ -94,18 +94,18 @@ def test_a_filter_that_is_misspelled_or_empty_or_chooses_nothing_acts_on_nothing
     world: World, params: dict[str, str]
 ) -> None:
     with pytest.raises(Invalid):
-        bulk.select(params, world.operator)
+        bulk.select_nodes(params, world.operator)
 
 
 def test_nodes_that_one_may_not_see_are_not_among_them(world: World) -> None:
     stranger = UserFactory(roles=["operator@env:production"])
 
     with pytest.raises(Invalid, match="No node"):
-        bulk.select({"q": "n"}, stranger)
+        bulk.select_nodes({"q": "n"}, stranger)
 
 
 def test_a_verb_that_does_not_exist_is_refused(world: World) -> None:
-    selection = bulk.select({"q": "n"}, world.operator)
+    selection = bulk.select_nodes({"q": "n"}, world.operator)
     form = {"verb": "reboot", "count": selection.count, "digest": selection.digest}
 
     assert visit(world.operator).post("/nodes/all/?q=n", form).status_code == 422
@@ -114,7 +114,7 @@ def test_a_verb_that_does_not_exist_is_refused(world: World) -> None:
 def test_choosing_costs_as_many_queries_for_many_nodes_as_for_few(world: World, target: Assignment) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as seen:
-            bulk.select({"labels": "pool=train"}, world.operator)
+            bulk.select_nodes({"labels": "pool=train"}, world.operator)
         return len(seen)
 
     few = queries()

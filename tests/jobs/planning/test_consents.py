@@ -14,7 +14,7 @@ from jobs.approvals import reviews
 from jobs.models import Approval, Plan
 from jobs.rollouts import rollout_actions
 from tests.jobs.releases import Releases, wanted
-from tests.jobs.web.test_api import act, api, problem
+from tests.jobs.rest import act, api, problem
 
 PHRASE = "destroy 15 objects in atlas"
 

@@ -9,11 +9,11 @@ import pytest
 from audit.models import Record
 from common.clock import now
 from common.errors import WrongState
-from jobs.approvals import reviews
+from jobs.approvals import reviews, verdicts
 from jobs.models import JUDGEMENT, Plan, Rollout
 from jobs.planning import digests
-from jobs.reports import selectors
-from jobs.rollouts import rollout_actions
+from jobs.reports import plan_page
+from jobs.rollouts import possible_actions, rollout_actions
 from tests import marks
 from tests.factories import TokenClient
 from tests.jobs.conftest import World, given_again
@@ -22,7 +22,7 @@ from tests.jobs.conftest import World, given_again
 def of_another_version(plan: Plan, judgement: int = JUDGEMENT - 1) -> Plan:
     """Make the plan as it is in the database after an upgrade: its digest and its approvals are those of then."""
     plan.judgement = judgement
-    digest = digests.of(plan)
+    digest = digests.plan_digest(plan)
     marks.put(Plan.objects.filter(pk=plan.pk), judgement=judgement, digest=digest)
     marks.put(Rollout.objects.filter(plan=plan), digest=digest)
     given_again(plan, digest=digest)
@@ -34,7 +34,7 @@ def of_another_version(plan: Plan, judgement: int = JUDGEMENT - 1) -> Plan:
 def test_what_was_approved_then_does_not_start_now(world: World, judgement: int) -> None:
     plan = of_another_version(world.approved(), judgement)
     assert digests.is_as_approved(plan)
-    assert reviews.standing(plan).is_approved
+    assert verdicts.approval_state(plan).is_approved
 
     with pytest.raises(WrongState, match="version"):
         rollout_actions.start(plan, by=world.operator)
@@ -54,7 +54,7 @@ def test_page_and_rest_offer_neither_a_verdict_nor_a_start(world: World) -> None
 
     assert [verb for verb in ("request", "approve", "start") if actions[verb]] == []
     assert (answer.status_code, "version" in answer.json()["detail"]) == (409, True)
-    assert "version" in selectors.plan_page(plan, world.approver)["late"]
+    assert "version" in plan_page.plan_page(plan, world.approver)["late"]
 
 
 def test_within_a_sweep_it_is_expired_and_the_record_says_why(world: World) -> None:
@@ -74,7 +74,7 @@ def test_a_rollout_scheduled_then_does_not_begin_now(world: World) -> None:
     rollout = world.run(rollout, seconds=120)
 
     assert (rollout.status, "version" in rollout.waiting_for) == ("queued", True)
-    assert "abort" in {row.verb for row in rollout_actions.actions(rollout) if row.is_possible}
+    assert "abort" in {row.verb for row in possible_actions.all_actions(rollout) if row.is_possible}
 
 
 def test_one_that_had_begun_is_carried_out_as_approved(world: World) -> None:

@@ -63,7 +63,7 @@ def installed(world: World, entrance: Entrance, name: str) -> None:
 
 def approvers(plan: Plan, environment: str) -> int:
     marks.put(Cluster.objects.filter(pk=plan.cluster_id), environment=environment)
-    return max(rule.approvers for rule in rules.of_plan(Plan.objects.get(pk=plan.pk)))
+    return max(rule.approvers for rule in rules.requirements_for(Plan.objects.get(pk=plan.pk)))
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -8,7 +8,7 @@ from common.errors import Invalid
 from contract import keys
 from contract.fitness import GIB, MachineSize
 from jobs.approvals import reviews, rulebook, rules
-from jobs.diffs.changes import Change, Changes, Kind
+from jobs.diffs.changes import Change, ChangeKind, Changes
 from jobs.forecast import findings
 from jobs.models import ApprovalRule
 from profiles.catalog import weakening
@@ -34,8 +34,8 @@ def seen(make_world, monkeypatch):
 def test_a_setting_that_weakens_security_is_found_and_asks_for_another_approver(seen):
     plan = seen.plan(seen.revision(WEAK))
     assert ("warn", weakening.CODE) in _codes(plan)
-    assert "settings that weaken security" in {rule.name for rule in rules.of_plan(plan)}
-    assert max(rule.approvers for rule in rules.of_plan(plan)) == 2
+    assert "settings that weaken security" in {rule.name for rule in rules.requirements_for(plan)}
+    assert max(rule.approvers for rule in rules.requirements_for(plan)) == 2
     reviews.request(plan, by=seen.operator)
     reviews.approve(plan, by=seen.approver, digest=plan.digest)
     plan.refresh_from_db()
@@ -45,7 +45,7 @@ def test_a_setting_that_weakens_security_is_found_and_asks_for_another_approver(
 def test_an_ordinary_setting_does_not(seen):
     plan = seen.plan()
     assert ("warn", weakening.CODE) not in _codes(plan)
-    assert "settings that weaken security" not in {rule.name for rule in rules.of_plan(plan)}
+    assert "settings that weaken security" not in {rule.name for rule in rules.requirements_for(plan)}
 
 
 @pytest.mark.parametrize("key", sorted(weakening.KNOWN))
@@ -108,8 +108,8 @@ def test_what_one_node_could_not_use_blocks_its_plan_and_names_it(seen):
     ],
 )
 def test_huge_pages_that_a_node_has_count_with_those_of_a_plan(asked, observed, is_blocked):
-    changes = Changes.of(Change(Kind.SETTING, key, "=", value, None) for key, value in asked.items())
-    found = findings.unusable({"n1": changes}, {"n1": MachineSize(64 * GIB)}, {"n1": observed})
+    changes = Changes.of(Change(ChangeKind.SETTING, key, "=", value, None) for key, value in asked.items())
+    found = findings.unusable_value_findings({"n1": changes}, {"n1": MachineSize(64 * GIB)}, {"n1": observed})
     assert bool(found) == is_blocked
 
 
@@ -129,9 +129,9 @@ def test_each_condition_holds_from_its_number_on(make_world, fields, fits):
     world.tick(5)
     _rule(world, **fields)
     plan = world.plan(world.revision({}, labels={"nvidia.com/mig.config": "all-1g.10gb"}), canary=0)
-    assert ("r" in {rule.name for rule in rules.of_plan(plan)}) == fits
+    assert ("r" in {rule.name for rule in rules.requirements_for(plan)}) == fits
     plan.summary = {}
-    assert ("r" in {rule.name for rule in rules.of_plan(plan)}) == fits, "the rows tell it without the summary"
+    assert ("r" in {rule.name for rule in rules.requirements_for(plan)}) == fits, "the rows tell it without the summary"
 
 
 @pytest.mark.parametrize(

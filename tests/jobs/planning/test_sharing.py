@@ -54,7 +54,7 @@ def test_the_owner_goes_on_to_decide_however_often_its_target_is_set(world, rele
     done(world, world.train, "1.0.0")
     done(world, world.infer, "1.0.0")  # the very same: it is left to train
     done(world, world.train, "1.0.0")  # set later than infer's
-    assert component_owners.of(world.cluster)["volcano"].owner == world.train
+    assert component_owners.component_demands(world.cluster)["volcano"].owner == world.train
 
     made = plan(world, world.train, "2.0.0")
     assert blocks(made) == []
@@ -93,7 +93,7 @@ def test_a_target_that_was_taken_back_owns_nothing(world):
     rollout_actions.revert(rollout, by=world.operator)
     world.run(rollout)
     assert rollout.status == "reverted"
-    assert component_owners.of(world.cluster) == {}
+    assert component_owners.component_demands(world.cluster) == {}
     assert blocks(plan(world, world.infer, "2.0.0")) == []
 
 

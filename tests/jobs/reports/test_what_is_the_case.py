@@ -11,7 +11,7 @@ from django.urls import reverse
 from jobs.models import Rollout, Step
 from jobs.reports import counts
 from jobs.rollouts import rollout_actions
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
 
 REBOOT = {"cmdline.iommu": "pt"}
 
@@ -114,10 +114,10 @@ def test_idle_time_is_no_work(make_world):
 
 
 def test_nodes_and_components_are_never_added_up():
-    done = counts.done(
+    done = counts.finished_steps(
         {("node", "succeeded"): 6, ("component", "succeeded"): 4, ("policies", "reverted"): 1, ("node", "failed"): 2}
     )
-    assert done == counts.Done(nodes=6, of_nodes=8, parts=5, of_parts=5)
+    assert done == counts.FinishedSteps(nodes=6, of_nodes=8, parts=5, of_parts=5)
 
 
 def test_what_a_rollout_ended_with_is_said_by_kind(make_world):

@@ -33,7 +33,7 @@ def done(rollout):
 
 
 def say(rollout, kind, reason=""):
-    engine_signals.signal(rollout, kind, value={}, reason=reason, expires_at=now() + timedelta(hours=1))
+    engine_signals.send_signal(rollout, kind, value={}, reason=reason, expires_at=now() + timedelta(hours=1))
 
 
 def test_a_gate_that_nobody_looked_through_is_shut(gated):
@@ -64,7 +64,7 @@ def test_a_gate_holds_the_next_batch_and_says_why(gated):
     assert done(rollout) == 1
     assert rollout.waiting_for == "A gate holds the next batch: New since it began: XID 79 on n1, GPU 0."
     assert rollout.events.filter(text__contains="XID 79").count() == 1
-    engine_signals.withdraw(rollout, engine_signals.GATE)
+    engine_signals.withdraw_signal(rollout, engine_signals.GATE)
     world.run(rollout, seconds=60)
     assert (rollout.status, done(rollout)) == ("succeeded", 3)
 

@@ -18,7 +18,7 @@ from contract import names
 from jobs import tasks
 from jobs.models import Rollout, Step
 from jobs.rollouts import rollout_actions
-from jobs.rollouts.step_actions import FOLLOWS, Offers
+from jobs.rollouts.step_actions import FOLLOWS, StepOffers
 from tests.factories import TokenClient
 from tests.jobs.conftest import World, person
 from tests.jobs.rows import more_nodes
@@ -32,7 +32,7 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def offered(rollout: Rollout, step: Step, user: User) -> dict[str, bool]:
-    return {a.verb: a.is_possible for a in Offers(rollout, user).of(step)}
+    return {a.verb: a.is_possible for a in StepOffers(rollout, user).of(step)}
 
 
 def works(rollout: Rollout, step: Step, verb: str, by: User) -> bool:

@@ -8,8 +8,8 @@ from common.errors import WrongState
 from compliance.models import NodeExpectation
 from jobs.models import Rollout
 from jobs.rollouts import rollout_actions
-from tests.jobs.web.test_api import api
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
+from tests.jobs.rest import api
 
 
 def _run(world, value):

@@ -17,8 +17,8 @@ from jobs.diffs import restore_check
 from jobs.hooks import blockers
 from jobs.models import Plan, Takeover
 from jobs.rollouts import rollout_actions, takeovers
-from tests.jobs.web.test_api import api
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
+from tests.jobs.rest import api
 
 REBOOT = {"vm.swappiness": "10", "cmdline.iommu": "pt"}
 
@@ -52,7 +52,7 @@ def _taken(world, **fields):
 
 def is_offered_in(cluster):
     """Return what the cluster's page decides by, in jobs/hooks/panels.py."""
-    return takeovers.newer(cluster).exists() or takeovers.newer_cordons(cluster).exists()
+    return takeovers.newer_tunings(cluster).exists() or takeovers.newer_cordons(cluster).exists()
 
 
 def test_what_is_newer_blocks_plans_until_it_is_taken_over(moved):

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.approvals import reviews
 from jobs.models import Plan, Rollout, Step
-from tests.jobs.web.test_pages import browser
+from tests.jobs.pages import browser
 
 
 @pytest.fixture

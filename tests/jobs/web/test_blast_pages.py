@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from components.plans.hits import Hit
-from tests.jobs.engine.test_laws_of_operators import driver, upgrade
+from tests.jobs.engine.components.test_laws_of_operators import driver, upgrade
 from tests.jobs.releases import Release, Releases
 
 

@@ -15,9 +15,9 @@ from jobs import tasks
 from jobs.engine import component_runner, reconcile
 from jobs.engine.event_log import log
 from jobs.rollouts import rollout_actions
-from tests.jobs.engine.test_laws_of_components import plan_of, step_of
-from tests.jobs.engine.test_laws_of_policies import QUEUE, TEAM, bring_queues
-from tests.jobs.engine.test_laws_of_policies import plan_of as policies_of
+from tests.jobs.component_steps import plan_of, step_of
+from tests.jobs.policy_steps import QUEUE, TEAM, bring_queues
+from tests.jobs.policy_steps import plan_of as policies_of
 from tests.jobs.releases import Releases
 
 
@@ -119,7 +119,7 @@ def test_a_rollout_shows_where_each_component_stands_and_what_helm_says(world, r
 
     releases.during["cert-manager"] = lost
     reconcile.run(rollout.pk)
-    component_runner.carry(step_of(rollout, "cert-manager").pk)
+    component_runner.carry_out(step_of(rollout, "cert-manager").pk)
     reconcile.run(rollout.pk)
     page = read(pages, f"/rollouts/R-{rollout.number}/")
 

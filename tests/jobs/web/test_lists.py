@@ -23,8 +23,8 @@ from jobs.web import filters
 from tests import marks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
+from tests.jobs.pages import browser, page, text_of
 from tests.jobs.rows import more_nodes, more_plans, steps_like
-from tests.jobs.web.test_pages import browser, page, text_of
 
 API = "/api/v1"
 

@@ -16,8 +16,8 @@ from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, Rollout, Slot, Step
 from jobs.reports import plan_changes
 from jobs.rollouts import eta
+from tests.jobs.pages import browser, text_of
 from tests.jobs.rows import more_nodes
-from tests.jobs.web.test_pages import browser, text_of
 
 MANY = 5000
 HEAVIEST = 300_000
@@ -104,7 +104,7 @@ def test_where_nobody_can_say_how_long_no_number_is_made_up(world, status, steps
     rollout = world.started()
     Rollout.objects.update(status=status)
     rollout.refresh_from_db()
-    said = eta.pace(rollout, Strategy(), {steps: 3})
+    said = eta.remaining_time(rollout, Strategy(), {steps: 3})
     assert said.seconds is None
     assert why in said.why
 
@@ -123,7 +123,7 @@ def test_a_soaking_node_counts_down(world):
 
 def test_before_any_node_is_done_the_plan_is_all_there_is_to_go_by(world):
     rollout = world.started(soak_seconds=60, batch="1")
-    said = eta.pace(rollout, Strategy.from_json(rollout.plan.strategy), {"queued": 3})
+    said = eta.remaining_time(rollout, Strategy.from_json(rollout.plan.strategy), {"queued": 3})
     assert said.seconds == rollout.plan.summary["seconds"]
     assert "As planned" in said.why
 
@@ -177,8 +177,8 @@ def test_a_blocked_plan_says_first_what_to_do(world):
 def test_few_values_are_not_folded(world):
     """REST has them all: the page alone folds."""
     plan = world.plan(world.revision({"vm.swappiness": "10"}))
-    groups = plan_changes.grouped(plan)
-    assert json.dumps(plan_changes.folded(groups)) == json.dumps(groups), "few values are not folded"
+    groups = plan_changes.grouped_changes(plan)
+    assert json.dumps(plan_changes.folded_groups(groups)) == json.dumps(groups), "few values are not folded"
 
 
 def test_the_page_counts_who_is_out_of_service_as_the_ledger_does(make_world):
@@ -196,7 +196,7 @@ def test_the_page_counts_who_is_out_of_service_as_the_ledger_does(make_world):
 
     Rollout.objects.filter(pk=rollout.pk).update(status="running")
     Plan.objects.filter(pk=rollout.plan_id).update(worst_class="reboot")
-    counted = slots.places(world.cluster)
+    counted = slots.out_of_service(world.cluster)
     assert counted.slots == {nodes[name].pk for name in ("n3", "n4")}
     assert (counted.since, counted.before) == ({nodes["n1"].pk}, {nodes["n2"].pk}), "or this tries too little"
     shown = browser(world.operator).get(f"/rollouts/R-{rollout.number}/").context["out"]

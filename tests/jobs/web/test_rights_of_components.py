@@ -12,7 +12,7 @@ from django.test import Client
 from components.plans.authority import Authority, Right
 from jobs.models import PlanComponent
 from jobs.planning import digests
-from tests.jobs.engine.test_laws_of_components import plan_of
+from tests.jobs.component_steps import plan_of
 from tests.jobs.releases import Releases
 from tests.jobs.web.test_component_pages import pages, read
 

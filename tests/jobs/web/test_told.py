@@ -9,11 +9,11 @@ import pytest
 
 from common.clock import now
 from jobs import tasks
-from jobs.approvals import reviews
+from jobs.approvals import verdicts
 from jobs.models import Freeze, Plan, Rollout
 from jobs.rollouts import freezes, rollout_actions
 from tests.jobs.conftest import World
-from tests.jobs.web.test_pages import FORM, browser
+from tests.jobs.pages import FORM, browser
 
 
 @pytest.fixture(autouse=True)
@@ -106,4 +106,4 @@ def test_a_refusal_is_told_in_the_same_place(world: World) -> None:
     rollout = world.started()
     world.run(rollout)
     assert press(world.operator, "/rollouts/R-1/pause/").startswith("Not possible")
-    assert reviews.has_approved(rollout.plan, world.approver)
+    assert verdicts.has_approved(rollout.plan, world.approver)

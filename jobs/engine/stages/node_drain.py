@@ -1,0 +1,68 @@
+"""Drain of a node: evict what may be evicted, and wait for the rest."""
+
+from __future__ import annotations
+
+from clusters import objects
+from clusters.fleet import PodRef
+from jobs.engine.failure import hold
+from jobs.engine.outcome import POLL_SECONDS, NodeView, StepOutcome, go, wait
+from jobs.engine.stages import node_taints
+from jobs.forecast import findings
+from jobs.models import Step
+
+Status = Step.Status
+
+
+def draining(view: NodeView) -> StepOutcome:
+    """Evict what may be evicted, wait for the rest; PodDisruptionBudgets decide, never we."""
+    pods = [
+        p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p) and node_taints.is_drained(view, p)
+    ]
+    if not pods:
+        return go(Status.APPLYING, has_applied=True).says("Drained.")
+    if refused := _without_consent(view, pods):
+        return hold(view, refused)
+    leaving = [p for p in pods if not objects.meta(p).get("deletionTimestamp")]
+    if leaving and not view.step.is_disrupted:
+        budgets = view.fleet.budgets()
+        if not all(findings.blocking_budgets(p, budgets) for p in leaving):
+            # Committed before the first eviction, so that a kill in between cannot make it look untouched (law 14).
+            return StepOutcome(fields={"is_disrupted": True}, waits_for="Evicting pods.", again_in=0.001)
+    blocked: list[str] = []
+    pause = POLL_SECONDS
+    evicted = 0
+    for pod in leaving:
+        view.before_write()
+        meta = objects.meta(pod)
+        answer = view.fleet.evict(PodRef(meta["namespace"], meta["name"], meta["uid"]))
+        evicted += answer.outcome == "evicted"
+        if answer.outcome == "blocked":
+            blocked.append(f"{answer.budget or 'a PodDisruptionBudget'} for {meta['namespace']}/{meta['name']}")
+        if answer.outcome == "throttled":
+            pause = max(pause, answer.retry_after)
+            break
+    if blocked:
+        left = f"{_pods(len(pods))} left on {view.step.node_name}"
+        text = f"The PodDisruptionBudget {blocked[0]} allows no disruption; {left}."
+    else:
+        text = f"{_pods(len(pods))} on {view.step.node_name} {'is' if len(pods) == 1 else 'are'} ending."
+    out = wait(text, again_in=pause)
+    if evicted:
+        out.fields["is_disrupted"] = True
+        out.says(f"Evicted {_pods(evicted)}, {len(pods)} on the node.")
+    return out
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"
+
+
+def _without_consent(view: NodeView, pods: list[dict[str, object]]) -> str:
+    """Consent covers what the plan showed; a bare pod that came later needs it just the same."""
+    for pod in pods:
+        name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
+        if not objects.controller(pod)[0] and not view.strategy.delete_unmanaged_pods:
+            return f"Pod {name} has no controller and would be lost; the plan has no consent for that."
+        if objects.has_empty_dir(pod) and not view.strategy.delete_empty_dir_data:
+            return f"Pod {name} has an emptyDir volume whose data would be lost; the plan has no consent for that."
+    return ""

@@ -1,0 +1,74 @@
+"""Page of one plan: what it changes, who has approved it, and what may be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.paginator import Paginator
+
+from accounts.models import User
+from jobs.approvals import plan_actions, verdicts
+from jobs.diffs import staleness
+from jobs.forecast.strategy import Strategy
+from jobs.models import Freeze, Plan
+from jobs.planning import digests
+from jobs.reports import plan_changes, plan_components
+
+SHOWN_NODES = 20
+SHOWN_PLAN_NODES = 50
+
+VERDICTS = ("approve", "request-changes", "reject")
+
+
+def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`asked` is what the address chose: view=node with q, key and page, or show=all."""
+    given = verdicts.stored_verdicts(plan)
+    standing = verdicts.approval_state(plan, given)
+    can = plan_actions.check_actions(plan, user, given)
+    return {
+        "plan": plan,
+        "summary": plan.summary,
+        **_changes_context(plan, asked or {}),
+        **plan_components.parts_of_plan(plan),
+        "batches": plan_changes.batch_rows(plan),
+        "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
+        **_joined_nodes(plan),
+        "since": staleness.changes_since_planned(plan),
+        "standing": standing,
+        "approvals": given,
+        "strategy": Strategy.from_json(plan.strategy),
+        "rollout": getattr(plan, "rollout", None),
+        "freeze": Freeze.standing(plan.cluster_id).first(),
+        "can": {verb.replace("-", "_"): answer for verb, answer in can.items()},
+        "may_judge": any(can[verb].is_possible for verb in VERDICTS),
+        "has_approved": user.pk in {u.pk for u in standing.approved_by},
+        "late": plan.late if plan.status in plan.NEXT or plan.status == Plan.Status.EXPIRED else "",
+    }
+
+
+def _joined_nodes(plan: Plan) -> dict[str, Any]:
+    """Nodes that joined while its rollout ran. No query where its option does not take them."""
+    newest = digests.newest_key_when_planned(plan)
+    if newest is None or plan.status != Plan.Status.STARTED:
+        return {}
+    rows = plan.nodes.filter(node__gt=newest).order_by("position", "pk")
+    return {"joined": list(rows[:SHOWN_NODES]), "joined_count": rows.count()}
+
+
+def _changes_context(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
+    """The part of the page that says what changes, as the address asks for it."""
+    groups = plan_changes.grouped_changes(plan)
+    same = plan_changes.unchanged_keys(plan, groups)
+    shown: dict[str, Any] = {
+        "groups": plan_changes.folded_groups(groups),
+        "changed_keys": len({(c["kind"], c["key"]) for g in groups for c in g["changes"]}),
+        "unchanged": same,
+        "shows_all": asked.get("show") == "all",
+        "by_node": asked.get("view") == "node",
+        "asked": {"q": asked.get("q", "")[:253], "key": asked.get("key", "")[:128]},
+    }
+    if shown["by_node"]:
+        rows = plan_changes.changes_by_node(plan, name=shown["asked"]["q"], key=shown["asked"]["key"])
+        shown["page_obj"] = Paginator(rows, SHOWN_PLAN_NODES).get_page(asked.get("page"))
+    return shown

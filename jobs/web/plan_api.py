@@ -1,0 +1,169 @@
+"""REST of plans, over the same services and selectors as the pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from accounts.permissions import restrict
+from clusters.models import Pool
+from common.api import ApiViewSet, accepted, created
+from common.bodies import without_body
+from common.errors import Invalid
+from common.requests import UserApiRequest
+from jobs import tasks
+from jobs.approvals import plan_actions, reviews
+from jobs.forecast.strategy import parse
+from jobs.models import Plan, PlanComponent, PlanNode
+from jobs.planning import planner
+from jobs.reports import selectors
+from jobs.rollouts import rollout_actions
+from jobs.web import component_serializers, filters, plan_serializers, rollout_serializers
+from jobs.web.request_bodies import read_body
+from profiles.services import editing
+
+
+class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
+    """Plans: the frozen difference between a revision and the nodes of a pool."""
+
+    request: UserApiRequest
+    queryset = Plan.objects.none()
+    serializer_class = plan_serializers.PlanOut
+    lookup_value_converter = "uuid"
+    filterset_class = filters.PlanFilter
+    orders = filters.PLAN_ORDERS
+    is_versioned = True
+    scope_for = {
+        "GET": "read",
+        "create": "plan",
+        **plan_actions.TOKEN_SCOPE_FOR,
+        "ask": plan_actions.TOKEN_SCOPE_FOR["request"],
+        "request_changes": plan_actions.TOKEN_SCOPE_FOR["request-changes"],
+    }
+
+    def get_queryset(self) -> QuerySet[Plan]:
+        # What a caller may do depends on the authors and on one's own verdicts: read once for a whole page.
+        rows = selectors.visible_plans(self.request.user).prefetch_related("revision__authors", "approvals__person")
+        return filters.sortable_plans(rows) if self.action == "list" else rows
+
+    def get_serializer_class(self) -> type[Any]:
+        return plan_serializers.PlanOut if self.action == "list" else plan_serializers.PlanDetailOut
+
+    @extend_schema(request=plan_serializers.PlanIn, responses={201: plan_serializers.PlanDetailOut})
+    def create(self, request: UserApiRequest) -> Response:
+        wanted = read_body(plan_serializers.PlanIn, request)
+        pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=wanted["pool"]).first()
+        revision = editing.meant(wanted["revision"])
+        missing = {
+            name: ["There is none like this that you can see."]
+            for name, found in (("pool", pool), ("revision", revision))
+            if found is None
+        }
+        if pool is None or revision is None:
+            raise Invalid("The plan cannot be made.", fields=missing)
+        strategy = parse(wanted.get("strategy"))
+        plan = planner.make(pool=pool, revision=revision, strategy=strategy, by=request.user, message=wanted["message"])
+        plan.refresh_from_db()
+        return created(self._one(plan), f"/api/v1/plans/{plan.pk}", plan)
+
+    def _one(self, plan: Plan) -> Any:
+        return plan_serializers.PlanDetailOut(plan, context=self.get_serializer_context()).data
+
+    def _done(self, plan: Plan) -> Response:
+        plan = self.get_queryset().get(pk=plan.pk)
+        return accepted(self._one(plan), f"/api/v1/plans/{plan.pk}")
+
+    @extend_schema(request=plan_serializers.CommentIn, responses={202: plan_serializers.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/request", url_name="request")
+    def ask(self, request: UserApiRequest, pk: object) -> Response:
+        plan = self.get_object()
+        return self._done(
+            reviews.request(plan, by=request.user, message=read_body(plan_serializers.CommentIn, request)["comment"])
+        )
+
+    @extend_schema(request=plan_serializers.ApproveIn, responses={202: plan_serializers.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/approve")
+    def approve(self, request: UserApiRequest, pk: object) -> Response:
+        """Approve a plan, as it was read.
+
+        One that destroys objects asks for `consent`: its `summary.consent`, typed again.
+        """
+        plan = self.get_object()
+        return self._done(reviews.approve(plan, by=request.user, **read_body(plan_serializers.ApproveIn, request)))
+
+    @extend_schema(request=plan_serializers.VerdictIn, responses={202: plan_serializers.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/request-changes")
+    def request_changes(self, request: UserApiRequest, pk: object) -> Response:
+        """Send the plan back to its author; the comment is required."""
+        plan = self.get_object()
+        return self._done(
+            reviews.request_changes(plan, by=request.user, **read_body(plan_serializers.VerdictIn, request))
+        )
+
+    @extend_schema(request=plan_serializers.VerdictIn, responses={202: plan_serializers.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/reject")
+    def reject(self, request: UserApiRequest, pk: object) -> Response:
+        plan = self.get_object()
+        return self._done(reviews.reject(plan, by=request.user, **read_body(plan_serializers.VerdictIn, request)))
+
+    @extend_schema(request=None, responses={202: plan_serializers.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/retract")
+    @without_body
+    def retract(self, request: UserApiRequest, pk: object) -> Response:
+        return self._done(reviews.retract(self.get_object(), by=request.user))
+
+    @extend_schema(request=plan_serializers.CommentIn, responses={202: plan_serializers.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/withdraw")
+    def withdraw(self, request: UserApiRequest, pk: object) -> Response:
+        plan = self.get_object()
+        return self._done(reviews.withdraw(plan, by=request.user, **read_body(plan_serializers.CommentIn, request)))
+
+    @extend_schema(request=plan_serializers.StartIn, responses={202: rollout_serializers.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/start")
+    def start(self, request: UserApiRequest, pk: object) -> Response:
+        plan = self.get_object()
+        rollout = rollout_actions.start(plan, by=request.user, at=read_body(plan_serializers.StartIn, request)["at"])
+        tasks.wake(rollout.pk)
+        data = rollout_serializers.RolloutDetailOut(rollout, context=self.get_serializer_context()).data
+        return accepted(data, f"/api/v1/rollouts/{rollout.pk}")
+
+
+class PlanNodeViewSet(mixins.ListModelMixin, ApiViewSet):
+    """The nodes of one plan: in which batch, with which change set, or why left out."""
+
+    request: UserApiRequest
+    queryset = PlanNode.objects.none()
+    serializer_class = plan_serializers.PlanNodeOut
+    ordering_fields = ("position", "name")
+    scope_for = {"GET": "read"}
+
+    def get_queryset(self) -> QuerySet[PlanNode]:
+        if getattr(self, "swagger_fake_view", False):
+            return PlanNode.objects.none()
+        plan = get_object_or_404(selectors.visible_plans(self.request.user), pk=self.kwargs["plan_pk"])
+        return PlanNode.objects.filter(plan=plan).order_by("batch", "position", "pk")
+
+
+class PlanComponentViewSet(mixins.ListModelMixin, ApiViewSet):
+    """The components and policy objects of one plan, in their order: what is done, object by object, or why nothing.
+
+    `kind` is `release` for a component, and `policies` for a group of policy objects.
+    """
+
+    request: UserApiRequest
+    queryset = PlanComponent.objects.none()
+    serializer_class = component_serializers.PlanComponentOut
+    ordering_fields = ("position", "component")
+    scope_for = {"GET": "read"}
+
+    def get_queryset(self) -> QuerySet[PlanComponent]:
+        if getattr(self, "swagger_fake_view", False):
+            return PlanComponent.objects.none()
+        plan = get_object_or_404(selectors.visible_plans(self.request.user), pk=self.kwargs["plan_pk"])
+        return PlanComponent.objects.filter(plan=plan).order_by("position", "pk")
