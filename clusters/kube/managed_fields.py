@@ -133,3 +133,15 @@ def is_item(item: Any, key: str) -> bool:
     if key.startswith("k:"):
         return isinstance(item, Mapping) and all(item.get(name) == value for name, value in wanted.items())
     return key.startswith("v:") and bool(item == wanted)
+
+
+def holders(raw: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    """Managers that own the field at `path`, `("spec", "weight")`, or anything in it."""
+    found = set()
+    for entry in objects.meta(raw).get("managedFields") or ():
+        below: Any = entry.get("fieldsV1") or {}
+        for name in path:
+            below = below.get(f"f:{name}") if isinstance(below, Mapping) else None
+        if below is not None:
+            found.add(str(entry.get("manager", "")))
+    return sorted(found)

@@ -15,7 +15,6 @@ from components.plans.prepared import ReadinessResult
 from components.policies import policy_objects, takeover
 from profiles.content.content import WantedObject
 from profiles.policies import kinds
-from tests.clusters.kube import field_owners
 
 GPU = "requests.nvidia.com/gpu"
 
@@ -94,7 +93,7 @@ def test_a_field_that_somebody_changed_is_a_conflict_that_names_it_and_is_never_
     for how in ({"dry_run": True}, {}):
         with pytest.raises(Conflict, match=r"\.spec\.hard\.pods") as refusal:
             fleet.apply_policy(manifest, **how)
-    [owner] = field_owners.holders(fleet.policy(ObjectRef.of(manifest)), ("spec", "hard", "pods"))
+    [owner] = managed_fields.holders(fleet.policy(ObjectRef.of(manifest)), ("spec", "hard", "pods"))
     assert owner in str(refusal.value)
     live = fleet.policy(ObjectRef.of(manifest))
     assert live["spec"]["hard"]["pods"] == "200"
@@ -119,13 +118,13 @@ def test_fields_are_taken_of_exactly_the_version_that_was_looked_at(world, fleet
     would_be = eventually_taken(fleet, manifest, dry_run=True)
     [take] = takeover.fields_to_take(fleet.policy(ref), would_be)
     assert (take.field, take.there, take.wanted) == ("spec.hard.pods", "300", "100")
-    assert take.manager in field_owners.holders(live, ("spec", "hard", "pods"))
+    assert take.manager in managed_fields.holders(live, ("spec", "hard", "pods"))
     assert fleet.policy(ref)["spec"]["hard"]["pods"] == "300"
 
     seen = eventually_taken(fleet, manifest)
     assert seen["spec"]["hard"] == {GPU: "8", "pods": "100", "services": "5"}
-    assert field_owners.holders(seen, ("spec", "hard", "pods")) == ["setpoint"]
-    assert field_owners.holders(seen, ("spec", "hard", "services")) == [take.manager]
+    assert managed_fields.holders(seen, ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(seen, ("spec", "hard", "services")) == [take.manager]
     assert "resourceVersion" not in managed_fields.fields(seen).get("metadata", {})
 
 

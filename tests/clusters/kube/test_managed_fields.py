@@ -57,6 +57,12 @@ def test_only_what_was_applied_is_ours():
     }
 
 
+def test_who_owns_a_field():
+    assert managed_fields.holders(RAW, ("spec", "weight")) == ["kubectl-edit", "setpoint"]
+    assert managed_fields.holders(RAW, ("spec", "limits")) == ["setpoint"]
+    assert managed_fields.holders(RAW, ("spec", "nothing")) == []
+
+
 def test_an_object_that_we_never_applied_has_nothing_of_ours():
     assert managed_fields.fields({"metadata": {"name": "a"}, "spec": {"x": 1}}) == {}
     assert managed_fields.fields(RAW, "nobody") == {}

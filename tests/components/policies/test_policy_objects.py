@@ -21,7 +21,6 @@ from profiles.document import schema
 from simfleet.apiserver.callers import person
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
-from tests.clusters.kube import field_owners
 
 PROFILE = """
 policies:
@@ -149,8 +148,8 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
     )
     carry(fleet, prepared)
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"requests.nvidia.com/gpu": "8", "pods": "100", "services": "5"}
-    assert field_owners.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
-    assert field_owners.holders(fleet.policy(QUOTA), ("spec", "hard", "services")) == ["kubectl-edit"], (
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "services")) == ["kubectl-edit"], (
         "nobody asked for it"
     )
     assert policy_objects.check_readiness(fleet, prepared, direction="forward").is_ready
@@ -163,7 +162,7 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
     )
     assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"requests.nvidia.com/gpu": "8", "pods": "7", "services": "5"}
-    assert field_owners.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
 
 
 def taking(cluster, fleet, **edits) -> PreparedPolicies:
@@ -218,7 +217,7 @@ def test_the_same_value_in_other_hands_is_not_taken(cluster, fleet):
     assert "is taken from" not in both.notes[0].title
     assert both.notes[0].title == "2 fields of ResourceQuota team-a/gpus are taken from bob and kubectl-edit"
     carry(fleet, both)
-    assert field_owners.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["setpoint"]
 
 
 def test_what_is_written_between_the_look_and_the_write_is_looked_at_again(cluster, fleet, monkeypatch):
@@ -259,12 +258,12 @@ def test_what_is_written_between_the_look_and_the_write_is_looked_at_again(clust
 def test_a_revert_leaves_what_somebody_took_again_and_what_was_never_taken(cluster, fleet):
     prepared = taking(cluster, fleet)
     held = [
-        field_owners.holders(fleet.policy(QUOTA), ("spec", "hard", name))
+        managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", name))
         for name in ("pods", "requests.nvidia.com/gpu")
     ]
     carry(fleet, prepared, "revert")
     assert [
-        field_owners.holders(fleet.policy(QUOTA), ("spec", "hard", n)) for n in ("pods", "requests.nvidia.com/gpu")
+        managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", n)) for n in ("pods", "requests.nvidia.com/gpu")
     ] == held
     assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
@@ -274,7 +273,7 @@ def test_a_revert_leaves_what_somebody_took_again_and_what_was_never_taken(clust
 
     assert "spec.hard.pods stays as kubectl-edit has it." in told
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"pods": "64", "requests.nvidia.com/gpu": "3"}
-    assert field_owners.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["kubectl-edit"]
+    assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["kubectl-edit"]
     assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from clusters.fleet import FleetError, NotFound, ObjectRef
+from clusters.kube import managed_fields
 from clusters.kube.fleet import KubeFleet
 from components.policies import policy_objects
 from components.policies.policy_objects import PreparedPolicies
 from profiles.document import schema
-from tests.clusters.kube import field_owners
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.harness import equipping
@@ -154,7 +154,7 @@ def test_a_field_that_somebody_changed_is_taken_as_shown_and_put_back(
     def gpus() -> tuple[str, list[str]]:
         live = cluster_admin.get("resourcequotas", "gpus", team)
         field = ("spec", "hard", "requests.nvidia.com/gpu")
-        return live["spec"]["hard"][field[-1]], field_owners.holders(live, field)
+        return live["spec"]["hard"][field[-1]], managed_fields.holders(live, field)
 
     patched("3", "alice")
     limits = '{"spec":{"limits":[{"type":"Container","default":{"memory":"9Gi"},"max":{"memory":"12Gi"}}]}}'
