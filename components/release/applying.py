@@ -1,4 +1,5 @@
 """Apply of a prepared component: idempotent, because a worker may die at any line and another continues.
+
 What another party changed since the plan, an upgrade by hand for one, is not overwritten, and only the manifest that
 was approved is installed.
 """
@@ -28,7 +29,8 @@ from components.plans import adopt, impact
 from components.plans.diff import Comparison
 from components.plans.prepared import Prepared
 from components.release import definitions, revision_labels
-from components.release.preparing import ENFORCE, secret_reader, stand_ins
+from components.release.component_rendering import secret_reader, stand_ins
+from components.release.preparing import ENFORCE
 from components.release.release_operation import ReleaseOperation, is_server_side
 from components.release.reverting import Revert
 
