@@ -1,4 +1,4 @@
-"""A component's chart rendered for a plan: with a stand-in for each secret to approve, and with the secrets to compare."""
+"""A component's chart rendered for a plan: with a stand-in for each secret to approve, with the secrets to compare."""
 
 from __future__ import annotations
 
