@@ -18,8 +18,6 @@ STILL_LONG = {
     "jobs/rollouts/rollout_actions.py": 509,
     "jobs/web/api.py": 406,
     "jobs/web/serializers.py": 587,
-    "profiles/web/editor_views.py": 404,
-    "simfleet/memory.py": 408,
     "tests/agent/test_restore.py": 404,
     "tests/clusters/services/test_lifecycle.py": 431,
     "tests/clusters/web/test_pages.py": 421,
