@@ -11,12 +11,28 @@ by value with every write; hundreds of values that only Setpoint reads were a fi
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-E = TypeVar("E", bound=enum.StrEnum)
+from contract.bounded_json import (
+    Malformed,
+    check_object,
+    entries,
+    entry_lines,
+    lines,
+    list_of_objects,
+    one_of,
+    optional_text,
+    text,
+    whole_number,
+)
+
+__all__ = [
+    "LONGEST_GRANT_SECONDS", "MAX_CONDITIONS", "MAX_KEY", "MAX_OBSERVED", "MAX_OBSERVED_TEXT", "MAX_OBSERVE_TEXT",
+    "MAX_REASON", "MAX_SETTINGS", "MAX_VALUE", "Condition", "Malformed", "Mode", "Operator", "RestartAction",
+    "RestartGrant", "RestartReport", "Restore", "SettingReport", "SettingStatus", "Spec", "Status", "Wanted",
+]  # fmt: skip
 
 MAX_SETTINGS = 256
 MAX_OBSERVED = 512
@@ -30,10 +46,6 @@ MAX_REASON = 512
 MAX_CONDITIONS = 16
 LONGEST_GRANT_SECONDS = 90_000
 """The longest deadline of a step, and an hour for clocks. An end that is further away was not meant as one."""
-
-
-class Malformed(ValueError):
-    """A NodeTuning field is absent, of the wrong type or beyond its bound. The message names the field."""
 
 
 class Mode(enum.StrEnum):
@@ -167,39 +179,41 @@ class Spec:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Spec:
         """Read `spec`. Raises Malformed."""
-        _check_object(raw, "spec")
+        check_object(raw, "spec")
         grant = raw.get("restart")
         return cls(
-            node_uid=_text(raw, "nodeUID", MAX_KEY),
-            mode=_one_of(raw, "mode", Mode, Mode.OBSERVE),
-            protocol=_int(raw, "protocol", 1),
-            rollout=_text(raw, "rollout", MAX_KEY, ""),
-            step=_text(raw, "step", MAX_KEY, ""),
-            attempt=_int(raw, "attempt", 0),
-            revision=_text(raw, "revision", MAX_KEY, ""),
+            node_uid=text(raw, "nodeUID", MAX_KEY),
+            mode=one_of(raw, "mode", Mode, Mode.OBSERVE),
+            protocol=whole_number(raw, "protocol", 1),
+            rollout=text(raw, "rollout", MAX_KEY, ""),
+            step=text(raw, "step", MAX_KEY, ""),
+            attempt=whole_number(raw, "attempt", 0),
+            revision=text(raw, "revision", MAX_KEY, ""),
             settings=tuple(
                 Wanted(
-                    _text(w, "key", MAX_KEY),
-                    _one_of(w, "operator", Operator, Operator.EQUALS),
-                    _text(w, "value", MAX_VALUE),
-                    _optional(w, "expect", MAX_VALUE),
+                    text(w, "key", MAX_KEY),
+                    one_of(w, "operator", Operator, Operator.EQUALS),
+                    text(w, "value", MAX_VALUE),
+                    optional_text(w, "expect", MAX_VALUE),
                 )
-                for w in _list(raw, "settings", MAX_SETTINGS)
+                for w in list_of_objects(raw, "settings", MAX_SETTINGS)
             ),
             restore=tuple(
                 Restore(
-                    _text(r, "key", MAX_KEY), _optional(r, "original", MAX_VALUE), _optional(r, "expect", MAX_VALUE)
+                    text(r, "key", MAX_KEY),
+                    optional_text(r, "original", MAX_VALUE),
+                    optional_text(r, "expect", MAX_VALUE),
                 )
-                for r in _list(raw, "restore", MAX_SETTINGS)
+                for r in list_of_objects(raw, "restore", MAX_SETTINGS)
             ),
-            observe=_lines(raw, "observe", MAX_OBSERVE_TEXT, MAX_OBSERVED, MAX_KEY),
+            observe=lines(raw, "observe", MAX_OBSERVE_TEXT, MAX_OBSERVED, MAX_KEY),
             restart=None
             if not grant
             else RestartGrant(
-                _text(grant, "id", MAX_KEY),
-                _one_of(grant, "action", RestartAction),
-                _text(grant, "bootID", MAX_KEY),
-                _text(grant, "expires", MAX_KEY, ""),
+                text(grant, "id", MAX_KEY),
+                one_of(grant, "action", RestartAction),
+                text(grant, "bootID", MAX_KEY),
+                text(grant, "expires", MAX_KEY, ""),
             ),
         )
 
@@ -290,7 +304,7 @@ class Status:
             "attempt": self.attempt,
             "revision": self.revision,
             "settings": [s.to_json() for s in self.settings],
-            "observed": _entry_lines(self.observed),
+            "observed": entry_lines(self.observed),
             "conditions": [c.to_json() for c in self.conditions],
             "restart": self.restart.to_json() if self.restart else None,
         }
@@ -298,119 +312,47 @@ class Status:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Status:
         """Read `status`; an empty mapping is an agent that has not answered yet. Raises Malformed."""
-        _check_object(raw, "status")
+        check_object(raw, "status")
         restart = raw.get("restart")
         return cls(
-            observed_generation=_int(raw, "observedGeneration", 0),
-            node_uid=_text(raw, "nodeUID", MAX_KEY, ""),
-            protocol=_int(raw, "protocol", 1),
-            agent_version=_text(raw, "agentVersion", MAX_KEY, ""),
-            boot_id=_text(raw, "bootID", MAX_KEY, ""),
-            kernel=_text(raw, "kernel", MAX_KEY, ""),
-            step=_text(raw, "step", MAX_KEY, ""),
-            attempt=_int(raw, "attempt", 0),
-            revision=_text(raw, "revision", MAX_KEY, ""),
+            observed_generation=whole_number(raw, "observedGeneration", 0),
+            node_uid=text(raw, "nodeUID", MAX_KEY, ""),
+            protocol=whole_number(raw, "protocol", 1),
+            agent_version=text(raw, "agentVersion", MAX_KEY, ""),
+            boot_id=text(raw, "bootID", MAX_KEY, ""),
+            kernel=text(raw, "kernel", MAX_KEY, ""),
+            step=text(raw, "step", MAX_KEY, ""),
+            attempt=whole_number(raw, "attempt", 0),
+            revision=text(raw, "revision", MAX_KEY, ""),
             settings=tuple(
                 SettingReport(
-                    key=_text(s, "key", MAX_KEY),
-                    state=_text(s, "state", MAX_KEY),
-                    written=_optional(s, "written", MAX_VALUE),
-                    effective=_optional(s, "effective", MAX_VALUE),
-                    original=_optional(s, "original", MAX_VALUE),
-                    reason=_text(s, "reason", MAX_REASON, ""),
+                    key=text(s, "key", MAX_KEY),
+                    state=text(s, "state", MAX_KEY),
+                    written=optional_text(s, "written", MAX_VALUE),
+                    effective=optional_text(s, "effective", MAX_VALUE),
+                    original=optional_text(s, "original", MAX_VALUE),
+                    reason=text(s, "reason", MAX_REASON, ""),
                 )
-                for s in _list(raw, "settings", MAX_SETTINGS)
+                for s in list_of_objects(raw, "settings", MAX_SETTINGS)
             ),
-            observed=_entries(raw, "observed"),
+            observed=entries(
+                raw, "observed", limit=MAX_OBSERVED_TEXT, count=MAX_OBSERVED, key=MAX_KEY, value=MAX_VALUE
+            ),
             conditions=tuple(
                 Condition(
-                    _text(c, "type", MAX_KEY),
-                    _text(c, "status", MAX_KEY),
-                    _text(c, "reason", MAX_KEY, ""),
-                    _text(c, "message", MAX_REASON, ""),
-                    _text(c, "lastTransitionTime", MAX_KEY, ""),
+                    text(c, "type", MAX_KEY),
+                    text(c, "status", MAX_KEY),
+                    text(c, "reason", MAX_KEY, ""),
+                    text(c, "message", MAX_REASON, ""),
+                    text(c, "lastTransitionTime", MAX_KEY, ""),
                 )
-                for c in _list(raw, "conditions", MAX_CONDITIONS)
+                for c in list_of_objects(raw, "conditions", MAX_CONDITIONS)
             ),
             restart=None
             if not restart
             else RestartReport(
-                _text(restart, "id", MAX_KEY),
-                _text(restart, "state", MAX_KEY),
-                _text(restart, "reason", MAX_REASON, ""),
+                text(restart, "id", MAX_KEY),
+                text(restart, "state", MAX_KEY),
+                text(restart, "reason", MAX_REASON, ""),
             ),
         )
-
-
-def _check_object(raw: Any, name: str) -> None:
-    if not isinstance(raw, Mapping):
-        raise Malformed(f"{name}: must be an object")
-
-
-def _bounded(value: Any, name: str, limit: int) -> str:
-    if not isinstance(value, str) or len(value) > limit:
-        raise Malformed(f"{name}: must be text of at most {limit} characters")
-    return value
-
-
-def _text(raw: Mapping[str, Any], name: str, limit: int, default: str | None = None) -> str:
-    if not isinstance(raw, Mapping):
-        raise Malformed(f"{name}: its parent must be an object")
-    value = raw.get(name)
-    if value is None:
-        if default is None:
-            raise Malformed(f"{name}: is required")
-        return default
-    return _bounded(value, name, limit)
-
-
-def _optional(raw: Mapping[str, Any], name: str, limit: int) -> str | None:
-    value = raw.get(name)
-    return None if value is None else _bounded(value, name, limit)
-
-
-def _int(raw: Mapping[str, Any], name: str, default: int) -> int:
-    value = raw.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise Malformed(f"{name}: must be a whole number of 0 or more")
-    return value
-
-
-def _list(raw: Mapping[str, Any], name: str, limit: int) -> list[Mapping[str, Any]]:
-    value = raw.get(name) or []
-    if not isinstance(value, list) or len(value) > limit or not all(isinstance(v, Mapping) for v in value):
-        raise Malformed(f"{name}: must be a list of at most {limit} objects")
-    return value
-
-
-def _lines(raw: Mapping[str, Any], name: str, limit: int, count: int, each: int) -> tuple[str, ...]:
-    """A text of one entry a line; empty text is no entry."""
-    lines = _text(raw, name, limit, "").split("\n")
-    if lines == [""]:
-        return ()
-    if len(lines) > count:
-        raise Malformed(f"{name}: must be at most {count} lines")
-    return tuple(_bounded(line, name, each) for line in lines)
-
-
-def _entry_lines(entries: Mapping[str, str]) -> str:
-    """A JSON object, an entry a line, so that it can be read in `kubectl get -o yaml`; empty text without entries."""
-    return json.dumps(dict(entries), indent=0) if entries else ""
-
-
-def _entries(raw: Mapping[str, Any], name: str) -> dict[str, str]:
-    try:
-        found = json.loads(_text(raw, name, MAX_OBSERVED_TEXT, "") or "{}")
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{name}: must be a JSON object") from error
-    if not isinstance(found, dict) or len(found) > MAX_OBSERVED:
-        raise Malformed(f"{name}: must be a JSON object of at most {MAX_OBSERVED} entries")
-    return {_bounded(key, name, MAX_KEY): _bounded(value, name, MAX_VALUE) for key, value in found.items()}
-
-
-def _one_of(raw: Mapping[str, Any], name: str, of: type[E], default: E | None = None) -> E:
-    value = _text(raw, name, MAX_KEY, default)
-    try:
-        return of(value)
-    except ValueError as error:
-        raise Malformed(f"{name}: must be one of {', '.join(of)}") from error

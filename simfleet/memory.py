@@ -33,7 +33,7 @@ from clusters.fleet import (
 )
 from contract import names
 from contract.nodetuning import Spec
-from simfleet import enrolled
+from simfleet import enrolled, evictions
 from simfleet.apiserver.answers import listed, named, translated, trimmed
 from simfleet.apiserver.callers import SETPOINT, Caller
 from simfleet.apiserver.faults import Outage
@@ -297,44 +297,8 @@ class SimFleet:
 
     # ── pods ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
-        options: Raw = {"preconditions": {"uid": pod.uid}}
-        if grace_seconds is not None:
-            options["gracePeriodSeconds"] = grace_seconds
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": options,
-        }
         with self._talk():
-            try:
-                self._api.evict(self._caller, pod.name, pod.namespace, body)
-            except ApiError as error:
-                return self._not_evicted(pod, error)
-        return Eviction("evicted")
-
-    def _not_evicted(self, pod: PodRef, error: ApiError) -> Eviction:
-        """Raises ApiError for what is not about this pod."""
-        wait = float(error.retry_after or 1)
-        if error.code == 404:
-            return Eviction("gone", message=error.message)
-        if error.code == 409:
-            found = self.cluster.store.find("pods", pod.name, pod.namespace)
-            is_there = found is not None and found.raw["metadata"]["uid"] == pod.uid
-            return Eviction("throttled" if is_there else "gone", message=error.message)
-        if error.code == 429 and any(cause["reason"] == "DisruptionBudget" for cause in error.causes):
-            return Eviction("blocked", self._budgets_of(pod), wait, error.message)
-        if error.code == 429:
-            return Eviction("throttled", retry_after=wait, message=error.message)
-        if error.code == 500 and "more than one PodDisruptionBudget" in error.message:
-            return Eviction("blocked", self._budgets_of(pod), wait, error.message)
-        raise error
-
-    def _budgets_of(self, pod: PodRef) -> str:
-        labels = self._api.get(self._caller, "pods", pod.name, pod.namespace).raw["metadata"].get("labels") or {}
-        page = self._api.list(self._caller, "poddisruptionbudgets", pod.namespace)
-        ours = [b for b in page.items if objects.selects(b.raw["spec"].get("selector"), labels)]
-        return ", ".join(f"{pod.namespace}/{b.key[1]}" for b in ours)
+            return evictions.evict(self.cluster, self._caller, pod, grace_seconds)
 
     # ── policy objects ────────────────────────────────────────────────────────────────────────────────────────────
     def policy(self, ref: ObjectRef) -> Raw:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from clusters.fleet import FleetRefused
-from clusters.kube.apiserver import Call, read_bounded, tls, translated
+from clusters.kube.responses import Call
+from clusters.kube.transport import read_bounded, tls, translated
 from clusters.net.credentials import Credentials
 from clusters.net.egress import PinnedPools, Policy
 

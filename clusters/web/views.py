@@ -70,7 +70,6 @@ from common.errors import Refusal
 from common.requests import UserRequest
 from common.yaml import MAX_BYTES
 
-ROWS = 50
 WORST = 8
 LATE = 80
 """Panels of this order and later stand below nodes and pools."""

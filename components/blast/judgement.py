@@ -17,7 +17,7 @@ from components.plans.diff import Compared
 from components.plans.hits import Blast, Hit
 from components.values.clauses import look_up
 
-INSTALL, UPGRADE, ADOPT, REMOVE, NONE = "install", "upgrade", "adopt", "remove", "none"
+INSTALL, REMOVE, NONE = "install", "remove", "none"
 LIVE, NEW_PODS, NETWORK, GPU_PODS, DRAIN = CLASSES[:5]
 SHOWN_PATHS = 4
 _WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from clusters.kube.apiserver import is_starting
+from clusters.kube.responses import is_starting
 from components.values.secrets import masked_text
 
 MASK = "••••"

@@ -28,7 +28,6 @@ MAX_PACKED = 3 * 1024 * 1024
 PAGE = 40
 """Records a page: at 1.5 MB each, the most that etcd takes, a page still fits into one answer."""
 MAX_UNPACKED = 64 * 1024 * 1024
-TYPE = "helm.sh/release.v1"
 _CRD = re.compile(r"crds/.+\.(?:ya?ml|json)")
 DEPLOYED, FAILED, UNINSTALLED, SUPERSEDED = "deployed", "failed", "uninstalled", "superseded"
 PENDING = frozenset(("pending-install", "pending-upgrade", "pending-rollback", "uninstalling"))

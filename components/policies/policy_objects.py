@@ -8,34 +8,31 @@ removed: what is in it is not ours to delete.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-import hashlib
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
-from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound, ObjectRef
+from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound
 from clusters.kube import managed_fields
-from components.plans.hits import Blast
 from components.plans.prepared import BLOCK, INFO, WARN, PlanNote, ReadinessResult
 from components.policies import takeover
-from components.policies.takeover import Take
-from contract import names
+from components.policies.ownership import MARK, is_ours, live_of, mark_of, marked, owner, uid_of
+from components.policies.prepared_objects import PreparedObject, PreparedPolicies
 from profiles.content.cluster import WantedObject
 from profiles.document.document import dump
 from profiles.policies.kinds import KINDS
 from profiles.policies.queues import references
 
+__all__ = [
+    "AT_ONCE", "FORWARD", "MARK", "PreparedObject", "PreparedPolicies", "carry_out", "check_readiness", "mark_of",
+    "owner", "prepare",
+]  # fmt: skip
+
 FORWARD = "forward"
 AT_ONCE = 8
 """Calls at a time. A look at 200 objects asks 400 times, and has to end well within a lease."""
-MARK = f"{names.GROUP}/policy"
-"""A label on every object that Setpoint applies, with its owner: ours even where a profile says nothing but that it is
-to be there, and nobody else's among our own rollouts."""
 _RANKS = {
     "Namespace": 0,
     "PriorityClass": 1,
@@ -50,74 +47,6 @@ _RANKS = {
     "LocalQueue": 4,
 }
 """What an object stands on has a lower one; queues of one rank go below their parents."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedObject:
-    manifest: Mapping[str, Any]
-    change: str
-    """created, changed, same, or unvalidated: its kind or namespace comes with the same plan."""
-    uid: str = ""
-    """Of the object that is there; empty where there is none."""
-    before: Mapping[str, Any] = field(default_factory=dict)
-    """What Setpoint owned of it before: what a revert goes back to."""
-    diff: str = ""
-    """Unified, of what Setpoint owns, or takes."""
-    takes: tuple[Take, ...] = ()
-    """Fields that others hold, and that become Setpoint's again."""
-    with_theirs: Mapping[str, Any] = field(default_factory=dict)
-    """`before` and what is taken, as it was; empty where nothing is."""
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> PreparedObject:
-        return cls(**{**raw, "takes": tuple(Take.from_json(one) for one in raw.get("takes", ()))})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON without empty takes, so that digests of plans made before takeovers existed stay valid."""
-        out = dataclasses.asdict(self)
-        return out if self.takes else {key: value for key, value in out.items() if key not in ("takes", "with_theirs")}
-
-    @property
-    def ref(self) -> ObjectRef:
-        return ObjectRef.of(self.manifest)
-
-    @property
-    def title(self) -> str:
-        return f"{self.ref.kind} {self.ref}"
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPolicies:
-    objects: tuple[PreparedObject, ...] = ()
-    """In the order in which they are applied."""
-    notes: tuple[PlanNote, ...] = ()
-    blast: Blast | None = None
-    """What they do to running work; None: made before that was reckoned."""
-
-    @property
-    def changes(self) -> int:
-        return sum(one.change != "same" for one in self.objects)
-
-    @property
-    def fields_taken(self) -> int:
-        return sum(len({take.path for take in one.takes}) for one in self.objects)
-
-    @property
-    def digest(self) -> str:
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-    def to_json(self) -> dict[str, Any]:
-        out = {**dataclasses.asdict(self), "objects": tuple(one.to_json() for one in self.objects)}
-        if self.blast is None:
-            del out["blast"]
-        return out
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> PreparedPolicies:
-        objects = tuple(PreparedObject.from_json(one) for one in raw.get("objects", ()))
-        blast = Blast.from_json(raw["blast"]) if raw.get("blast") else None
-        return cls(objects, tuple(PlanNote(**one) for one in raw.get("notes", ())), blast)
 
 
 # ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +80,7 @@ def _judged(
     except NotFound as missing:
         component = KINDS[one.kind].component if one.kind in KINDS else ""
         if (component and component in brings) or one.namespace in spaces:
-            manifest = _marked(one.manifest, owner)
+            manifest = marked(one.manifest, owner)
             return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
         return PlanNote(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
     except Conflict as conflict:
@@ -176,26 +105,6 @@ def _taken(one: PreparedObject) -> PlanNote:
     )
 
 
-def mark_of(pool_id: int) -> str:
-    """Return the value of MARK on objects that this pool brought."""
-    return f"pool-{pool_id}"
-
-
-def owner(fleet: Fleet, wanted: WantedObject) -> str:
-    """Return the owner among Setpoint's own: the value of our label.
-
-    Empty where the object is not there, or not ours.
-    """
-    live = _live(fleet, ObjectRef.of(wanted.manifest))
-    return str(_labels(live).get(MARK, "")) if live else ""
-
-
-def _labels(live: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the labels of an object that Setpoint applied."""
-    found: Mapping[str, Any] = (managed_fields.fields(live).get("metadata") or {}).get("labels") or {}
-    return found
-
-
 def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
     objects = list(wanted)
     parents = {one.name: name for one in objects if one.kind == "Queue" for _, _, name in references(one)}
@@ -210,7 +119,7 @@ def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
 
 def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
     """Raises FleetError; Conflict, with the words for the plan, where nothing may be taken."""
-    manifest = _marked(wanted.manifest, owner)
+    manifest = marked(wanted.manifest, owner)
     asked = takeover.ask(fleet, manifest, mark=MARK)
     if asked.refusal:
         raise Conflict(asked.refusal)
@@ -223,32 +132,7 @@ def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
     theirs = managed_fields.fields(live, more=[take.path for take in takes]) if takes else {}
     change = "same" if before == result else "changed"
     diff = _diff(theirs or before, result) if change == "changed" else ""
-    return PreparedObject(manifest, change, _uid(live), before, diff, takes, theirs)
-
-
-def _marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    metadata = manifest["metadata"]
-    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), MARK: owner}}}
-
-
-def _is_ours(one: PreparedObject, live: Mapping[str, Any]) -> bool:
-    """Return whether it still is the object that was applied.
-
-    It must be Setpoint's, of the same owner, and not another by its name.
-    """
-    is_same = not one.uid or _uid(live) == one.uid
-    return bool(is_same and _labels(live).get(MARK) == one.manifest["metadata"]["labels"][MARK])
-
-
-def _live(fleet: Fleet, ref: ObjectRef) -> dict[str, Any] | None:
-    try:
-        return fleet.policy(ref)
-    except NotFound:
-        return None
-
-
-def _uid(raw: Mapping[str, Any]) -> str:
-    return str((raw.get("metadata") or {}).get("uid", ""))
+    return PreparedObject(manifest, change, uid_of(live), before, diff, takes, theirs)
 
 
 def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -303,8 +187,8 @@ def _refuse_moved(fleet: Fleet, one: PreparedObject) -> str:
     Answers with the resourceVersion of which fields are to be taken; empty: none are, or they are taken already.
     """
     asked = takeover.ask(fleet, one.manifest, mark=MARK) if one.takes else None
-    live = asked.live if asked else _live(fleet, one.ref)
-    if one.uid and (live is None or _uid(live) != one.uid):
+    live = asked.live if asked else live_of(fleet, one.ref)
+    if one.uid and (live is None or uid_of(live) != one.uid):
         raise FleetRefused(f"{one.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
     if live is None:
         return ""
@@ -321,8 +205,8 @@ def _refuse_moved(fleet: Fleet, one: PreparedObject) -> str:
 
 
 def _back(fleet: Fleet, one: PreparedObject) -> str:
-    live = _live(fleet, one.ref)
-    if live is None or not _is_ours(one, live):
+    live = live_of(fleet, one.ref)
+    if live is None or not is_ours(one, live):
         return f"{one.title} is not ours any more."
     if one.uid:
         identity = {"apiVersion": one.ref.api_version, "kind": one.ref.kind}
@@ -334,7 +218,7 @@ def _back(fleet: Fleet, one: PreparedObject) -> str:
         return " ".join((f"{one.title} is as it was.", *said))
     if one.ref.kind == "Namespace":
         return f"{one.title} stays: what is in it is not ours to delete."
-    fleet.remove_policy(one.ref, _uid(live))
+    fleet.remove_policy(one.ref, uid_of(live))
     return f"{one.title} is removed."
 
 
@@ -355,7 +239,7 @@ def check_readiness(fleet: Fleet, prepared: PreparedPolicies, *, direction: str)
 
 
 def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> ReadinessResult:
-    live = _live(fleet, one.ref)
+    live = live_of(fleet, one.ref)
     if direction != FORWARD:
         left = _left(one, live) if live is not None else ""
         return ReadinessResult(not left, missing=left)
@@ -376,7 +260,7 @@ def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
 
     Empty when it is, or is not ours any more.
     """
-    if not _is_ours(one, live):
+    if not is_ours(one, live):
         return ""
     if one.uid:
         return "" if managed_fields.fields(live) == _before(one, live) else f"{one.title} is not as it was yet."

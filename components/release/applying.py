@@ -1,8 +1,7 @@
-"""Apply and revert of a prepared component: idempotent, because a worker may die at any line and another continues.
+"""Apply of a prepared component: idempotent, because a worker may die at any line and another continues.
 
-What is done is read from helm's own history, never from memory. Revisions that we made are marked (`revision_labels`);
-one without the mark is another party's, and an upgrade by hand meanwhile is not overwritten. A revision that a killed
-helm left pending is recorded as failed first, or helm would refuse the release for ever.
+What another party changed since the plan, an upgrade by hand for one, is not overwritten, and only the manifest that
+was approved is installed.
 """
 
 from __future__ import annotations
@@ -10,15 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
-
-from django.utils.dateparse import parse_datetime
 
 from clusters.connection import registry
 from clusters.fleet import Conflict
 from clusters.kube import discovery
-from clusters.kube.apiserver import ApiServer, Call
+from clusters.kube.apiserver import Call
 from clusters.models import Cluster
 from common.clock import now
 from components.access import permitting
@@ -26,35 +22,27 @@ from components.blast.judgement import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
 from components.helm import client, rbac, recorded, releases, rendering
-from components.helm.client import Helm, HelmJob, HelmRefused, HelmUnavailable, ReleaseBusy
-from components.helm.releases import Release, ReleaseHistory, ReleaseRevision
+from components.helm.client import HelmJob, HelmRefused, HelmUnavailable
+from components.helm.releases import ReleaseHistory, ReleaseRevision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
 from components.plans.prepared import Prepared
-from components.release import definitions, passed_over, revision_labels
-from components.release.preparing import ENFORCE, secret_reader, stand_ins
+from components.release import definitions, revision_labels
+from components.release.component_rendering import secret_reader, stand_ins
+from components.release.preparing import ENFORCE
+from components.release.release_operation import ReleaseOperation, is_server_side
+from components.release.reverting import Revert
 
-FOREIGN = timedelta(hours=1)
-"""A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
 AFTER_SECONDS = 60.0
 """How much longer than helm its token lives: what it left is looked at afterwards."""
 BEFORE_SECONDS = 20.0
 """How long before its credential ends helm is stopped at the latest: it records that it failed meanwhile."""
-_ABANDONED = "Setpoint: helm was ended before it recorded the revision after this one; recorded as it was."
-_KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can continue."
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseOperation:
-    cluster: Cluster
-    server: ApiServer
-    program: Helm
-    prepared: Prepared
-    job: HelmJob
-
-    # ── forward ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def forward(self) -> None:
+class Apply(ReleaseOperation):
+    def run(self) -> None:
         if self.prepared.action == REMOVE:
             self._remove()
             return
@@ -84,7 +72,7 @@ class ReleaseOperation:
         if self.prepared.action == "install":
             self.program.install(job, content, given, labels=labels, is_again=last is not None)
         else:
-            self.program.upgrade(job, content, given, labels=labels, is_server_side=_is_server_side(last))
+            self.program.upgrade(job, content, given, labels=labels, is_server_side=is_server_side(last))
         self._check_recorded(real)
         self._make_rest()
         self._put_back()
@@ -154,9 +142,6 @@ class ReleaseOperation:
 
     def _is_done(self, last: ReleaseRevision | None) -> bool:
         return bool(last and last.status == releases.DEPLOYED and self._is_ours(last))
-
-    def _is_ours(self, revision: ReleaseRevision) -> bool:
-        return revision_labels.plan_of(revision) == revision_labels.plan_label(self.prepared)
 
     def _check_unmoved(self, history: ReleaseHistory) -> None:
         """Check that every revision newer than the plan saw is our own earlier try. Raises HelmRefused."""
@@ -249,120 +234,6 @@ class ReleaseOperation:
         except Conflict:
             return  # somebody was faster
 
-    # ── back ──────────────────────────────────────────────────────────────────────────────────────────────────────
-    def back(self) -> None:
-        if self.prepared.action == REMOVE:
-            self._bring_back()
-            return
-        history = self._mended(self._history())
-        last, target = history.last, self.prepared.back_to
-        if last is None or (not target and last.status == releases.UNINSTALLED):
-            self._delete_rest(last)
-            return
-        if is_back(last, target):
-            self.job.tell(f"{self.prepared.release} is back already.")
-            self._make_rest(is_back=True)
-            return
-        if not any(self._is_ours(revision) for revision in history.revisions):
-            if last.number == self.prepared.from_revision:
-                return  # nothing was ever done
-            raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
-        if not self._is_ours(last) and last.status not in (releases.FAILED, "uninstalling"):
-            raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
-        if target:
-            if (wanted := history.numbered(target)) is None:
-                raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
-            self._roll_back(last, wanted)
-        else:
-            # What was recorded before the plan is not its own: a removal before it is put back from there.
-            self._uninstall(last, keeps_history=self.prepared.from_revision > 0)
-
-    def _bring_back(self) -> None:
-        """Bring back a removed release, from helm's own record of it."""
-        history = self._mended(self._history())
-        last, target = history.last, self.prepared.back_to
-        if last is not None and is_back(last, target):
-            self.job.tell(f"{self.prepared.release} is there.")
-            self._make_rest(is_back=True)
-            return
-        wanted = history.numbered(target)
-        if last is None or not target or wanted is None:
-            raise HelmRefused(f"helm keeps no revision of {self.prepared.release} to restore")
-        if last.status == "uninstalling":
-            self._uninstall(last, keeps_history=True)  # half removed: to its end, then back
-        elif last.status not in (releases.UNINSTALLED, releases.FAILED):
-            raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
-        self._roll_back(last, wanted)
-
-    def _roll_back(self, last: ReleaseRevision, target: ReleaseRevision) -> None:
-        is_server_side = _is_server_side(last)
-        definitions.restore_for_rollback(self.server, self.job, last, target.read(), is_server_side=is_server_side)
-        releases.label(self.server, last, revision_labels.rollback_label(last))
-        self.program.rollback(self.job, target.number, is_server_side=is_server_side)
-        self._make_rest(is_back=True)
-
-    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
-    def _uninstall(self, last: ReleaseRevision, *, keeps_history: bool) -> None:
-        if last.status != releases.UNINSTALLED:
-            definitions.restore(self.server, self.job, last.read())
-        self.program.uninstall(self.job, keeps_history=keeps_history)
-        self._delete_rest(last)
-
-    def _delete_rest(self, removed: ReleaseRevision | None) -> None:
-        if removed is not None:
-            passed_over.delete(self.server, self.job, removed.read())
-            return
-        # A worker that died right after helm left no record: the plan has shown what it was.
-        gone = ("deleted",) if self.prepared.action == REMOVE else ("created", "unvalidated")
-        self._delete_dropped(None, gone)
-
-    def _make_rest(self, *, is_back: bool = False) -> None:
-        if (last := self._history().last) is None or last.status != releases.DEPLOYED:
-            return
-        release = last.read()
-        passed_over.make(self.server, self.job, release)
-        gone = ("created", "unvalidated") if is_back else ("deleted",)
-        self._delete_dropped(release, gone)
-
-    def _delete_dropped(self, release: Release | None, gone: tuple[str, ...]) -> None:
-        dropped = [one for one in self.prepared.objects if one.change in gone]
-        passed_over.delete_dropped(self.server, self.job, release, dropped)
-
-    def _history(self) -> ReleaseHistory:
-        return releases.history(self.server, self.prepared.namespace, self.prepared.release)
-
-    def is_unrecorded(self) -> bool:
-        """Return whether helm's newest revision is of this plan and still pending: helm's exit is then no verdict."""
-        last = self._history().last
-        return bool(last and last.is_pending and last.status != "uninstalling" and self._is_of_this_plan(last))
-
-    def _is_of_this_plan(self, revision: ReleaseRevision) -> bool:
-        """Return whether this plan made the revision, forward or back."""
-        return self._is_ours(revision) or 0 < self.prepared.back_to == revision_labels.rollback_of(revision)
-
-    def _mended(self, history: ReleaseHistory) -> ReleaseHistory:
-        """Raises ReleaseBusy for a pending revision of another party."""
-        last = history.last
-        if last is not None and last.is_abandoned:
-            self.job.tell(f"Revision {last.number} was left superseded, without a next; it is {last.status} again.")
-            releases.mend(self.server, last, _ABANDONED, last.status)
-            return self._history()
-        if last is None or not last.is_pending or last.status == "uninstalling":
-            return history  # an uninstall is simply asked for again
-        found = last.read()
-        # Of an earlier plan of ours, and this plan saw it so: one rollout at a time works on a component.
-        is_left = last.number == self.prepared.from_revision and revision_labels.is_made_by_us(history, last)
-        is_ours = is_left or self._is_of_this_plan(last)
-        began = parse_datetime(found.updated) if found.updated else None
-        if not is_ours and (began is None or now() - began < FOREIGN):
-            raise ReleaseBusy(
-                f"{self.prepared.release} is {last.status} since {found.updated[:19]}: another helm works on it, or "
-                "was killed at it"
-            )
-        self.job.tell(f"Revision {last.number} was left {last.status}; it is recorded as failed, and helm continues.")
-        releases.mend(self.server, last, _KILLED)
-        return self._history()
-
 
 def carry_out(
     cluster: Cluster,
@@ -381,24 +252,11 @@ def carry_out(
     job = HelmJob(prepared.release, prepared.namespace, credentials, deadline, stop, tell)
     with registry.server_of(credentials) as server:
         permitting.check(server, prepared, direction=direction)
-        carrying = ReleaseOperation(cluster, server, client.program(), prepared, job)
+        kind = Apply if direction == "forward" else Revert
+        carrying = kind(cluster, server, client.program(), prepared, job)
         try:
-            if direction == "forward":
-                carrying.forward()
-            else:
-                carrying.back()
+            carrying.run()
         except HelmRefused as refused:
             if carrying.is_unrecorded():
                 raise HelmUnavailable(f"helm ended before it could record how: {refused}") from refused
             raise rbac.recheck(server, refused) from refused
-
-
-def _is_server_side(last: ReleaseRevision | None) -> bool:
-    return bool(last and last.read().is_server_side)
-
-
-def is_back(last: ReleaseRevision, target: int) -> bool:
-    """Return whether helm's newest revision is the one a revert goes to, or a rollback to it."""
-    if not target or last.status != releases.DEPLOYED:
-        return False
-    return last.number == target or revision_labels.rollback_of(last) == target

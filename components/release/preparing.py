@@ -6,9 +6,7 @@ something: the archive, the values, the rendered manifest and the answers of the
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clusters import objects
@@ -25,50 +23,20 @@ from components.catalog import catalog, values_check
 from components.catalog.entry import Component
 from components.catalog.versions import is_older
 from components.charts import archives, store
-from components.helm import client, releases, rendering
-from components.helm.client import HelmJob, HelmRefused
-from components.helm.releases import Release, ReleaseHistory
-from components.helm.rendering import Manifest, Rendered
+from components.helm import client, releases
+from components.helm.client import HelmRefused
+from components.helm.rendering import Rendered
 from components.models import ClusterValues
 from components.plans import adopt, folding, gitops, impact, taken_back
 from components.plans.diff import Compared, Comparison
 from components.plans.gitops import ProposedChange
-from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
-from components.release import revision_labels
+from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
+from components.release.component_rendering import ComponentRendering, RenderedComponent
+from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
-SECONDS = 180.0
-"""For everything: fetching, three renderings, and two calls for each object."""
 ENFORCE = "pod-security.kubernetes.io/enforce"
 STRICTNESS = ("privileged", "baseline", "restricted")
-_BLIND = PlanNote(
-    WARN,
-    NOT_LOOKED_UP,
-    "What the chart looks up in the cluster while it renders counts as absent here",
-    "helm v4 asks only where the chart's own definitions are there and the identity that plans may read every object "
-    "of the chart. Where the cluster has such objects already (a password to keep, a namespace), what is installed can "
-    "differ; helm v3 can ask, or apply the definitions first.",
-)
-
-
-class SecretMissing(HelmRefused):
-    """A value refers to a key of a Secret that is not in the release's namespace."""
-
-
-@dataclass(slots=True)
-class ReleaseLocation:
-    """Location of a component in one cluster, installed or to be."""
-
-    release: str
-    namespace: str
-    history: ReleaseHistory
-    current: Release | None = None
-    """What is in force, else the newest try."""
-    notes: list[PlanNote] = field(default_factory=list)
-
-    @property
-    def is_ours(self) -> bool:
-        return revision_labels.is_ours(self.history)
 
 
 def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
@@ -96,8 +64,8 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
     layered = _layered(cluster, component, version, wanted)
     with registry.api_server(cluster) as server:
         served, place = discovery.read(server), find(server, component, chart.name)
-        made = _Rendering(cluster, client.program(), server, served, place, content, layered.values).made().rendered
-        return _needed(component, made, place, served)
+        rendering = ComponentRendering(cluster, client.program(), server, served, place, content, layered.values)
+        return _needed(component, rendering.render().rendered, place, served)
 
 
 def _needed(component: Component, made: Rendered, place: ReleaseLocation, served: ServedApis) -> Rights:
@@ -127,7 +95,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         notes += [*place.notes, *_unsupported(component, version, served, place), *identities.notes(cluster, server)]
         wishes, kept, more = _adopted(place, layered.values)
         notes += more
-        made = _Rendering(cluster, program, server, served, place, content, wishes).made()
+        made = ComponentRendering(cluster, program, server, served, place, content, wishes).render()
         notes += made.notes
         spaces, more = _namespace(_space(server, place.namespace), component, place)
         notes += more
@@ -198,7 +166,7 @@ def _adopted(
 
 
 def _comparison(
-    server: ApiServer, served: ServedApis, place: ReleaseLocation, made: _Made, program: client.Helm
+    server: ApiServer, served: ServedApis, place: ReleaseLocation, made: RenderedComponent, program: client.Helm
 ) -> Comparison:
     return Comparison(
         server=server,
@@ -214,7 +182,7 @@ def _comparison(
 
 
 def _effects(
-    comparison: Comparison, place: ReleaseLocation, made: _Made
+    comparison: Comparison, place: ReleaseLocation, made: RenderedComponent
 ) -> tuple[list[Compared], tuple[Destroyed, ...], list[PlanNote]]:
     """Each object against the cluster's, the definitions of `crds/` that are absent with them; and what comes of it."""
     server, served = comparison.server, comparison.served
@@ -227,107 +195,6 @@ def _effects(
     effects += impact.unserved(served, compared, made.rendered.crds, absent)
     effects += impact.created(absent)
     return compared + absent, destroys, effects
-
-
-def find(server: ApiServer, component: Component, chart: str) -> ReleaseLocation:
-    """The release where the catalog puts it, else wherever the cluster has one of this chart. Raises FleetError."""
-    history = releases.history(server, component.namespace, component.name)
-    place = ReleaseLocation(component.name, component.namespace, history)
-    if history.last is None:
-        others = releases.find(server, chart)
-        if len(others) > 1:
-            named = ", ".join(f"{namespace}/{name}" for namespace, name in others)
-            title = f"The cluster has several releases of the chart {chart}: {named}"
-            place.notes.append(PlanNote(BLOCK, "several-releases", title, "Remove all but one of them."))
-        elif others:
-            (namespace, name), *_ = others
-            place = ReleaseLocation(name, namespace, releases.history(server, namespace, name))
-    revision = place.history.deployed or place.history.last
-    if revision is not None and revision.status != releases.UNINSTALLED:
-        place.current = revision.read()
-    if place.history.last is not None and place.history.last.is_pending and not place.is_ours:
-        title = f"The release {place.release} is {place.history.last.status}: another helm works on it, or was killed"
-        place.notes.append(PlanNote(BLOCK, "pending", title, "Wait for it, or roll it back with `helm rollback`."))
-    return place
-
-
-def secret_reader(server: ApiServer, namespace: str, seen: list[str]) -> Callable[[str, str], str]:
-    """Answers the text of a key of a Secret, and remembers it in `seen`, so that it can be masked everywhere."""
-
-    def look(name: str, key: str) -> str:
-        path = f"/api/v1/namespaces/{discovery.segment(namespace)}/secrets/{discovery.segment(name)}"
-        try:
-            data = server.get(Call("get", "secrets", name), path, "Secret").get("data") or {}
-        except NotFound:
-            data = {}
-        text = objects.decoded(data.get(key))
-        if text is None:
-            raise SecretMissing(f"the Secret {namespace}/{name} has no key {key!r}, to which the values refer")
-        seen.append(text)
-        return text
-
-    return look
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    rendered: Rendered
-    """With a stand-in for each secret: what is approved does not change when a password does."""
-    real: Rendered
-    given: Mapping[str, Any]
-    """The values with their secrets: for comparing, never for keeping."""
-    secrets: tuple[str, ...]
-    notes: list[PlanNote]
-
-
-@dataclass(frozen=True, slots=True)
-class _Rendering:
-    cluster: Cluster
-    program: client.Helm
-    server: ApiServer
-    served: ServedApis
-    place: ReleaseLocation
-    content: bytes
-    wishes: Mapping[str, Any]
-
-    def made(self) -> _Made:
-        job = HelmJob(
-            self.place.release,
-            self.place.namespace,
-            credentials=registry.credentials(self.cluster),
-            deadline=time.monotonic() + SECONDS,
-        )
-        how: dict[str, Any] = {
-            "kube_version": self.served.version,
-            "api_versions": self.served.api_versions,
-            "is_upgrade": self.place.current is not None,
-        }
-        rendered = rendering.render(self.program, job, self.content, stand_ins(self.wishes), **how)
-        notes = [_BLIND] if rendered.is_blind else []
-        if not values_check.secrets(self.wishes):
-            return _Made(rendered, rendered, self.wishes, (), notes)
-        seen: list[str] = []
-        try:
-            given = values_check.resolved(self.wishes, secret_reader(self.server, self.place.namespace, seen))
-        except SecretMissing as error:
-            return _Made(rendered, rendered, self.wishes, (), [*notes, PlanNote(BLOCK, "secret-missing", str(error))])
-        job = HelmJob(job.release, job.namespace, job.credentials, job.deadline, secrets=tuple(seen))
-        again = {**how, "masked": rendered.masked, "is_blind": rendered.is_blind}
-        real = rendering.again(self.program, job, self.content, given, **again)
-        return _Made(rendered, real, given, tuple(seen), notes)
-
-
-def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values with a text in each secret's place that tells which it is, and nothing of it."""
-    found: Mapping[str, Any] = values_check.resolved(wishes, lambda name, key: f"secret {name}/{key}")
-    return found
-
-
-def installed(place: ReleaseLocation) -> Sequence[Manifest]:
-    """Return the objects that the revision in force put into the cluster, without hooks."""
-    if place.current is None:
-        return ()
-    return [Manifest(raw) for raw, _ in rendering.split(place.current.manifest.encode())]
 
 
 def _action(place: ReleaseLocation) -> str:

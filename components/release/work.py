@@ -16,8 +16,9 @@ from components.catalog import catalog
 from components.helm import releases
 from components.plans.prepared import ObjectDifference, PlanNote, Prepared, ReadinessResult
 from components.release import preparing, removing, revision_labels
-from components.release.applying import carry_out, is_back
+from components.release.applying import carry_out
 from components.release.readiness import Readiness
+from components.release.reverting import is_back
 from profiles.content.cluster import WantedComponent
 
 __all__ = ["ObjectDifference", "PlanNote", "Prepared", "ReadinessResult", "carry_out", "check_readiness", "prepare"]

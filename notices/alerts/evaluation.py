@@ -206,7 +206,6 @@ _WRITTEN = (
 )  # fmt: skip
 _SILENCE = ("silenced_until", "silenced_by", "note")
 """Carried over when it opens, and a person's to write from then on."""
-_SAID = ("subject_name", "node_id", "namespace", "severity", "sentence", "mend", "link", "figures")
 
 
 def _began(one: AlertCondition, otherwise: datetime) -> datetime:

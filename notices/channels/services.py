@@ -13,7 +13,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from accounts.models import User
-from accounts.permissions import GLOBAL, Role, may, require
+from accounts.permissions import GLOBAL, Role, require
 from audit import services as audit
 from clusters.connection import remotes
 from clusters.models import Cluster
@@ -40,10 +40,6 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 def may_change(user: User) -> None:
     """Require an administrator, also for reading: an address often is a secret of its own."""
     require(user, Role.ADMIN, GLOBAL, "see and set up channels of notices")
-
-
-def is_admin(user: User) -> bool:
-    return may(user, Role.ADMIN, GLOBAL)
 
 
 # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────

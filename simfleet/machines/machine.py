@@ -40,7 +40,6 @@ class Machine:
         self.seen_huge_pages: dict[int, int] = {}
         """Pages per size in kB, as the kubelet counted them when it last started."""
         self._boots = 0
-        self.write_seconds = 0.0
         self._seed_processes()
         self._kubelet_started()
 

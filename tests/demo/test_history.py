@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.conf import settings
-from django.db import transaction
 from django.db.models import Max, Min
 from django.test import Client
 
 from accounts.models import User
 from audit.models import Record
-from clusters.connection import registry
 from clusters.inventory import daily_counts
 from clusters.models import Cluster, Node
 from common.clock import now
 from compliance.models import SettingState
-from config.demo import fleet, people, stock
-from config.demo.history import BARE, LOST, DemoHistory
-from config.demo.journey import Journey
+from config.demo import fleet
+from config.demo.history import BARE, LOST
 from gpus.capacity import pending
 from gpus.models import StudyEffect
 from jobs.approvals import verdicts
@@ -39,38 +33,8 @@ from tests.demo import glossary
 from tests.demo.glossary import Reader
 from tests.demo.glossary import hooks as _hooks
 
-FEWER = {"atlas-training": 42, "dune-edge": 2}
-JOINS = {"atlas-training": 3}
-DAYS_AGO = timedelta(days=13)
-
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
-
-
-@pytest.fixture(scope="module")
-def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, fleet.ServedCluster]]:
-    """Made once for this file, in a transaction of its own that is rolled back at its end."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(settings, "SETPOINT_ALLOW_NETWORKS", ["127.0.0.0/8"])
-    journey = Journey()
-    sites = [
-        replace(site, nodes=FEWER.get(site.name, site.nodes), joins=JOINS.get(site.name, 0)) for site in fleet.SITES
-    ]
-    with django_db_blocker.unblock(), transaction.atomic():
-        with journey.from_long_ago(DAYS_AGO):
-            serving = fleet.serving(sites, journey)
-            served = serving.__enter__()
-            users = {name: person.user for name, person in people.arrive().items()}
-            stock.fill(by="admin@example.com")
-            DemoHistory(served, users, journey).make()
-        try:
-            yield served
-        finally:
-            serving.__exit__(None, None, None)
-            for pk in Cluster.objects.values_list("pk", flat=True):
-                registry.forget(pk)
-            patch.undo()
-            transaction.set_rollback(True)
 
 
 def plan_in(pool: str, status: str) -> Plan:

@@ -12,7 +12,7 @@ from components.models import Archive, Repository
 from jobs.models import PlanComponent
 from tests.components.catalog.test_catalog import write
 from tests.components.chart_server import AUTHORITY, ChartServer
-from tests.components.charts.test_store import BASIC
+from tests.components.charts.fetching import BASIC
 from tests.components.factories import RepositoryFactory
 from tests.components.packing import tiny
 from tests.controlplane.pki import Authority

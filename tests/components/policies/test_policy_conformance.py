@@ -7,7 +7,7 @@ from components.policies.policy_conformance import conform
 from simfleet.apiserver.callers import person
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
-from tests.components.policies.test_policy_objects import carry, edit, wanted
+from tests.components.policies.carrying import carry, edit, wanted
 
 
 def test_what_somebody_changes_takes_or_removes_of_a_policy_is_named_and_nothing_else():

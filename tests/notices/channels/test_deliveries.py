@@ -8,88 +8,24 @@ import hmac
 import json
 from datetime import timedelta
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 from django.core import mail
 
 from audit import sealing
 from audit import services as audit
-from audit.models import Chain, Record
+from audit.models import Chain
 from common.clock import now
 from common.errors import Invalid
 from notices.alerts import digests, events
 from notices.channels import audit_heads, deliveries, routing, services
 from notices.models import Alert, Channel, Delivery
 from tests.clusters.factories import ClusterFactory
-from tests.factories import TokenClient, UserFactory
+from tests.factories import TokenClient
+from tests.notices.channels.receiving import SECRET, alert, hook
 
 pytestmark = pytest.mark.django_db
-SECRET = "a secret of sixteen"
 Status = Delivery.Status
-
-
-class Receiver:
-    """A webhook's receiver on loopback: `answers` are the statuses of its next answers, then 200."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        self.answers: list[int] = []
-        mine = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                mine.got.append((dict(self.headers), body))
-                self.send_response(mine.answers.pop(0) if mine.answers else 200)
-                self.send_header("Location", f"http://127.0.0.1:{mine.port}/elsewhere")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.http.server_address[1]
-        Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook"
-
-    @property
-    def bodies(self) -> list[dict]:
-        return [json.loads(body) for _, body in self.got]
-
-
-@pytest.fixture
-def receiver(settings):
-    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    found = Receiver()
-    yield found
-    found.http.shutdown()
-    found.http.server_close()
-
-
-@pytest.fixture
-def admin(clock):
-    return UserFactory(roles=["admin"])
-
-
-@pytest.fixture
-def cluster(clock):
-    return ClusterFactory(name="atlas", environment="production")
-
-
-def hook(admin, url="https://chat.example/hook", **fields):
-    wanted = {"name": "chat", "kind": "webhook", "url": url, "what": ["alerts"], "secret": SECRET} | fields
-    return services.create(by=admin, **wanted)
-
-
-def alert(cluster, subject="n1", **fields):
-    fields = {"rule": "drift", "severity": "warning", "status": "open", "sentence": "It is amiss."} | fields
-    return Alert.objects.create(cluster=cluster, subject_kind="node", subject=subject, subject_name=subject, **fields)
 
 
 def verified(secret, headers, body, at, tolerance=300):
@@ -360,98 +296,6 @@ def test_the_digest_comes_once_a_day_with_the_hours_of_that_day(mailing, admin, 
     assert digests.send_due() == 0  # a new day, and not the hour yet
     clock.forward(hours=11)
     assert digests.send_due() == 1
-
-
-# ── Setting channels up ───────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(
-    ("sent", "field"),
-    [
-        ({"url": "ftp://x/y"}, "url"),
-        ({"url": "https://ann:pw@chat.example/"}, "url"),
-        ({"url": "https://chat.example/#x"}, "url"),
-        ({"url": ""}, "url"),
-        ({"secret": "short"}, "secret"),
-        ({"what": []}, "what"),
-        ({"what": ["nope"]}, "what"),
-        ({"namespaces": ["Nope!"]}, "namespaces"),
-        ({"digest_hour": 24}, "digest_hour"),
-        ({"ca": "not PEM"}, "ca"),
-        ({"kind": "mail", "addresses": []}, "addresses"),
-        ({"kind": "mail", "addresses": ["nope"]}, "addresses"),
-    ],
-)
-def test_a_channel_that_cannot_be_is_refused_and_named(admin, sent, field):
-    good = {"name": "x", "kind": "webhook", "url": "https://chat.example/x", "secret": SECRET, "what": ["alerts"]}
-    answer = TokenClient(admin).post("/api/v1/notice-channels", good | sent)
-    assert answer.status_code in (400, 422)
-    assert {one["field"].split("[")[0].split(".")[0] for one in answer.json()["errors"]} == {field}
-    assert not Channel.objects.exists()
-
-
-def test_secrets_are_never_read_back_nor_written_into_the_record(admin):
-    api = TokenClient(admin)
-    sent = {"name": "x", "kind": "webhook", "url": "https://chat.example/T0/B0/xyzzy", "secret": SECRET}
-    made = api.post("/api/v1/notice-channels", sent | {"what": ["alerts"]})
-    assert made.status_code == 201
-    assert made.json()["has_secret"] is True
-    path = made["Location"]
-    assert SECRET not in made.content.decode() + api.get(path).content.decode()
-    row = Channel.objects.get()
-    assert SECRET.encode() not in bytes(row.secret)
-    assert row.open_secret() == SECRET
-    changed = api.patch(path, {"secret": "another secret, longer"}, HTTP_IF_MATCH='"1"')
-    assert changed.status_code == 200
-    records = Record.objects.filter(action__startswith="notice-channel.")
-    said = " ".join(f"{record.before} {record.after}" for record in records)
-    assert len(records) == 2
-    assert "xyzzy" not in said
-    assert SECRET not in said
-    assert "chat.example" in said
-
-
-def test_the_stored_secret_is_not_sent_to_another_host(admin):
-    row = hook(admin)
-    api = TokenClient(admin)
-    answer = api.patch(f"/api/v1/notice-channels/{row.pk}", {"url": "https://evil.example/"}, HTTP_IF_MATCH='"1"')
-    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "secret")
-
-
-def test_a_test_tells_how_it_went_and_stores_nothing(receiver, admin):
-    row, api = hook(admin, receiver.url), TokenClient(admin)
-    receiver.answers = [200, 404]
-    path = f"/api/v1/notice-channels/{row.pk}/actions/test"
-    assert api.post(path).json() == {"is_sent": True, "text": ""}
-    assert api.post(path).json() == {"is_sent": False, "text": "127.0.0.1 answered 404."}
-    assert receiver.bodies[0]["event"] == "test"
-    assert not Delivery.objects.exists()
-
-
-def test_the_pages_of_channels_say_what_works_and_keep_what_was_typed(receiver, admin, client):
-    client.force_login(admin)
-    assert "No channels" in client.get("/alerts/channels/").content.decode()
-    form = {
-        "name": "chat", "kind": "webhook", "url": receiver.url, "secret": SECRET, "what": ["alerts", "digest"],
-        "least_severity": "warning", "digest_hour": "7", "is_enabled": "on", "namespaces": "", "addresses": "",
-    }  # fmt: skip
-    wrong = client.post("/alerts/channels/new/", form | {"namespaces": "NOPE"})
-    assert wrong.status_code == 422
-    assert "&#x27;NOPE&#x27; is not the name of a namespace." in wrong.content.decode()
-    assert "Arrived" in client.post("/alerts/channels/new/", form | {"intent": "test"}).content.decode()
-    client.post("/alerts/channels/new/", form | {"intent": "save"})
-    row = Channel.objects.get()
-    page = f"/alerts/channels/{row.pk}/"
-    assert SECRET not in client.get(page).content.decode()
-    routing.queue(row, "alerts", "A title", {})
-    assert client.post(page, form | {"secret": "", "version": "1", "name": "new name"}).status_code == 302
-    row.refresh_from_db()
-    assert (row.name, row.open_secret(), row.version) == ("new name", SECRET, 2)
-    stale = client.post(page, form | {"secret": "", "version": "1"})
-    assert stale.status_code == 412
-    assert 'name="version" value="2"' in stale.content.decode()
-    log = client.get("/alerts/deliveries/?status=waiting")
-    assert "A title" in log.content.decode()
-    client.post(f"/alerts/channels/{row.pk}/delete/", {"version": "2"})
-    assert not Delivery.objects.exists()
 
 
 def test_the_head_of_the_audit_record_goes_to_its_receiver_once(receiver, settings, monkeypatch, db):
