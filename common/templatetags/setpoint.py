@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from django import template
 from django.forms import BoundField
@@ -56,9 +56,10 @@ def status(axis: str, value: object, note: object = "", word: object = "", css: 
 
 
 @register.simple_tag
-def status_icon(axis: str, value: object, css: str = "") -> SafeString:
+def status_icon(axis: str, value: object, css: str = "", *, is_said: bool = False) -> SafeString:
+    """The icon alone; `is_said` where no word stands beside it that says the same."""
     seen = look.appearance(axis, value)
-    return icon(seen.icon, css)
+    return icon(seen.icon, css, seen.word.lower() if is_said else "")
 
 
 @register.simple_tag
@@ -83,11 +84,6 @@ def difference(lines: Iterable[tuple[str, str]]) -> SafeString:
     return SafeString(f'<pre class="diff" tabindex="0" aria-label="Difference">{body}</pre>')
 
 
-@register.filter
-def stage_class(value: object) -> str:
-    return look.STAGE_CELLS.get(str(value), "")
-
-
 @register.simple_tag
 def condition(seen: Mapping[str, Any]) -> SafeString:
     """A Kubernetes condition. Pressure, trouble and things required are good when false; all else is good when true."""
@@ -103,6 +99,12 @@ def condition(seen: Mapping[str, Any]) -> SafeString:
 def tone(value: object, axis: str) -> str:
     """The color class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""
     return look.appearance(axis, value).css
+
+
+@register.filter
+def word(value: object, axis: str) -> str:
+    """The word of a value, where it stands in a sentence or on a button."""
+    return look.appearance(axis, value).word
 
 
 @register.simple_tag
@@ -166,6 +168,13 @@ def parts(counts: Counts, axis: str) -> list[tuple[str, str, int]]:
     table, counts = look.AXES[axis], dict(counts or {})
     names = [n for n in table if counts.get(n)] + [n for n in counts if n not in table and counts[n]]
     return [(name, look.appearance(axis, name).word, counts[name]) for name in names]
+
+
+@register.simple_tag
+def query(**asked: object) -> str:
+    """The query of a link: `{% query cluster="atlas" health="" %}` is `?cluster=atlas`. What is empty is not asked."""
+    terms = urlencode({name: value for name, value in asked.items() if value})
+    return f"?{terms}" if terms else ""
 
 
 @register.filter
