@@ -322,16 +322,16 @@ def _areas(points: Sequence[tuple[Any, Counts]]) -> dict[str, Any]:
             lower = [f"{i * step:.1f},{HEIGHT - HEIGHT * y / most:.1f}" for i, y in enumerate(floor)]
             paths.append({"css": css, "d": f"M{' '.join(upper)} {' '.join(reversed(lower))}Z"})
         floor = top
-    (first, was), (last, present) = points[0], points[-1]
+    (first, was), (last, is_now) = points[0], points[-1]
+    then = f"from {first.day} {first:%b} to {last.day} {last:%b}: {was['compliant']:,} compliant then"
     return {
         "paths": paths,
         "most": most,
         "first": first,
         "last": last,
         "days": len(points),
-        "said": f"Nodes by state from {first.day} {first:%b} to {last.day} {last:%b}: {was['compliant']:,} compliant then, "
-        f"{present['compliant']:,} compliant, {present['drifted']:,} drifted, {present['pending']:,} pending and "
-        f"{present['unknown']:,} unknown now",
+        "said": f"Nodes by state {then}, {is_now['compliant']:,} compliant, {is_now['drifted']:,} drifted, "
+        f"{is_now['pending']:,} pending and {is_now['unknown']:,} unknown now",
     }
 
 
