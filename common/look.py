@@ -108,6 +108,20 @@ CHECK: Mapping[str, Appearance] = {
     "unknown": UNKNOWN,
     "ok": Appearance("Yes", "circle-check", "ok"),
 }
+PREFLIGHT: Mapping[str, Appearance] = {
+    "bad": Appearance("Missing", "circle-x", "bad"),
+    "warn": Appearance("Attention", "alert-triangle", "warn"),
+    "unknown": UNKNOWN,
+    "ok": Appearance("Good", "circle-check", "ok"),
+}
+"""One check of a cluster that is to be connected."""
+PROBE: Mapping[str, Appearance] = {
+    "failed": Appearance("Not read", "plug-connected-x", "bad"),
+    "empty": Appearance("No GPUs found", "alert-triangle", "warn"),
+    "partly": Appearance("Read in part", "alert-triangle", "warn"),
+    "well": Appearance("Read", "circle-check", "ok"),
+}
+"""A test reading of GPU telemetry."""
 MESSAGE: Mapping[str, Appearance] = {
     "error": Appearance("Not done", "circle-x", "bad"),
     "warning": Appearance("Attention", "alert-triangle", "warn"),
@@ -208,6 +222,8 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "severity": SEVERITY,
     "event": EVENT,
     "check": CHECK,
+    "preflight": PREFLIGHT,
+    "probe": PROBE,
     "message": MESSAGE,
     "edit": EDIT,
     "gpu": GPU,

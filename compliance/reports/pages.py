@@ -14,7 +14,7 @@ from clusters.models import Cluster, ClusterDay, Node
 from common import hooks
 from common.clock import now
 from compliance.models import Assignment, ComplianceState, Outlier, SettingState
-from compliance.reports import security, selectors
+from compliance.reports import security, selectors, wording
 from compliance.reports.selectors import UNASSIGNED, Column, Counts, NodeGroup
 from compliance.services import assignments
 from profiles.catalog import weakening
@@ -194,10 +194,9 @@ def _waiting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     waiting = [row for row in rows if row["counts"][ComplianceState.PENDING]][:3]
     return [
         {
-            "nodes": row["counts"][ComplianceState.PENDING],
-            "rollout": row["rollout"],
-            "plan": row["plan"],
-            "pool": row["assignment"].pool,
+            "nodes": (nodes := row["counts"][ComplianceState.PENDING]),
+            "words": wording.waits_for(nodes, row["assignment"].pool, row["rollout"], row["plan"]),
+            "is_draft": row["rollout"] is None and wording.is_not_requested(row["plan"]),
         }
         for row in waiting
     ]

@@ -7,11 +7,13 @@ from django.urls import reverse
 
 from common.templatetags.setpoint import query
 from compliance.models import ComplianceState
+from compliance.reports import wording
 from compliance.reports.selectors import UNASSIGNED, Column
 from compliance.services import causes
 
 register = template.Library()
 register.filter("without_file", causes.without_file)
+register.filter(wording.next_of_plan)
 
 
 @register.simple_tag

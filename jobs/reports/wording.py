@@ -10,7 +10,7 @@ from common.templatetags.setpoint import duration, person
 from jobs.approvals.reviews import Standing
 from jobs.approvals.rules import Need
 from jobs.forecast.strategy import Strategy
-from jobs.models import Approval, Plan
+from jobs.models import Approval, ApprovalRule, Plan, Step
 
 
 def _some(count: int, noun: str) -> str:
@@ -135,6 +135,19 @@ def approval_means(plan: Plan, standing: Standing, has_approved: bool) -> str:
     return "Final approval. The plan becomes startable; nothing starts automatically."
 
 
+# ── Rules of approval ─────────────────────────────────────────────────────────────────────────────────────────────────
+def resting(rule: ApprovalRule, why_not: str) -> str:
+    """What follows when a rule is disabled, or enabled again; `why_not` is why this person may not."""
+    if why_not:
+        return why_not
+    if not rule.is_enabled:
+        return "It is disabled: no plan is held to it. Enabled, it holds at once."
+    return (
+        "It keeps its name and its history, and fits no plan until it is enabled again. Where it asks for more than "
+        "one approver, that waits for another administrator's consent."
+    )
+
+
 # ── A rollout ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def stops_at(failures: int, allowed: int) -> str:
     """How near the rollout is to its stop, by the failures of nodes."""
@@ -143,3 +156,10 @@ def stops_at(failures: int, allowed: int) -> str:
     if failures < allowed:
         return f"New starts stop at {allowed + 1}"
     return "One more stops new starts" if failures else "The first stops new starts"
+
+
+def why_no_output(step: Step) -> str:
+    """Why a component's step has no output."""
+    if step.granted_at:
+        return "Nothing yet."
+    return "Nothing is applied yet." if step.is_policies else "helm has not started for this component."

@@ -216,7 +216,9 @@ def test_a_component_has_a_page_at_every_moment(world, releases, pages, moment):
     assert step.status == moment
     page = read(pages, f"/rollouts/R-{rollout.number}/steps/{step.pk}/")
     polls = f'id="component-step" hx-get="/rollouts/R-{rollout.number}/steps/{step.pk}/" hx-select="#component-step"'
-    assert (polls in re.sub(r"\s+", " ", page)) == rollout.is_live, "it looks again by itself, until there is nothing more to see"
+    assert (polls in re.sub(r"\s+", " ", page)) == rollout.is_live, (
+        "it looks again by itself, until there is nothing more to see"
+    )
 
     assert "helm output" in page
     assert "Runs helm again" in page or "only a failed or held component is tried again" in page
@@ -303,7 +305,8 @@ def test_policy_objects_have_a_page_at_every_moment(world, pages, moment):
     assert ("Namespace team-a stays: what is in it is not ours to delete." in page) == (moment == "reverted")
     page = read(pages, f"/rollouts/R-{rollout.number}/")
     assert "Policy objects" in page
-    assert '>policy objects</a> <span class="dim fw4">written by Setpoint itself</span>' in re.sub(r"\s+", " ", page)
+    named = '>policy objects</a> <span class="dim fw4">written by Setpoint itself</span>'
+    assert named in re.sub(r"\s+", " ", page)
 
 
 def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
