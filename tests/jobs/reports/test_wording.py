@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from common.clock import now
 from jobs.approvals import reviews
 from jobs.approvals.rules import Need, Rule
 from jobs.forecast.strategy import Strategy
-from jobs.models import Approval, Plan
+from jobs.models import Approval, ApprovalRule, Plan, Step
 from jobs.reports import wording
 from tests.jobs.conftest import World
 
@@ -173,3 +174,17 @@ def test_an_approval_says_what_follows_from_it() -> None:
 )
 def test_a_rollout_says_how_near_it_is_to_its_stop(failures: int, allowed: int, said: str) -> None:
     assert wording.stops_at(failures, allowed) == said
+
+
+def test_a_rule_says_what_follows_when_it_rests_and_when_it_holds_again() -> None:
+    assert wording.resting(ApprovalRule(), "Only an admin may.") == "Only an admin may."
+    assert wording.resting(ApprovalRule(), "").startswith("It keeps its name and its history")
+    assert wording.resting(ApprovalRule(is_enabled=False), "").startswith("It is disabled")
+
+
+def test_a_step_without_output_says_how_far_it_is(clock: Any) -> None:
+    helm, objects = Step(kind=Step.Kind.COMPONENT), Step(kind=Step.Kind.POLICIES)
+    assert wording.why_no_output(helm) == "helm has not started for this component."
+    assert wording.why_no_output(objects) == "Nothing is applied yet."
+    helm.granted_at = now()
+    assert wording.why_no_output(helm) == "Nothing yet."
