@@ -108,6 +108,20 @@ CHECK: Mapping[str, Appearance] = {
     "unknown": UNKNOWN,
     "ok": Appearance("Yes", "circle-check", "ok"),
 }
+PREFLIGHT: Mapping[str, Appearance] = {
+    "bad": Appearance("Missing", "circle-x", "bad"),
+    "warn": Appearance("Attention", "alert-triangle", "warn"),
+    "unknown": UNKNOWN,
+    "ok": Appearance("Good", "circle-check", "ok"),
+}
+"""One check of a cluster that is to be connected."""
+PROBE: Mapping[str, Appearance] = {
+    "failed": Appearance("Not read", "plug-connected-x", "bad"),
+    "empty": Appearance("No GPUs found", "alert-triangle", "warn"),
+    "partly": Appearance("Read in part", "alert-triangle", "warn"),
+    "well": Appearance("Read", "circle-check", "ok"),
+}
+"""A test reading of GPU telemetry."""
 MESSAGE: Mapping[str, Appearance] = {
     "error": Appearance("Not done", "circle-x", "bad"),
     "warning": Appearance("Attention", "alert-triangle", "warn"),
@@ -166,6 +180,37 @@ DELIVERY: Mapping[str, Appearance] = {
     "waiting": Appearance("Waiting", "hourglass", "warn"),
     "sent": Appearance("Sent", "checks", "ok"),
 }
+STAGE: Mapping[str, Appearance] = {
+    "failed": Appearance("Failed", "circle-x", "fail"),
+    "held": Appearance("Held", "hand-stop", "hold"),
+    "waiting": Appearance("Waiting", "hourglass", "hold"),
+    "running": Appearance("Running", "progress", "now"),
+    "done": Appearance("Done", "check", "done"),
+}
+"""State of a step's stage; `css` is the class of its cell in the stage matrix."""
+VERDICT: Mapping[str, Appearance] = {
+    "reject": Appearance("Rejected", "circle-x", "bad"),
+    "changes": Appearance("Requested changes", "arrow-back-up", "warn"),
+    "retract": Appearance("Withdrew the approval", "arrow-back-up", "neu"),
+    "approve": Appearance("Approved", "check", "ok"),
+}
+VERB: Mapping[str, Appearance] = {
+    "pause": Appearance("Pause", "player-pause", ""),
+    "resume": Appearance("Resume", "player-play", ""),
+    "go-on": Appearance("Continue now", "player-play", ""),
+    "abort": Appearance("Abort", "player-stop", ""),
+    "retry-failed": Appearance("Retry failed", "refresh", ""),
+    "skip": Appearance("Skip a node", "player-skip-forward", ""),
+    "revert": Appearance("Revert all", "arrow-back-up", ""),
+}
+"""What may be done with a rollout, as its button says it."""
+STEP_VERB: Mapping[str, Appearance] = {
+    "retry-failed": Appearance("Retry", "refresh", ""),
+    "skip": Appearance("Skip", "player-skip-forward", ""),
+    "revert": Appearance("Revert", "arrow-back-up", ""),
+    "keep-cordoned": Appearance("Keep cordoned", "lock", ""),
+}
+"""The same of one of its steps."""
 AXES: Mapping[str, Mapping[str, Appearance]] = {
     "compliance": COMPLIANCE,
     "component": COMPONENT,
@@ -177,6 +222,8 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "severity": SEVERITY,
     "event": EVENT,
     "check": CHECK,
+    "preflight": PREFLIGHT,
+    "probe": PROBE,
     "message": MESSAGE,
     "edit": EDIT,
     "gpu": GPU,
@@ -185,6 +232,10 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "pace": PACE,
     "alert": ALERT,
     "delivery": DELIVERY,
+    "stage": STAGE,
+    "verdict": VERDICT,
+    "verb": VERB,
+    "step-verb": STEP_VERB,
 }
 
 APPLY_CLASSES: Mapping[str, Appearance] = {
@@ -208,8 +259,6 @@ WHAT_HAPPENS: Mapping[str, str] = {
     "new-pods": "live for the host; pods see it when they are recreated",
     "live": "no disturbance",
 }
-STAGE_CELLS: Mapping[str, str] = {"done": "done", "running": "now", "waiting": "hold", "held": "hold", "failed": "fail"}
-"""State of a step's stage: the class of its cell in the stage matrix."""
 THEMES: Mapping[str, Appearance] = {
     "": Appearance("follows the system", "device-desktop", "light"),
     "light": Appearance("light", "sun", "dark"),

@@ -93,7 +93,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "config.context.frame",
             ],
-            "builtins": ["django.templatetags.static", "common.templatetags.setpoint"],
+            "builtins": ["django.templatetags.static", "common.templatetags.setpoint", "common.templatetags.charts"],
         },
     }
 ]

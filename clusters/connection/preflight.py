@@ -64,6 +64,20 @@ class PreflightResult:
         return bool(self.uid) and not self.is_known and not any(check.state == "bad" for check in self.checks)
 
     @property
+    def is_fine(self) -> bool:
+        """Whether nothing is to be mended, though the cluster may be connected already."""
+        return self.is_connectable or (self.is_known and len(self.problems) <= 1)
+
+    @property
+    def headline(self) -> str:
+        if self.is_connectable:
+            return f"{self.server} can be connected."
+        if self.is_known:
+            known = f"as {self.known_as}" if self.known_as else "already"
+            return f"{self.server} answers; it is connected {known}."
+        return f"{self.server} cannot be connected yet."
+
+    @property
     def is_foreign(self) -> bool:
         return bool(self.mark) and self.mark != settings.SETPOINT_INSTALLATION
 

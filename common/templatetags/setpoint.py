@@ -1,16 +1,13 @@
-"""Tags and filters of every page: icons, statuses, bars, ages, sizes. Available in every template without a load.
-
-Longer than 300 lines because templates find tags by library: a flat list of small functions, none worth a second.
-"""
+"""Tags and filters of every page: icons, statuses, counts, ages, text. Available in every template without a load."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Protocol
-from urllib.parse import parse_qsl
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from django import template
 from django.forms import BoundField
@@ -59,9 +56,10 @@ def status(axis: str, value: object, note: object = "", word: object = "", css: 
 
 
 @register.simple_tag
-def status_icon(axis: str, value: object, css: str = "") -> SafeString:
+def status_icon(axis: str, value: object, css: str = "", *, is_said: bool = False) -> SafeString:
+    """The icon alone; `is_said` where no word stands beside it that says the same."""
     seen = look.appearance(axis, value)
-    return icon(seen.icon, css)
+    return icon(seen.icon, css, seen.word.lower() if is_said else "")
 
 
 @register.simple_tag
@@ -86,11 +84,6 @@ def difference(lines: Iterable[tuple[str, str]]) -> SafeString:
     return SafeString(f'<pre class="diff" tabindex="0" aria-label="Difference">{body}</pre>')
 
 
-@register.filter
-def stage_class(value: object) -> str:
-    return look.STAGE_CELLS.get(str(value), "")
-
-
 @register.simple_tag
 def condition(seen: Mapping[str, Any]) -> SafeString:
     """A Kubernetes condition. Pressure, trouble and things required are good when false; all else is good when true."""
@@ -106,6 +99,12 @@ def condition(seen: Mapping[str, Any]) -> SafeString:
 def tone(value: object, axis: str) -> str:
     """The color class of a value: `<li class="{{ finding.severity|tone:'severity' }}">`."""
     return look.appearance(axis, value).css
+
+
+@register.filter
+def word(value: object, axis: str) -> str:
+    """The word of a value, where it stands in a sentence or on a button."""
+    return look.appearance(axis, value).word
 
 
 @register.simple_tag
@@ -130,92 +129,7 @@ def theme_now(value: object) -> look.Appearance:
     return look.THEMES.get(str(value or ""), look.THEMES[""])
 
 
-# ── Bars: SVG without a viewBox, so that nothing is stretched; positions are attributes, no style ─────────────────────
-def _rects(parts: Sequence[tuple[str, float]], total: float) -> SafeString:
-    at, rects = 0.0, []
-    for css, amount in parts:
-        if amount > 0:
-            width = 100 * amount / total
-            rects.append((css, f"{at:.2f}%", f"{max(width - 0.35, 0.35):.2f}%"))  # a hairline of ground between parts
-            at += width
-    return format_html_join("", '<rect class="f-{}" x="{}" width="{}" height="100%"/>', rects)
-
-
-@register.simple_tag
-def bar(axis: str, counts: Counts, css: str = "") -> SafeString:
-    """All values of an axis as shares of their sum, best first unless they come ordered; the numbers are its label."""
-    ordered = None if isinstance(counts, Mapping) else [name for name, _ in counts or ()]
-    table, counts = look.AXES[axis], dict(counts or {})
-    ordered = ordered or [*reversed(list(table)), *(name for name in counts if name not in table)]
-    ordered = sorted(ordered, key=lambda name: look.appearance(axis, name).css == "nil")  # nothing to judge comes last
-    order = [name for name in ordered if counts.get(name)]
-    total = sum(counts[name] for name in order)
-    said = (
-        ", ".join(f"{counts[name]:,} {look.appearance(axis, name).word.lower()}" for name in order) or "nothing to show"
-    )
-    parts: list[tuple[str, float]] = [(_fill(look.appearance(axis, name).css), counts[name]) for name in order]
-    return _bar(css, said, _rects(parts or [("unk", 1)], total or 1))
-
-
-@register.simple_tag
-def share(
-    part: float,
-    total: float,
-    label: str,
-    css: str = "accent",
-    *,
-    also: float = 0,
-    also_css: str = "none",
-    size: str = "",
-) -> SafeString:
-    """`part` of `total` over an empty track, and `also` of it behind: what is taken, and what was gone already."""
-    whole = max(total or 0, (part or 0) + (also or 0), 1)
-    rects = _rects([(css, part or 0), (also_css, also or 0)], whole)
-    return _bar(size, label, format_html('<rect class="f-track" width="100%" height="100%"/>{}', rects))
-
-
-@register.simple_tag
-def gpu_bar(bands: Sequence[tuple[str, int]], total: int, what: str) -> SafeString:
-    """Some of the GPUs' states, of one length with the bar of all: a step of a funnel."""
-    said = f"{sum(count for _, count in bands):,} of {total:,} {what}"
-    rects = _rects([(look.appearance("gpu", name).css, count) for name, count in bands], total or 1)
-    return _bar("", said, format_html('<rect class="f-track" width="100%" height="100%"/>{}', rects))
-
-
-def _bar(css: str, label: str, rects: SafeString) -> SafeString:
-    return format_html('<svg class="bar{}" role="img" aria-label="{}">{}</svg>', f" {css}" if css else "", label, rects)
-
-
-def _fill(css: str) -> str:
-    return {"neu": "unk", "nil": "free"}.get(css, css)
-
-
-@register.simple_tag
-def key(axis: str, value: object, count: int) -> SafeString:
-    """Legend of one part of a bar, with its number."""
-    seen = look.appearance(axis, value)
-    return format_html(
-        '<span class="key"><svg aria-hidden="true"><rect class="f-{}" width="100%" height="100%"/></svg>{} {}</span>',
-        _fill(seen.css),
-        f"{count:,}",
-        seen.word.lower(),
-    )
-
-
-@register.simple_tag
-def rollup(axis: str, counts: Counts) -> SafeString:
-    """The worst value with its count, over a bar of all values."""
-    counts = dict(counts or {})
-    worst = next((name for name in look.AXES[axis] if counts.get(name)), None)
-    if worst is None:
-        return format_html('<span class="dim">{}</span>', NOTHING)
-    seen = look.appearance(axis, worst)
-    said = format_html(
-        '<span class="st {}">{}{} {}</span>', seen.css, icon(seen.icon), f"{counts[worst]:,}", seen.word.lower()
-    )
-    return format_html('{}<div class="mini">{}</div>', said, bar(axis, counts))
-
-
+# ── Counts of an axis ─────────────────────────────────────────────────────────────────────────────────────────────────
 @register.filter
 def linked_to(counts: Counts, axis: str) -> str:
     """The worst value that occurs, for a link to the list of it; empty when only the best does."""
@@ -256,6 +170,13 @@ def parts(counts: Counts, axis: str) -> list[tuple[str, str, int]]:
     return [(name, look.appearance(axis, name).word, counts[name]) for name in names]
 
 
+@register.simple_tag
+def query(**asked: object) -> str:
+    """The query of a link: `{% query cluster="atlas" health="" %}` is `?cluster=atlas`. What is empty is not asked."""
+    terms = urlencode({name: value for name, value in asked.items() if value})
+    return f"?{terms}" if terms else ""
+
+
 @register.filter
 def sign(operator: str) -> str:
     """≥ for >=."""
@@ -268,111 +189,6 @@ def sentence(counts: Counts, axis: str) -> str:
     best = list(look.AXES[axis])[-1] if axis != "compliance" else "compliant"
     said = [f"{count:,} {word.lower()}" for name, word, count in parts(counts, axis) if name != best]
     return ", ".join(said)
-
-
-# ── Trends: a day a point; where nobody counted there is a gap, never a zero ─────────────────────────────────────────
-class Trend(Protocol):
-    """clusters.inventory.daily_counts.Trend."""
-
-    @property
-    def days(self) -> Sequence[date]: ...
-    @property
-    def counts(self) -> Sequence[int | None]: ...
-    @property
-    def totals(self) -> Sequence[int | None]: ...
-
-
-def _runs(counts: Sequence[int | None], top: int, width: float, height: float) -> list[list[str]]:
-    """Points `x,y` of each unbroken run; the first day stands at the left edge, the last at the right."""
-    runs: list[list[str]] = [[]]
-    for at, count in enumerate(counts):
-        if count is None:
-            runs.append([])
-        else:
-            x = width * at / max(len(counts) - 1, 1)
-            runs[-1].append(f"{x:.1f},{height - height * count / top:.1f}")
-    return [run for run in runs if run]
-
-
-def _said(seen: Trend, what: str) -> str:
-    known = [(day, count) for day, count in zip(seen.days, seen.counts, strict=True) if count is not None]
-    if not known:
-        return f"{what}: nothing counted yet"
-    first, last = known[0], known[-1]
-    return f"{what}: {first[1]:,} on {_day(first[0])}, {last[1]:,} on {_day(last[0])}"
-
-
-def _day(value: date) -> str:
-    return f"{value.day} {value:%b}"
-
-
-@register.simple_tag
-def spark(seen: Trend, what: str) -> SafeString:
-    """A small line without axes; its first and last numbers are its label."""
-    top = max([1, *(total for total in seen.totals if total is not None)])
-    lines = format_html_join(
-        "", '<path class="ln" d="M{}"/>', ((" L".join(_wide(run)),) for run in _runs(seen.counts, top, 100, 24))
-    )
-    return format_html(
-        '<svg class="spark" role="img" aria-label="{}" viewBox="0 -2 100 28" preserveAspectRatio="none">{}</svg>',
-        _said(seen, what),
-        lines,
-    )
-
-
-def _wide(run: list[str]) -> list[str]:
-    """A single point is drawn as a short dash: a line of no length is nothing."""
-    if len(run) > 1:
-        return run
-    x, y = run[0].split(",")
-    return [f"{max(float(x) - 2, 0):.1f},{y}", f"{min(float(x) + 2, 1000):.1f},{y}"]
-
-
-@register.simple_tag
-def plot(seen: Trend, what: str, height: int = 110) -> SafeString:
-    """A line over its area, with the number of nodes at the left and the days below."""
-    top = max([2, *(total for total in seen.totals if total is not None)])
-    runs = _runs(seen.counts, top, 1000, height)
-    areas = format_html_join(
-        "",
-        '<path class="ar" d="M{} L{},{} {},{}Z"/><path class="ln" d="M{}"/>',
-        (
-            (" L".join(wide), wide[-1].split(",")[0], height, wide[0].split(",")[0], height, " L".join(wide))
-            for wide in map(_wide, runs)
-        ),
-    )
-    marks = [(18 + height - height * part // 2, part * top / 2) for part in range(3)]
-    values = format_html_join(
-        "", '<text x="100%" y="{}" text-anchor="end">{}</text>', ((y + 4, f"{value:,.0f}") for y, value in marks)
-    )
-    lines = format_html_join("", '<line class="gl" x1="0" x2="100%" y1="{}" y2="{}"/>', ((y, y) for y, _ in marks))
-    middle = seen.days[len(seen.days) // 2]
-    days = format_html_join(
-        "",
-        '<text x="{}" y="{}" text-anchor="{}">{}</text>',
-        (
-            (x, height + 34, anchor, _day(day))
-            for x, anchor, day in (
-                ("0", "start", seen.days[0]),
-                ("50%", "middle", middle),
-                ("100%", "end", seen.days[-1]),
-            )
-        ),
-    )
-    return format_html(
-        '<div class="plot" role="img" aria-label="{}"><svg class="yax" height="{}" aria-hidden="true">{}</svg>'
-        '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="18" height="{}" width="100%" '
-        'viewBox="0 0 1000 {}" preserveAspectRatio="none">{}</svg>{}</svg></div>',
-        _said(seen, what),
-        height + 38,
-        values,
-        height + 38,
-        lines,
-        height,
-        height,
-        areas,
-        days,
-    )
 
 
 # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.db import models
@@ -33,6 +34,12 @@ class Assignment(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pool} → {self.revision}"
+
+    @property
+    def plan_query(self) -> str:
+        """The query of `jobs:plan_new` for a plan that brings the pool back to this target."""
+        asked = {"pool": self.pool_id, "revision": self.revision_id}
+        return urlencode(asked | ({"enforce": 1} if self.mode == self.Mode.ENFORCE else {}))
 
 
 class NodeExpectation(models.Model):

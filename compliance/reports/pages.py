@@ -14,7 +14,7 @@ from clusters.models import Cluster, ClusterDay, Node
 from common import hooks
 from common.clock import now
 from compliance.models import Assignment, ComplianceState, Outlier, SettingState
-from compliance.reports import security, selectors
+from compliance.reports import security, selectors, wording
 from compliance.reports.selectors import UNASSIGNED, Column, Counts, NodeGroup
 from compliance.services import assignments
 from profiles.catalog import weakening
@@ -194,10 +194,9 @@ def _waiting(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     waiting = [row for row in rows if row["counts"][ComplianceState.PENDING]][:3]
     return [
         {
-            "nodes": row["counts"][ComplianceState.PENDING],
-            "rollout": row["rollout"],
-            "plan": row["plan"],
-            "pool": row["assignment"].pool,
+            "nodes": (nodes := row["counts"][ComplianceState.PENDING]),
+            "words": wording.waits_for(nodes, row["assignment"].pool, row["rollout"], row["plan"]),
+            "is_draft": row["rollout"] is None and wording.is_not_requested(row["plan"]),
         }
         for row in waiting
     ]
@@ -322,8 +321,17 @@ def _areas(points: Sequence[tuple[Any, Counts]]) -> dict[str, Any]:
             lower = [f"{i * step:.1f},{HEIGHT - HEIGHT * y / most:.1f}" for i, y in enumerate(floor)]
             paths.append({"css": css, "d": f"M{' '.join(upper)} {' '.join(reversed(lower))}Z"})
         floor = top
-    first, newest = points[0], points[-1]
-    return {"paths": paths, "most": most, "first": first[0], "last": newest[0], "days": len(points), "was": first[1]}
+    (first, was), (last, is_now) = points[0], points[-1]
+    then = f"from {first.day} {first:%b} to {last.day} {last:%b}: {was['compliant']:,} compliant then"
+    return {
+        "paths": paths,
+        "most": most,
+        "first": first,
+        "last": last,
+        "days": len(points),
+        "said": f"Nodes by state {then}, {is_now['compliant']:,} compliant, {is_now['drifted']:,} drifted, "
+        f"{is_now['pending']:,} pending and {is_now['unknown']:,} unknown now",
+    }
 
 
 # ── one node ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -149,7 +149,23 @@ def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
     if study is None:
         return None
     effects = study.effects.order_by("position") if study.measured_at else ()
-    return {"study": study, "lines": lines(effects), "left_out": left_out(study)}
+    return {
+        "study": study,
+        "lines": lines(effects),
+        "left_out": left_out(study),
+        "why_no_lines": why_no_lines(study),
+    }
+
+
+def why_no_lines(study: Study) -> str:
+    """Why a study has no figures yet, or will have none."""
+    if study.state == Study.State.DONE:
+        return "No GPU had readings, and work, in both windows: no result."
+    if study.state != Study.State.WAITING:
+        return "No GPU has readings in both windows yet; the first figures come 30 minutes after a change has settled."
+    if study.is_causal:
+        return f"Measured once the last changed node is done and has settled for {study.settle_minutes} min."
+    return f"Measured from {study.settle_minutes} min after each node's change."
 
 
 def of_profile(user: User, profile: Profile) -> list[dict[str, Any]]:

@@ -190,12 +190,27 @@ def card(user: User, *, within: Q, query: str) -> dict[str, Any]:
 def grid(counts: Mapping[str, int]) -> dict[str, Any]:
     """The two facts crossed: a row for each of slower and not slower, with the cells in the columns' order."""
     lines_ = (("Slower", (OFF_SLOWER, ON_SLOWER, SLOWER)), ("Not slower", (OFF_LEVEL, ON_LEVEL, LEVEL)))
+    compared, both = sum(number for name, number in counts.items() if name != FEW), counts[OFF_SLOWER]
     return {
         "grid": [(word, [(name, counts[name], CELLS[name]) for name in cells]) for word, cells in lines_],
-        "compared": sum(number for name, number in counts.items() if name != FEW),
+        "compared": compared,
         "few": counts[FEW],
-        "both": counts[OFF_SLOWER],
+        "both": both,
+        "headline": headline(compared, both),
     }
+
+
+def headline(compared: int, both: int) -> str:
+    """How many of the compared nodes are both non-compliant and slower."""
+    if not compared:
+        return "Nothing to compare yet."
+    if not both:
+        return "No node is both non-compliant and slower than its peers."
+    nodes, their = ("node is", "its") if both == 1 else ("nodes are", "their")
+    return (
+        f"{both:,} {nodes} non-compliant and slower than {their} peers: with the same GPUs, at the same work, in the "
+        "same hours."
+    )
 
 
 def entry(row: JoinedPace) -> dict[str, Any]:

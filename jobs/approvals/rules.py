@@ -39,6 +39,13 @@ class RuleRequirement:
     def demand(self) -> str:
         return describe_demand(self)
 
+    @property
+    def of_whom(self) -> str:
+        """The role that some of the approvers hold, and where: `approver in env:production`."""
+        if self.of_scope == "*":
+            return f"{self.of_role} for all clusters"
+        return f"{self.of_role} in {self.of_scope}" if self.of_scope else self.of_role
+
     @classmethod
     def of(cls, row: ApprovalRule) -> RuleRequirement:
         if not row.is_genuine:

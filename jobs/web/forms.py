@@ -18,6 +18,9 @@ from jobs.models import ApprovalRule
 from profiles.models import Revision
 
 DEFAULT = Strategy()
+TIMES = ("soak_seconds", "drain_timeout_seconds", "step_deadline_seconds", "reboot_deadline_seconds",
+         "component_deadline_seconds", "max_in_flight")  # fmt: skip
+"""Fields that stand under "Time and speed"."""
 
 
 def _instant() -> forms.DateTimeInput:
@@ -109,6 +112,10 @@ class PlanForm(forms.Form):
         self.fields["revision"].queryset = Revision.objects.select_related("profile").order_by(  # type: ignore[attr-defined]
             "profile__name", "-number"
         )
+
+    @property
+    def has_wrong_times(self) -> bool:
+        return any(name in self.errors for name in TIMES)
 
     def strategy(self) -> dict[str, Any]:
         names = {f.name for f in dataclasses.fields(Strategy)}

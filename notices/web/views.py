@@ -24,7 +24,7 @@ from common.errors import Refusal
 from common.requests import UserRequest
 from notices.alerts import alert_actions, rulebook
 from notices.models import SEVERITIES, Alert, Evaluation
-from notices.reports import selectors
+from notices.reports import selectors, wording
 
 EARLIER = 10
 Why = tuple[list[str], str]
@@ -77,7 +77,8 @@ def _page(request: UserRequest, row: Alert, refusal: Refusal | None = None) -> H
     context = {
         "alert": row,
         "holding": holding,
-        "may_act": may(request.user, Role.OPERATOR, row.cluster.scopes),
+        "may_act": (may_act := may(request.user, Role.OPERATOR, row.cluster.scopes)),
+        "acknowledging": wording.acknowledging(row, may_act=may_act),
         "earlier": list(earlier.exclude(pk=row.pk).order_by("-opened_at", "pk")[:EARLIER]),
         "refusal": refusal,
         "note": request.POST.get("note", ""),

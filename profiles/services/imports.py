@@ -35,6 +35,12 @@ class ImportPreview:
     """The draft that would be lost."""
 
     @property
+    def act(self) -> str:
+        """What the button says that stores it."""
+        acts = {"create": f"Create {self.name}", "nothing": f"Go to {self.name}"}
+        return acts.get(self.would, f"Replace the draft of {self.name}")
+
+    @property
     def warnings(self) -> Sequence[ProfileNote]:
         return self.checked.warnings
 

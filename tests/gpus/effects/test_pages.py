@@ -188,3 +188,16 @@ def test_shares_are_said_in_percent_and_their_difference_in_points():
     )
     line = reports.lines([row])[0]
     assert (line.before, line.change, line.interval) == ("5.4 %", "−3.4 pp", "−5.0 pp to 0.0 pp")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_causal", "said"),
+    [
+        ("waiting", True, "Measured once the last changed node is done and has settled for 20 min."),
+        ("waiting", False, "Measured from 20 min after each node's change."),
+        ("measuring", True, "No GPU has readings in both windows yet"),
+        ("done", True, "No GPU had readings, and work, in both windows: no result."),
+    ],
+)
+def test_a_study_without_figures_says_why(state, is_causal, said):
+    assert reports.why_no_lines(Study(state=state, is_causal=is_causal, settle_minutes=20)).startswith(said)

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from clusters.models import Cluster, Node
 from gpus import tasks
 from gpus.models import GpuPacked, NodePace, PaceLook
-from gpus.peers import job
+from gpus.peers import job, reports
 from gpus.storage import retention
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
@@ -307,3 +307,16 @@ def test_the_list_costs_the_same_few_queries_at_any_size(clock):
             assert browser.get(path).status_code == 200
         counts[name] = len(seen)
     assert counts["small"] == counts["large"] <= 15
+
+
+@pytest.mark.parametrize(
+    ("compared", "both", "said"),
+    [
+        (0, 0, "Nothing to compare yet."),
+        (9, 0, "No node is both non-compliant and slower than its peers."),
+        (9, 1, "1 node is non-compliant and slower than its peers: "),
+        (9, 1200, "1,200 nodes are non-compliant and slower than their peers: "),
+    ],
+)
+def test_the_page_says_first_how_many_nodes_are_both(compared, both, said):
+    assert reports.headline(compared, both).startswith(said)

@@ -49,7 +49,7 @@ def test_a_test_reads_once_says_what_it_found_and_stores_nothing(client, cluster
     page = re.sub(r"\s+", " ", answer.content.decode())
     assert answer.status_code == 200
     assert "Auto-detected: the exporters themselves." in page
-    assert "<dt>GPUs</dt><dd>2</dd>" in page
+    assert "<dt>GPUs</dt> <dd>2</dd>" in page
     assert "1 values are impossible" in page
     assert not GpuDevice.objects.exists()
     assert not Record.objects.filter(action="telemetry.update").exists()

@@ -13,6 +13,7 @@ from clusters.models import Node
 from common.clock import now
 from config.context import count
 from notices.models import Alert, Channel, Delivery, Evaluation, RuleSetting
+from notices.reports import wording
 from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
 
@@ -245,3 +246,11 @@ def test_metrics_tell_of_alerts_and_of_what_waits_to_be_sent(cluster, client):
     assert 'setpoint_alerts_looks_total{cluster="atlas"} 7.0' in said
     assert 'setpoint_deliveries{channel="chat",status="waiting"} 1.0' in said
     assert 'setpoint_channel_failing_seconds{channel="chat"} 90.0' in said
+
+
+def test_an_alert_says_what_follows_when_it_is_acknowledged_or_why_it_cannot_be():
+    fresh = Alert()
+    assert wording.acknowledging(fresh, may_act=True).startswith("Marks it as being handled")
+    assert wording.acknowledging(fresh, may_act=False) == "Not possible: you need the role operator here."
+    done = Alert(acknowledged_at=now(), acknowledged_by="ada@example.com")
+    assert wording.acknowledging(done, may_act=True) == "Not possible: ada@example.com has acknowledged it."

@@ -16,6 +16,7 @@ from profiles.content import content
 from profiles.content.content import Content, ContentDifference, WantedSetting, WantedTaint, build
 from profiles.document import schema
 from profiles.models import Profile
+from profiles.services import imports
 from tests.profiles.services.test_profiles import OTHER, SOURCE, made, published
 from tests.profiles.strategies import documents
 from tests.profiles.web.test_pages import at, browser
@@ -230,3 +231,12 @@ def test_a_viewer_may_compare_and_export_but_not_import(vera, olga):
     assert (
         browser(vera).post(at("profile_import"), {"name": "x", "source": SOURCE, "intent": "store"}).status_code == 403
     )
+
+
+@pytest.mark.parametrize(
+    ("would", "said"),
+    [("create", "Create base"), ("nothing", "Go to base"), ("replace", "Replace the draft of base")],
+)
+def test_the_button_of_an_import_says_what_it_does(would, said):
+    preview = imports.ImportPreview("base", would, checked=None, changes=(), token="")
+    assert preview.act == said
