@@ -6,7 +6,6 @@ Each ends as the laws say: what is reported is what the kernel has, nothing is w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,7 +20,7 @@ DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
 
 
 @pytest.fixture(scope="module")
-def site(site: Site, node: Node) -> Iterator[Site]:
+def site(site: Site, node: Node) -> Site:
     site.await_observed([node.name])
     return site
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 
 import pytest
 
@@ -38,7 +37,7 @@ SHIFTS = {"hugepages-2Mi": 21, "hugepages-1Gi": 30}
 
 
 @pytest.fixture(scope="module")
-def site(site: Site, node: Node) -> Iterator[Site]:
+def site(site: Site, node: Node) -> Site:
     site.await_observed([node.name])
     return site
 
