@@ -1,4 +1,4 @@
-"""What an API server answers to a call, and the FleetError that a status of 300 or more means."""
+"""Answers of an API server, and the FleetError that a status of 300 or more means."""
 
 from __future__ import annotations
 

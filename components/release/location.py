@@ -1,4 +1,4 @@
-"""Where a component's release is in a cluster, and what it has installed there."""
+"""Location of a component's release in a cluster, and the objects that it has installed there."""
 
 from __future__ import annotations
 

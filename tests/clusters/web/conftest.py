@@ -1,4 +1,4 @@
-"""What pages are tried with: a simulated cluster, rows of one, a person who is logged in, and the template rendered."""
+"""A simulated cluster, rows of one, a person who is logged in, and the template that a page rendered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a difference means in words: what blocks, what is lost, and what restarts."""
+"""Impact of a difference, in words: blocks, losses and restarts."""
 
 from __future__ import annotations
 
