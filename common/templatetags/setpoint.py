@@ -103,7 +103,7 @@ def tone(value: object, axis: str) -> str:
 
 @register.filter
 def word(value: object, axis: str) -> str:
-    """The word of a value, where it stands in a sentence or on a button."""
+    """The word of a value, for a sentence or a button."""
     return look.appearance(axis, value).word
 
 

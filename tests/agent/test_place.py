@@ -172,7 +172,7 @@ def test_commands_come_from_the_fixed_list_and_report_how_they_ended(host, tmp_p
 
 @pytest.mark.parametrize("target", ["/bin/kmod", "../../bin/kmod", "/usr/bin/../../bin/kmod", "/etc/alternatives/it"])
 def test_links_of_the_node_lead_to_its_own_files(host, tmp_path, target):
-    """On Debian, /usr/sbin/modprobe is a link to /bin/kmod, and the agent's container has no kmod."""
+    """Debian's /usr/sbin/modprobe is a link to /bin/kmod, and the agent's container has no kmod."""
     for folder in ("usr/sbin", "usr/bin", "bin", "etc/alternatives"):
         (tmp_path / "root" / folder).mkdir(parents=True)
     (tmp_path / "root/bin/kmod").write_text("#!/bin/sh\n")

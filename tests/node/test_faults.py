@@ -38,7 +38,7 @@ def settled(site: Site, node: Node, rollout: str, *statuses: str, seconds: float
 
 
 def test_power_lost_after_the_write_and_before_the_reboot(site: Site, node: Node, pool: int) -> None:
-    """The boot that follows is not Setpoint's: whatever it brought is read from the kernel, not from what was granted."""
+    """A boot that is not Setpoint's: what it brought is read from the kernel, not from what was granted."""
     wanted = {"cmdline.nmi_watchdog": "0", "vm.swappiness": "29"}
     before = node.values(wanted)
     rollout = site.rollout_of(pool, site.revision(wanted))
@@ -76,7 +76,7 @@ def test_a_node_without_network_is_waited_for_and_changed_when_it_is_back(site: 
 
 
 def test_a_full_disk_is_said_and_nothing_is_written_that_could_not_be_undone(site: Site, node: Node, pool: int) -> None:
-    """Without its journal the agent could not put a value back, so it writes none."""
+    """An agent without its journal could not put a value back, so it writes none."""
     wanted = {"vm.swappiness": "31"}
     before = node.values(wanted)
     plan = site.plan(pool, site.revision(wanted))

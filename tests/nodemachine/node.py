@@ -137,7 +137,7 @@ class Node:
         self.admin.create("pods", pod)
 
     def pod_log(self, name: str, namespace: str = "default") -> str:
-        """What a pod has printed so far, read from the node's own files."""
+        """The output of a pod so far, read from the node's own files."""
         return self.machine.shell(f"cat /var/log/pods/{namespace}_{name}_*/*/*.log 2>/dev/null || true")
 
     # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
