@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.full.harness.client import Problem, eventually
@@ -38,7 +36,7 @@ SHIFTS = {"hugepages-2Mi": 21, "hugepages-1Gi": 30}
 
 
 @pytest.fixture(scope="module")
-def site(site: Site, node: Node) -> Iterator[Site]:
+def site(site: Site, node: Node) -> Site:
     site.await_observed([node.name])
     return site
 
