@@ -14,15 +14,15 @@ from tests.nodemachine.node import Node, images
 
 
 @pytest.fixture(scope="session")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def archives() -> list[Path]:
     if os.geteuid() != 0:
         pytest.skip("building images and disks without a daemon needs root")
-    return images(tmp_path_factory.mktemp("archives"))
+    return images()
 
 
 @pytest.fixture(scope="session")
 def node(
-    deployed: Plane, cluster_admin: Admin, archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    deployed: Plane, cluster_admin: Admin, archives: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:
     """A machine that has booted and is Ready, with the agent's pod of deploy/setpoint.yaml running on it."""
     made = Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-a", archives)

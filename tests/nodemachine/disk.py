@@ -21,9 +21,9 @@ from tests.full.harness.images import cache_folder, debian_archives, ran
 RELEASE = "bookworm"
 """Its containerd 1.6 is the oldest that Kubernetes 1.35 takes."""
 PACKAGES = (
-    "ca-certificates", "conntrack", "containerd", "containernetworking-plugins", "dbus", "e2fsprogs", "ethtool", "grub-pc",
-    "initramfs-tools", "iproute2", "iptables", "kmod", "linux-image-cloud-amd64", "mount", "nvme-cli", "procps",
-    "qemu-guest-agent", "runc", "systemd-resolved", "systemd-sysv", "udev", "util-linux",
+    "ca-certificates", "conntrack", "containerd", "containernetworking-plugins", "dbus", "e2fsprogs", "ethtool",
+    "grub-pc", "initramfs-tools", "iproute2", "iptables", "kmod", "linux-image-cloud-amd64", "mount", "nvme-cli",
+    "procps", "qemu-guest-agent", "runc", "systemd-resolved", "systemd-sysv", "udev", "util-linux",
 )  # fmt: skip
 LEAVES_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 SIZE = 6 << 30
@@ -75,8 +75,17 @@ version = 2
       SystemdCgroup = true
 """
 BRIDGE = """\
-{"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
- "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+{"cniVersion": "0.4.0", "name": "pods", "plugins": [
+ {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+"""
+IMPORT = """\
+#!/bin/sh -e
+# At the first boot; later ones find the images where containerd keeps them.
+test ! -e /var/lib/images.done || exit 0
+for archive in /parts/images/*.tar; do ctr -n k8s.io images import "$archive"; done
+touch /var/lib/images.done
+sync
 """
 UNITS = {
     "parts.mount": """\
@@ -99,7 +108,7 @@ Before=kubelet.service
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sh -ec 'test -e /var/lib/images.done && exit; for i in /parts/images/*.tar; do ctr -n k8s.io images import "$i"; done; touch /var/lib/images.done; sync'
+ExecStart=/usr/local/sbin/import-images
 [Install]
 WantedBy=multi-user.target
 """,
@@ -110,7 +119,8 @@ After=containerd.service parts.mount images.service network-online.target
 Requires=parts.mount
 [Service]
 EnvironmentFile=/parts/node.env
-ExecStart=/parts/bin/kubelet --config=/etc/kubelet.yaml --kubeconfig=/parts/kubelet.kubeconfig --hostname-override=${NODE_NAME}
+ExecStart=/parts/bin/kubelet --config=/etc/kubelet.yaml --kubeconfig=/parts/kubelet.kubeconfig \\
+  --hostname-override=${NODE_NAME}
 Restart=always
 RestartSec=2
 [Install]
@@ -123,7 +133,8 @@ After=parts.mount network-online.target
 Requires=parts.mount
 [Service]
 EnvironmentFile=/parts/node.env
-ExecStart=/parts/bin/kube-proxy --kubeconfig=/parts/kube-proxy.kubeconfig --hostname-override=${NODE_NAME} --cluster-cidr=10.88.0.0/16
+ExecStart=/parts/bin/kube-proxy --kubeconfig=/parts/kube-proxy.kubeconfig --hostname-override=${NODE_NAME} \\
+  --cluster-cidr=10.88.0.0/16
 Restart=always
 RestartSec=2
 [Install]
@@ -136,6 +147,7 @@ FILES = {
     "etc/kubelet.yaml": KUBELET,
     "etc/containerd/config.toml": CONTAINERD,
     "etc/cni/net.d/10-bridge.conflist": BRIDGE,
+    "usr/local/sbin/import-images": IMPORT,
     "etc/systemd/network/eth0.network": "[Match]\nName=eth0\n[Network]\nDHCP=yes\n",
     **{f"etc/systemd/system/{name}": text for name, text in UNITS.items()},
 }
@@ -207,6 +219,7 @@ def _fill(root: Path, uuid: str) -> None:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
+    (root / "usr/local/sbin/import-images").chmod(0o755)
 
 
 def parts(target: Path, files: Mapping[str, Path | str]) -> Path:

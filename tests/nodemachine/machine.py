@@ -1,8 +1,7 @@
 """A machine in QEMU: it boots from its own disk through GRUB, and is looked at and broken from outside.
 
-Commands run inside through QEMU's guest agent, on a serial line that needs no network of the machine. The machine's only
-network is QEMU's user mode: 10.0.2.2 is this computer's loopback address, nothing else is reached, and nothing reaches
-the machine.
+Commands run inside through QEMU's guest agent, on a serial line that needs no network of the machine. Its only network
+is QEMU's user mode: 10.0.2.2 is this computer's loopback address, nothing else is reached, and nothing reaches it.
 """
 
 from __future__ import annotations
@@ -29,6 +28,8 @@ ACCELERATOR = os.environ.get("SETPOINT_NODE_ACCELERATOR", "tcg,thread=multi")
 MEMORY_MIB = 4096
 BOOT_SECONDS = 300.0
 ANSWER_SECONDS = 60.0
+LOOK_SECONDS = 5.0
+"""How long a machine that boots is given for one answer, before it is asked again."""
 HOST = "10.0.2.2"
 """This computer, as the machine sees it."""
 
@@ -56,8 +57,9 @@ class NodeMachine:
             (self.folder / name).unlink(missing_ok=True)
         with (self.folder / "qemu.log").open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=end_with_parent
-            )
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - one call of prctl, which takes no lock
+            )  # fmt: skip
 
     def power_off(self) -> None:
         """Cut the power: what the machine's kernel had not written to its disk is lost."""
@@ -79,6 +81,7 @@ class NodeMachine:
         deadline = time.monotonic() + seconds
         while True:
             try:
+                self._ask("guest-ping", {}, patience=LOOK_SECONDS)
                 boot = self.read("/proc/sys/kernel/random/boot_id")
                 if boot != other_than:
                     return boot
@@ -140,13 +143,13 @@ class NodeMachine:
             "-qmp", f"unix:{folder}/monitor.sock,server=on,wait=off",
         ]  # fmt: skip
 
-    def _ask(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, command: str, arguments: dict[str, Any], *, patience: float = ANSWER_SECONDS) -> dict[str, Any]:
         """Ask the guest agent, on a connection of its own: an answer that came too late is never taken for the next."""
         number = next(self._ids)
         sync = {"execute": "guest-sync-delimited", "arguments": {"id": number}}
         try:
             with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(5)
+                line.settimeout(patience)
                 line.connect(str(self.folder / "agent.sock"))
                 line.sendall(b"\xff" + json.dumps(sync).encode() + b"\n")
                 heard = line.makefile("rb")
@@ -154,7 +157,6 @@ class NodeMachine:
                     first = heard.readline().rpartition(b"\xff")[2]
                     if first and json.loads(first).get("return") == number:
                         break
-                line.settimeout(ANSWER_SECONDS)
                 line.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
                 answer = json.loads(heard.readline())
         except (OSError, ValueError) as error:

@@ -1,9 +1,11 @@
-"""A machine that is a node of the test's control plane: its own kubelet, kube-proxy and containerd, and what they run."""
+"""A machine that is a node of the test's control plane, with a kubelet, kube-proxy and containerd of its own."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +15,12 @@ from clusters.net.credentials import Credentials
 from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane, kubeconfig
-from tests.full.harness.images import Images
+from tests.full.harness.images import ROOT, Images, base, cache_folder
 from tests.nodemachine.disk import parts
 from tests.nodemachine.machine import HOST, NodeMachine
 
 HERE = Path(__file__).resolve().parent
+DOCKERFILE = "deploy/agent.Dockerfile"
 AGENT = "setpoint-agent:0.2.0"
 """The image that deploy/setpoint.yaml names."""
 READY_SECONDS = 240.0
@@ -43,20 +46,28 @@ def binaries() -> Path:
     return Path(done.stdout.strip())
 
 
-def images(folder: Path) -> dict[str, Path]:
-    """Archives of the images that the nodes' pods run: the agent's by its own Dockerfile, and the pods' first program."""
-    archives = {name: folder / f"{name}.tar" for name in ("agent", "pause")}
-    with Images() as made:
-        made.build("deploy/agent.Dockerfile")
-        made.archive("agent", AGENT, archives["agent"])
-        made.of_one_program(binaries() / "pause", "registry.k8s.io/pause:3.10", archives["pause"])
-    return archives
+def images() -> list[Path]:
+    """Return archives of the nodes' images: the agent's by its own Dockerfile, and the pods' first program.
+
+    They are kept by the hash of what they were made of.
+    """
+    sources = [ROOT / DOCKERFILE, *sorted((ROOT / "agent").rglob("*.py")), *sorted((ROOT / "contract").rglob("*.py"))]
+    held = [base().name, binaries().name, *(str(path.relative_to(ROOT)) + path.read_text() for path in sources)]
+    folder = cache_folder() / "node" / f"images-{hashlib.sha256(repr(held).encode()).hexdigest()[:16]}"
+    if not folder.is_dir():
+        unfinished = Path(tempfile.mkdtemp(prefix=".images-", dir=folder.parent))
+        with Images() as made:
+            made.build(DOCKERFILE)
+            made.archive("agent", AGENT, unfinished / "agent.tar")
+            made.of_one_program(binaries() / "pause", "registry.k8s.io/pause:3.10", unfinished / "pause.tar")
+        unfinished.rename(folder)
+    return sorted(folder.iterdir())
 
 
 class Node:
     """`machine` is the computer, the rest is the node that it is in the cluster."""
 
-    def __init__(self, plane: Plane, admin: Admin, folder: Path, name: str, archives: dict[str, Path]) -> None:
+    def __init__(self, plane: Plane, admin: Admin, folder: Path, name: str, archives: Sequence[Path]) -> None:
         self.plane, self.admin, self.name = plane, admin, name
         port = plane.url.rpartition(":")[2]
         plane.kubectl("apply", "-f", "-", text=SERVICE.format(host=HOST, port=port))
@@ -65,7 +76,7 @@ class Node:
             folder / f"{name}-parts.img",
             {
                 **{f"bin/{program}": built / program for program in ("kubelet", "kube-proxy")},
-                **{f"images/{path.name}": path for path in archives.values()},
+                **{f"images/{path.name}": path for path in archives},
                 "ca.crt": plane.authority.pem,
                 "node.env": f"NODE_NAME={name}\n",
                 "kubelet.kubeconfig": self._kubeconfig(f"system:node:{name}", "system:nodes"),
@@ -144,7 +155,8 @@ class Node:
     def values(self, keys: Iterable[str]) -> dict[str, str]:
         """Read the running kernel's values of these keys, without the agent; an absent one is the empty string."""
         keys = list(keys)
-        out = self.machine.shell("\n".join(f"{{ {_reading(key)}; }} 2>/dev/null | tr '\\n' ' '; echo" for key in keys))
+        commands = [f"{{ {_reading(key)}; }} 2>/dev/null | tr '\\n' ' '; echo" for key in keys]
+        out = self.machine.shell("\n".join(commands))
         lines = [*out.splitlines(), *[""] * len(keys)]
         return {key: " ".join(_chosen(line).split()) for key, line in zip(keys, lines, strict=False)}
 
@@ -157,7 +169,8 @@ class Node:
 
     def story(self) -> str:
         """All that is known of the node, for a failed test."""
-        told = [str(self.object().get("status", {}).get("conditions")), str([p["status"] for p in self.pods(names.NAMESPACE)])]
+        told = [str(self.object().get("status", {}).get("conditions"))]
+        told += [str(pod["status"]) for pod in self.pods(names.NAMESPACE)]
         for command in (
             "systemctl --failed --no-pager --no-legend",
             "journalctl --no-pager -n 40 -u kubelet -u containerd -u images -u kube-proxy -o cat",
