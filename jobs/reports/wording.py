@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from common.templatetags.setpoint import duration, person
-from jobs.approvals.reviews import ApprovalState
 from jobs.approvals.rules import RuleNeed
+from jobs.approvals.verdicts import ApprovalState
 from jobs.forecast.strategy import Strategy
 from jobs.models import Approval, ApprovalRule, Plan, Step
 
