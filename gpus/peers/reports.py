@@ -201,7 +201,7 @@ def grid(counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def headline(compared: int, both: int) -> str:
-    """How many of the compared nodes are both non-compliant and slower."""
+    """Count the compared nodes that are both non-compliant and slower."""
     if not compared:
         return "Nothing to compare yet."
     if not both:
