@@ -65,7 +65,7 @@ class PreflightResult:
 
     @property
     def is_fine(self) -> bool:
-        """Return whether nothing is to be mended, though the cluster may be connected already."""
+        """Return whether there is nothing to mend, though the cluster may be connected already."""
         return self.is_connectable or (self.is_known and len(self.problems) <= 1)
 
     @property

@@ -16,5 +16,5 @@ MODES = {
 
 @register.filter
 def agent_mode(mode: str) -> str:
-    """Say what an agent does about drift in its mode."""
+    """Describe an agent's treatment of drift in its mode."""
     return MODES.get(mode, mode or NOTHING)

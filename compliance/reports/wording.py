@@ -7,7 +7,7 @@ from common.hooks import WorkRef
 
 
 def waits_for(nodes: int, pool: Pool, rollout: WorkRef | None, plan: WorkRef | None) -> str:
-    """Say what so many pending nodes of a pool wait for; it follows their number."""
+    """Return what so many pending nodes of a pool wait for; it follows their number."""
     s = "s" if nodes == 1 else ""
     if rollout:
         return f"wait{s} for R-{rollout.number}"
@@ -30,5 +30,5 @@ NEXT_OF_PLAN = {
 
 
 def next_of_plan(plan: WorkRef) -> str:
-    """Say what has to be done with the plan that a node waits for; it follows the plan's name."""
+    """Return the next step of the plan that a node waits for; it follows the plan's name."""
     return NEXT_OF_PLAN.get(plan.status, "needs review.")

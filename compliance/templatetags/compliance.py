@@ -18,7 +18,7 @@ register.filter(wording.next_of_plan)
 
 @register.simple_tag
 def cell_url(column: Column, key: str) -> str:
-    """Address behind a cell of the matrix: its settings, or nodes that are not heard or have not had their turn."""
+    """Return a cell's address: its settings, or nodes that are not heard or have not had their turn."""
     worst, pool = column.cells[key].worst, column.assignment.pool_id
     if worst == ComplianceState.DRIFTED:
         return reverse("compliance:settings") + query(pool=pool, key=key, state=worst)

@@ -158,7 +158,7 @@ def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
 
 
 def why_no_lines(study: Study) -> str:
-    """Say why a study has no figures yet, or will have none."""
+    """Return the reason why a study has no figures yet, or will have none."""
     if study.state == Study.State.DONE:
         return "No GPU had readings, and work, in both windows: no result."
     if study.state != Study.State.WAITING:

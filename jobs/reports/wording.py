@@ -19,7 +19,7 @@ def _some(count: int, noun: str) -> str:
 
 # ── What a plan does ──────────────────────────────────────────────────────────────────────────────────────────────────
 def in_one_sentence(plan: Plan) -> str:
-    """Say what the plan does to nodes, jobs and everything else, and how long it takes."""
+    """Describe the plan's effect on nodes, jobs and everything else, and its length."""
     summary, strategy = plan.summary, plan.strategy
     said = f"{_to_nodes(plan)}{''.join(_besides(summary))}. Takes about {duration(summary['seconds'])}."
     if summary.get("control"):
@@ -57,7 +57,7 @@ def _besides(summary: Mapping[str, Any]) -> Iterable[str]:
 
 
 def values_changed(summary: Mapping[str, Any]) -> str:
-    """Say how many values change, and which nodes of the pool do not or are disturbed besides."""
+    """Count the values that change, and the pool's nodes that do not or are disturbed besides."""
     said = _some(summary["values"], "value")
     if count := summary.get("left_out"):
         said += f", {_some(count, 'node')} left out"
@@ -92,7 +92,7 @@ class Origin(NamedTuple):
 
 
 def origin(plan: Plan) -> Origin:
-    """Return who asked for the plan, or else who made it."""
+    """Return the person who asked for the plan, or else its maker."""
     if plan.requested_at:
         return Origin(f"asked by {person(plan.requested_by)}", plan.requested_at)
     if plan.summary.get("drafted"):
@@ -102,7 +102,7 @@ def origin(plan: Plan) -> Origin:
 
 # ── Its approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def why_not_counted(approval: Approval, plan: Plan) -> str:
-    """Say why a verdict counts no more for the plan as it is; empty when it counts."""
+    """Return the reason why a verdict does not count for the plan as it is; empty when it counts."""
     if approval.digest != plan.digest:
         return "on an earlier plan"
     if approval.round != plan.round:
@@ -110,22 +110,22 @@ def why_not_counted(approval: Approval, plan: Plan) -> str:
     return "" if approval.is_genuine else "not counted: given before an upgrade, or put into the database by others"
 
 
-def from_whom(plan: Plan, can_approve: bool, wanted: Iterable[RuleNeed]) -> str:
-    """Say who can give the approvals that are missing: `from another person; among them 1 admin in env:production`."""
+def from_whom(plan: Plan, can_approve: bool, wanted: Iterable[Need]) -> str:
+    """Name who can give the missing approvals: `from another person; among them 1 admin in env:production`."""
     others = "you can give it" if can_approve else "from another person"
     said = "no reviewers requested" if plan.status == Plan.Status.DRAFT else others
     roles = ", ".join(f"{need.missing_of_role} {need.rule.of_whom}" for need in wanted)
     return f"{said}; among them {roles}" if roles else said
 
 
-def still_missing(need: RuleNeed) -> str:
-    """Say what a rule still asks for: `2 more, 1 of them approver for all clusters`."""
+def still_missing(need: Need) -> str:
+    """Return the demand that a rule still has: `2 more, 1 of them approver for all clusters`."""
     of_role = f", {need.missing_of_role} of them {need.rule.of_whom}" if need.missing_of_role else ""
     return f"{need.missing} more{of_role}"
 
 
-def approval_means(plan: Plan, standing: ApprovalState, has_approved: bool) -> str:
-    """Say what follows when this person approves now."""
+def approval_means(plan: Plan, standing: Standing, has_approved: bool) -> str:
+    """Return the consequence of this person's approval now."""
     if has_approved:
         return "Again, counted with the roles that you hold now."
     if standing.missing > 1:
@@ -137,7 +137,7 @@ def approval_means(plan: Plan, standing: ApprovalState, has_approved: bool) -> s
 
 # ── Rules of approval ─────────────────────────────────────────────────────────────────────────────────────────────────
 def resting(rule: ApprovalRule, why_not: str) -> str:
-    """Say what follows when a rule is disabled, or enabled again; `why_not` is why this person may not."""
+    """Return the consequence of disabling or enabling a rule; `why_not` is the reason against it."""
     if why_not:
         return why_not
     if not rule.is_enabled:
@@ -150,7 +150,7 @@ def resting(rule: ApprovalRule, why_not: str) -> str:
 
 # ── A rollout ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def stops_at(failures: int, allowed: int) -> str:
-    """Say how near the rollout is to its stop, by the failures of nodes."""
+    """Return the distance of the rollout from its stop, by the failures of nodes."""
     if failures > allowed:
         return "No new node starts"
     if failures < allowed:
@@ -159,7 +159,7 @@ def stops_at(failures: int, allowed: int) -> str:
 
 
 def why_no_output(step: Step) -> str:
-    """Say why a component's step has no output."""
+    """Return the reason why a component's step has no output."""
     if step.granted_at:
         return "Nothing yet."
     return "Nothing is applied yet." if step.is_policies else "helm has not started for this component."

@@ -6,7 +6,7 @@ from notices.models import Alert
 
 
 def acknowledging(alert: Alert, *, may_act: bool) -> str:
-    """Say what follows when an alert is acknowledged, or why it cannot be."""
+    """Return the consequence of acknowledging an alert, or the reason against it."""
     if alert.acknowledged_at:
         return f"Not possible: {alert.acknowledged_by} has acknowledged it."
     if not may_act:

@@ -36,7 +36,7 @@ class ImportPreview:
 
     @property
     def act(self) -> str:
-        """The label of the button that stores it."""
+        """Text of the button that stores it."""
         acts = {"create": f"Create {self.name}", "nothing": f"Go to {self.name}"}
         return acts.get(self.would, f"Replace the draft of {self.name}")
 

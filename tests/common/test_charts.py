@@ -1,4 +1,4 @@
-"""Bars and lines: their numbers are their label, and what was not counted is a gap."""
+"""Bars and lines: their numbers are their label, and days without a count are gaps."""
 
 from __future__ import annotations
 
