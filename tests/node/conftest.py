@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,23 @@ def node(
     deployed: Plane, cluster_admin: Admin, archives: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:
     """A machine that has booted and is Ready, with the agent's pod of deploy/setpoint.yaml running on it."""
-    made = Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-a", archives)
-    try:
-        made.start()
-        cluster_admin.patch("nodes", made.name, {"metadata": {"labels": {"pool": "machines"}}})
+    with joined(Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-a", archives)) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def second_node(
+    deployed: Plane, cluster_admin: Admin, archives: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Node]:
+    with joined(Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-b", archives)) as made:
+        yield made
+
+
+@contextmanager
+def joined(node: Node) -> Iterator[Node]:
+    try:
+        node.start()
+        node.admin.patch("nodes", node.name, {"metadata": {"labels": {"pool": "machines"}}})
+        yield node
     finally:
-        made.close()
+        node.close()
