@@ -11,6 +11,9 @@ import pytest
 
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.full.harness.processes import Installation
+from tests.full.harness.servers import Postgres, Redis
+from tests.full.harness.site import SETTINGS, Site
 from tests.nodemachine.node import Node, images
 
 
@@ -36,6 +39,19 @@ def second_node(
 ) -> Iterator[Node]:
     with joined(Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-b", archives)) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def site(deployed: Plane, cluster_admin: Admin, node: Node) -> Iterator[Site]:
+    """One Setpoint for all tests: to another one, what this one asked of the node would be a stranger's."""
+    with Postgres() as postgres, Redis() as redis, Installation(postgres.url, redis.url, SETTINGS) as installation:
+        opened = Site(deployed, cluster_admin, installation)
+        try:
+            opened.open()
+            opened.await_observed([node.name])
+            yield opened
+        finally:
+            opened.close()
 
 
 @contextmanager
