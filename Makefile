@@ -19,7 +19,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test coverage lint format demo break up bench soak guards controlplane vendor secrets openapi lock screenshots clean
+.PHONY: help test coverage lint format demo break up bench soak guards controlplane machine vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -48,7 +48,7 @@ $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 	$(call install,node,node)
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=full runs everything; ARGS="tests/jobs -k pause" narrows
+test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=node a machine in QEMU, TIER=full everything; ARGS="tests/jobs -k pause" narrows
 	@$(BIN)/python -m tests.run $(TIER) $(ARGS)
 
 coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows
@@ -91,6 +91,10 @@ openapi: $(VENV)/.installed-base ## docs/openapi.yaml from the code
 # ── Heavy machinery ───────────────────────────────────────────────────────────────────────────────────────────────────
 controlplane: ## builds and caches the real control plane for the full tier (Go 1.25 or newer; 8 minutes when cold)
 	tests/controlplane/build.sh
+
+machine: $(VENV)/.installed-test ## builds and caches the disk and the kubelet of TIER=node (root, Go; 4 minutes when cold)
+	tests/nodemachine/build.sh
+	@$(BIN)/python -m tests.nodemachine.disk
 
 bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md, measured here
 	@$(BIN)/python -m bench $(ARGS)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.full.harness.processes import Installation
+from tests.full.harness.servers import Postgres, Redis
+from tests.full.harness.site import SETTINGS, Site
 from tests.nodemachine.node import Node, images
 
 
@@ -25,10 +29,36 @@ def node(
     deployed: Plane, cluster_admin: Admin, archives: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:
     """A machine that has booted and is Ready, with the agent's pod of deploy/setpoint.yaml running on it."""
-    made = Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-a", archives)
-    try:
-        made.start()
-        cluster_admin.patch("nodes", made.name, {"metadata": {"labels": {"pool": "machines"}}})
+    with joined(Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-a", archives)) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def second_node(
+    deployed: Plane, cluster_admin: Admin, archives: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Node]:
+    with joined(Node(deployed, cluster_admin, tmp_path_factory.mktemp("machine"), "node-b", archives)) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def site(deployed: Plane, cluster_admin: Admin, node: Node) -> Iterator[Site]:
+    """One Setpoint for all tests: to another one, what this one asked of the node would be a stranger's."""
+    with Postgres() as postgres, Redis() as redis, Installation(postgres.url, redis.url, SETTINGS) as installation:
+        opened = Site(deployed, cluster_admin, installation)
+        try:
+            opened.open()
+            opened.await_observed([node.name])
+            yield opened
+        finally:
+            opened.close()
+
+
+@contextmanager
+def joined(node: Node) -> Iterator[Node]:
+    try:
+        node.start()
+        node.admin.patch("nodes", node.name, {"metadata": {"labels": {"pool": "machines"}}})
+        yield node
     finally:
-        made.close()
+        node.close()

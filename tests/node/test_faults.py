@@ -19,12 +19,6 @@ GRUB = "/boot/grub/grub.cfg"
 DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
 
 
-@pytest.fixture(scope="module")
-def site(site: Site, node: Node) -> Site:
-    site.await_observed([node.name])
-    return site
-
-
 @pytest.fixture
 def pool(site: Site) -> int:
     return site.pool(pool="machines")

@@ -35,12 +35,6 @@ time.sleep(600)
 SHIFTS = {"hugepages-2Mi": 21, "hugepages-1Gi": 30}
 
 
-@pytest.fixture(scope="module")
-def site(site: Site, node: Node) -> Site:
-    site.await_observed([node.name])
-    return site
-
-
 @pytest.fixture
 def pool(site: Site) -> int:
     return site.pool(pool="machines")
