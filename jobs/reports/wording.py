@@ -110,7 +110,7 @@ def why_not_counted(approval: Approval, plan: Plan) -> str:
     return "" if approval.is_genuine else "not counted: given before an upgrade, or put into the database by others"
 
 
-def from_whom(plan: Plan, can_approve: bool, wanted: Iterable[Need]) -> str:
+def from_whom(plan: Plan, can_approve: bool, wanted: Iterable[RuleNeed]) -> str:
     """Name who can give the missing approvals: `from another person; among them 1 admin in env:production`."""
     others = "you can give it" if can_approve else "from another person"
     said = "no reviewers requested" if plan.status == Plan.Status.DRAFT else others
@@ -118,13 +118,13 @@ def from_whom(plan: Plan, can_approve: bool, wanted: Iterable[Need]) -> str:
     return f"{said}; among them {roles}" if roles else said
 
 
-def still_missing(need: Need) -> str:
+def still_missing(need: RuleNeed) -> str:
     """Return the demand that a rule still has: `2 more, 1 of them approver for all clusters`."""
     of_role = f", {need.missing_of_role} of them {need.rule.of_whom}" if need.missing_of_role else ""
     return f"{need.missing} more{of_role}"
 
 
-def approval_means(plan: Plan, standing: Standing, has_approved: bool) -> str:
+def approval_means(plan: Plan, standing: ApprovalState, has_approved: bool) -> str:
     """Return the consequence of this person's approval now."""
     if has_approved:
         return "Again, counted with the roles that you hold now."
