@@ -9,7 +9,6 @@ import re
 
 import pytest
 
-from tests.full.harness.client import eventually
 from tests.full.harness.site import Site
 from tests.nodemachine.node import Node
 
@@ -31,12 +30,13 @@ def settled(site: Site, node: Node, rollout: str, *statuses: str, seconds: float
     return found
 
 
-def test_power_lost_after_the_write_and_before_the_reboot(site: Site, node: Node, pool: int) -> None:
-    """A boot that is not Setpoint's: what it brought is read from the kernel, not from what was granted."""
+@pytest.mark.parametrize("stage", ["applying", "restarting"])
+def test_power_lost_in_a_step_costs_a_boot_and_nothing_else(site: Site, node: Node, pool: int, stage: str) -> None:
+    """What is reported afterwards is read from the kernel of the boot that followed, whatever was written by then."""
     wanted = {"cmdline.nmi_watchdog": "0", "vm.swappiness": "29"}
     before = node.values(wanted)
     rollout = site.rollout_of(pool, site.revision(wanted))
-    eventually(lambda: node.values(wanted)["vm.swappiness"] == "29", lambda: site.story(rollout), seconds=240)
+    site.until_step(rollout, node.name, stage, "restarting", seconds=240)
 
     node.machine.power_off()
     node.machine.power_on()
