@@ -19,7 +19,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test coverage lint format demo break up bench soak guards controlplane vendor secrets openapi lock screenshots clean
+.PHONY: help test coverage lint format demo break up bench soak guards controlplane charts vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -91,6 +91,9 @@ openapi: $(VENV)/.installed-base ## docs/openapi.yaml from the code
 # ── Heavy machinery ───────────────────────────────────────────────────────────────────────────────────────────────────
 controlplane: ## builds and caches the real control plane for the full tier (Go 1.25 or newer; 8 minutes when cold)
 	tests/controlplane/build.sh
+
+charts: $(VENV)/.installed-base ## the real charts that the full tier tries, from their repositories; TO=folder, which SETPOINT_CHARTS then names
+	@$(BIN)/python tools/charts.py $(if $(TO),--to $(TO))
 
 bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md, measured here
 	@$(BIN)/python -m bench $(ARGS)
