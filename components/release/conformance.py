@@ -161,7 +161,7 @@ class _ConformanceCheck:
         off = [*_version(current.chart_version, assigned), *self._values(layered, current.values, place.namespace)]
         found, doubts = self._objects(place, manifests)
         readiness = Readiness(self.server, self.served, place.namespace)
-        ready = readiness.look(self.component.tests(place.release, layered))
+        ready = readiness.look(self.component.tests(place.release, layered, place.namespace))
         base = dataclasses.replace(
             base,
             differences=tuple([*off, *found][:MOST]),
