@@ -1,6 +1,6 @@
-"""Fetches the real charts that the full tier tries, from the repositories that the catalog names. `make charts` calls it.
+"""Fetches the real charts that the full tier tries, from the repositories of the catalog. `make charts` calls it.
 
-Into FOLDER (default: ../shared/data/charts, where the tests look without SETPOINT_CHARTS) go `archives/NAME-VERSION.tgz`
+Into FOLDER (default: ../shared/data/charts, where tests look without SETPOINT_CHARTS) go `archives/NAME-VERSION.tgz`
 and, of each chart's newest version, a folder with its values and schema. Every archive is held against the digest that
 its repository states, the one that is pinned here, and the one of an earlier run (`archives/SHA256SUMS`).
 """

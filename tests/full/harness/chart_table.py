@@ -41,10 +41,13 @@ class Notes:
         began = time.monotonic()
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            print(*self._where, name, _FAILED, error)
             self._record(PROPERTY, (*self._where, name, _FAILED))
             raise
-        self._record(PROPERTY, (*self._where, name, f"{time.monotonic() - began:.1f}"))
+        taken = f"{time.monotonic() - began:.1f}"
+        self._record(PROPERTY, (*self._where, name, taken))
+        print(*self._where, name, taken)
 
 
 def rows(reports: Iterable[Any]) -> list[Row]:
