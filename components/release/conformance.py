@@ -205,7 +205,7 @@ class _ConformanceCheck:
                 "status": one.status,
                 "version": found.chart_version,
                 "at": _utc(found.updated),
-                "is_ours": bool(revision_labels.plan_of(one)) or _is_rollback_to_ours(place, one),
+                "is_ours": revision_labels.leads_to_ours(place.history, one),
                 "description": found.description[:200],
             }
 
@@ -336,11 +336,6 @@ def _utc(updated: str) -> str:
     """helm writes the time zone of the machine that ran it."""
     at = parse_datetime(updated) if updated else None
     return at.astimezone(UTC).isoformat(timespec="seconds") if at else ""
-
-
-def _is_rollback_to_ours(place: ReleaseLocation, one: releases.ReleaseRevision) -> bool:
-    target = place.history.numbered(revision_labels.rollback_of(one))
-    return bool(target and revision_labels.plan_of(target))
 
 
 def _unfinished(place: ReleaseLocation) -> str:
