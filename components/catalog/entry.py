@@ -96,7 +96,7 @@ class ComponentConflict:
 
 @dataclass(frozen=True, slots=True)
 class ReleasePlace:
-    """Where a release is, and what its chart calls its objects: what placeholders of the catalog stand for."""
+    """Place and names of a release, for which placeholders of the catalog stand."""
 
     release: str
     namespace: str

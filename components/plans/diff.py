@@ -214,7 +214,7 @@ class Comparison:
         before = self._complete(old, place) if old else None
         is_custom = group not in _BUILT_IN
         before = None if is_custom and self._asks_whole(group) else before
-        patch, content_type = patches.client_side(before, new, is_custom=is_custom)
+        patch, content_type = patches.client_side(before, new, is_custom=is_custom, live=live)
         if not patch:
             return live
         return self.server.ask(call, "PATCH", path, query=_DRY, body=patch, content_type=content_type).object()

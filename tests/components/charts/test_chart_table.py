@@ -8,7 +8,7 @@ import pytest
 
 from components.catalog import catalog
 from tests.components.charts.test_make_charts import charts
-from tests.full.harness import chart_table, real_charts
+from tests.full.harness import chart_cases, chart_table
 from tests.full.harness.chart_table import OPERATIONS, Notes
 
 TEXT = chart_table.DOCUMENT.read_text(encoding="utf-8")
@@ -20,24 +20,24 @@ def test_every_component_of_the_catalog_has_a_row_for_each_helm_in_which_nothing
         (component.name, helm) for component in catalog.all() for helm in ("v3", "v4")
     }
     assert [row for row in rows if not all(float(row[name]) >= 0 for name in OPERATIONS)] == []
-    tried = {case.name: case.versions for case in real_charts.CASES}
+    tried = {case.name: case.versions for case in chart_cases.CASES}
     assert {row["Component"]: row["Chart"] for row in rows} == tried
 
 
 def test_every_component_is_tried_with_the_charts_that_are_fetched():
-    tried = {case.name: {case.old, case.new} for case in real_charts.CASES}
+    tried = {case.name: {case.old, case.new} for case in chart_cases.CASES}
     assert tried == {name: set(versions) for name, versions in charts.VERSIONS.items()}
 
 
 @pytest.mark.parametrize("helm", ["v3", "v4"])
 def test_a_run_tries_all_of_them_between_both_helms(monkeypatch, helm):
     monkeypatch.delenv("SETPOINT_ALL_CHARTS", raising=False)
-    other = {case.name for case in real_charts.chosen("v4" if helm == "v3" else "v3")}
-    chosen = {case.name for case in real_charts.chosen(helm)}
+    other = {case.name for case in chart_cases.chosen("v4" if helm == "v3" else "v3")}
+    chosen = {case.name for case in chart_cases.chosen(helm)}
     assert chosen | other == {component.name for component in catalog.all()}
-    assert chosen & other == {*real_charts.BOTH}
+    assert chosen & other == {*chart_cases.BOTH}
     monkeypatch.setenv("SETPOINT_ALL_CHARTS", "1")
-    assert len(real_charts.chosen(helm)) == len(real_charts.CASES)
+    assert len(chart_cases.chosen(helm)) == len(chart_cases.CASES)
 
 
 def report(component: str, helm: str, *done: str, failed: str = "") -> SimpleNamespace:

@@ -157,7 +157,7 @@ MADE_BY_OPERATORS = ("nvidia-operator-validator", "prometheus-")
 @pytest.mark.parametrize("release", ["own", "mine", "a-long-name-that-somebody-chose"])
 @pytest.mark.parametrize("component", COMPONENTS, ids=lambda one: one.name)
 def test_readiness_asks_for_workloads_by_the_names_that_the_chart_gives_them(component, release):
-    """Also where plain helm installed it: under another name, in another namespace."""
+    """Cover what plain helm installed, too: under another name, in another namespace."""
     name = component.name if release == "own" else release
     values = layered(component, cluster_values=answered(component, ())).values
     job = client.HelmJob(name, "elsewhere", deadline=time.monotonic() + 120)

@@ -13,9 +13,10 @@ from components.helm import client
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import HERE, Plane
 from tests.full.harness import real_charts
+from tests.full.harness.chart_cases import ARCHIVES, Case
 from tests.full.harness.kwok_fleet import KwokFleet
 from tests.full.harness.processes import Installation
-from tests.full.harness.real_charts import ARCHIVES, NODES, Stage
+from tests.full.harness.real_charts import NODES, Stage
 from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import Site
 
@@ -35,7 +36,7 @@ def program(helm: str) -> client.Helm:
 def site(
     request: pytest.FixtureRequest, deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server: Redis
 ) -> Iterator[Site]:
-    """With the times of production: real charts have hundreds of objects."""
+    """A site with the times of production: real charts have hundreds of objects."""
     settings = {"SETPOINT_SWEEP_SECONDS": "1", "SETPOINT_HELM": program(request.module.HELM).program}
     with Installation(postgres.url, redis_server.url, settings) as installation:
         opened = Site(deployed, cluster_admin, installation)
@@ -62,7 +63,7 @@ def stage(
 
 
 @pytest.fixture
-def tidied(stage: Stage, case: real_charts.Case) -> Iterator[Stage]:
+def tidied(stage: Stage, case: Case) -> Iterator[Stage]:
     """`stage`, left without a trace of the case's component."""
     before = json.loads(stage.plane.kubectl("get", "crd", "-o", "json"))["items"]
     yield stage

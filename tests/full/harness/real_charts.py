@@ -1,4 +1,4 @@
-"""What is done with each component's real chart, through Setpoint's REST API, on a real control plane with kwok nodes.
+"""A stage for the real charts: a whole Setpoint that is asked over REST, on a real control plane with kwok nodes.
 
 No third party's chart is committed. The archives are read from ../shared/data/charts/archives beside the checkout, or
 from the folder `archives` in the one that SETPOINT_CHARTS names; `make charts` fetches them.
@@ -6,38 +6,28 @@ from the folder `archives` in the one that SETPOINT_CHARTS names; `make charts` 
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from clusters.kube.apiserver import ApiServer
 from components.catalog import catalog
-from components.catalog.layering import layered
-from components.catalog.values_check import judge
-from components.charts import archives
 from components.helm import client, releases, rendering
 from contract import names
-from tests.components.charts.test_real_archives import ARCHIVES, answered
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
-from tests.full.harness.chart_table import Notes
+from tests.full.harness.chart_cases import CASES, Case, archive
 from tests.full.harness.client import Problem, eventually
 from tests.full.harness.equipping import DEFINITION, DEPLOY, OWN, RIGHTS
 from tests.full.harness.site import ENDED, Site
 from tests.full.harness.stand_ins import StandIns
 
-BOTH = ("cilium", "gpu-operator", "kueue", "node-feature-discovery", "volcano")
-"""With both helms in every run; of the others each with one, in turn."""
 KUBERNETES = "v1.35.4"
 PATIENCE = 240.0
 NODES = ("charts-1", "charts-2")
@@ -60,68 +50,6 @@ QUOTA = {
     "metadata": {"name": "none-yet"},
     "spec": {"hard": {"count/deployments.apps": "0", "count/daemonsets.apps": "0"}},
 }
-DISKS = [{"name": "nvme", "hostDir": "/mnt/nvme", "volumeMode": "Filesystem", "storageClass": True}]
-
-
-@dataclass(frozen=True)
-class Case:
-    """How a component is tried: `old`, what it is upgraded from; `values`, what it is upgraded to."""
-
-    name: str
-    old: str
-    new: str
-    presets: tuple[str, ...] = ()
-    base: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
-    adopted: str = ""
-    """Release that plain helm makes and Setpoint adopts; empty: called as the component."""
-
-    custom: str = ""
-    """Object of a kind that goes with the release: approvers type that it is destroyed."""
-    consent: str = ""
-
-    @property
-    def versions(self) -> str:
-        return self.new if self.old == self.new else f"{self.old} → {self.new}"
-
-
-FLAVOR = "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: spot}}"
-TOPOLOGY = """
-apiVersion: topology.node.k8s.io/v1alpha2
-kind: NodeResourceTopology
-metadata: {name: charts-1}
-topologyPolicies: [None]
-zones: [{name: node-0, type: Node}]
-"""
-ONE = "destroy 1 object in atlas"
-CASES = (
-    Case("cert-manager", "v1.21.1", "v1.21.1", ("ha",), values={"webhook": {"replicaCount": 2}}, adopted="certs"),
-    Case("cilium", "1.19.6", "1.20.0", ("tunnel", "multus"), {"MTU": 1450}),
-    Case("gpu-operator", "v26.3.3", "v26.7.0", ("host-driver", "mig-single"), adopted="gpu-operator-1764057600"),
-    Case("kube-prometheus-stack", "88.5.3", "88.5.3", ("every-monitor", "no-kube-proxy"),
-         values={"prometheus": {"prometheusSpec": {"retention": "5d"}}}, adopted="monitor"),
-    Case("kueue", "0.18.6", "0.19.2", ("opt-in", "ha"), custom=FLAVOR, consent=ONE),
-    Case("local-static-provisioner", "2.0.0", "2.9.0", base={"classes": DISKS}, adopted="disks"),
-    Case("network-operator", "26.1.2", "26.4.1", adopted="network-operator-1764057600"),
-    Case("node-feature-discovery", "0.18.3", "0.19.0", ("topology",), adopted="nfd", custom=TOPOLOGY, consent=ONE),
-    Case("volcano", "1.14.4", "1.15.1", ("ha", "gang-and-reclaim"), adopted="batch", consent=ONE),
-)  # fmt: skip
-
-
-def chosen(helm: str) -> list[Case]:
-    """Return the cases of a run with this helm."""
-    every = os.environ.get("SETPOINT_ALL_CHARTS") == "1"
-    turns = {case.name: ("v3", "v4")[number % 2] for number, case in enumerate(c for c in CASES if c.name not in BOTH)}
-    return [case for case in CASES if every or turns.get(case.name, helm) == helm]
-
-
-def archive(name: str, version: str) -> Path:
-    """Return the file of a component's chart. Raises LookupError."""
-    chart = catalog.get(name).chart.chart
-    for path in (ARCHIVES / f"{chart}-{version}.tgz", ARCHIVES / f"{chart}-v{version}.tgz"):
-        if path.exists():
-            return path
-    raise LookupError(f"{ARCHIVES} has no {chart}-{version}.tgz")
 
 
 @dataclass
@@ -293,143 +221,6 @@ def staged(site: Site, plane: Plane, admin: Admin, helm: client.Helm, pool: int)
     stand_ins.start()
     yield Stage(site, plane, admin, helm, pool)
     stand_ins.stop()
-
-
-# ── The operations ────────────────────────────────────────────────────────────────────────────────────────────────────
-def render(case: Case, helm: client.Helm) -> None:
-    """Each preset of the catalog's version, judged by the chart's keys and schema, and rendered."""
-    component, content = catalog.get(case.name), archive(case.name, case.new).read_bytes()
-    chart = archives.judge(content)
-    for presets in ((), *((name, *preset.needs) for name, preset in component.presets.items())):
-        ordered = tuple(name for name in component.presets if name in presets)
-        values = layered(component, presets=ordered, cluster_values=answered(component, ordered))
-        subcharts = frozenset(chart.subcharts)
-        notes = judge(values, chart.values, chart.schema, text=chart.values_text, subcharts=subcharts)
-        assert [str(note) for note in notes] == [], ordered
-        job = client.HelmJob(case.name, component.namespace, deadline=time.monotonic() + 120)
-        text = helm.template(job, content, values.values, kube_version=KUBERNETES)
-        assert list(rendering.split(text, content)), ordered
-
-
-def carry_through(stage: Stage, case: Case, notes: Notes) -> None:
-    """All operations, in the order of the table."""
-    component = catalog.get(case.name)
-    space, release = component.namespace, case.name
-    with notes.operation("render"):
-        render(case, stage.helm)
-    first = stage.revision(case, case.old)
-    with notes.operation("fail"):
-        _fail(stage, case, first, space)
-    with notes.operation("install"):
-        plan, _ = stage.planned(first, "upgrade" if stage.history(space, release).last else "install")
-        stage.run(plan, "succeeded")
-        stage.until_state(case, "compliant")
-    with notes.operation("plan again"):
-        stage.nothing_to_do(first)
-    with notes.operation("drift"):
-        changed = _drift(stage, case, space, release)
-    with notes.operation("repair"):
-        plan, part = stage.planned(first, "upgrade")
-        shown = {(one["kind"], one["name"]): one["change"] for one in part["objects"]}
-        assert shown == changed
-        stage.run(plan, "succeeded")
-        stage.until_state(case, "compliant")
-    with notes.operation("upgrade"):
-        plan, part = stage.planned(stage.revision(case, case.new, case.values), "upgrade")
-        assert part["objects"]
-        upgrade = stage.run(plan, "succeeded")
-        stage.until_state(case, "compliant")
-    with notes.operation("revert"):
-        stage.revert(upgrade)
-        stage.nothing_to_do(stage.revision(case, case.old))
-    with notes.operation("remove"):
-        objects = stage.manifest(space, release)
-        if case.custom:
-            stage.plane.kubectl("apply", "-f", "-", text=case.custom)
-        plan, part = stage.planned(stage.removal(case), "remove")
-        gone = {(one["kind"], one["name"]) for one in part["objects"] if one["change"] == "deleted"}
-        kept = {(raw["kind"], raw["metadata"]["name"]) for raw in objects if is_kept(raw)}
-        assert gone == {(raw["kind"], raw["metadata"]["name"]) for raw in objects} - kept
-        assert plan["summary"]["consent"] == case.consent
-        removal = stage.run(plan, "succeeded")
-        deleted = [raw for raw in objects if not is_kept(raw) and raw["kind"] != "Namespace"]
-        assert len(stage.absent(deleted, space)) == len(deleted), stage.absent(deleted, space)
-    with notes.operation("bring back"):
-        stage.revert(removal)
-        assert not (missing := stage.absent(objects, space)), missing
-        stage.nothing_to_do(stage.revision(case, case.old))
-    stage.by_hand("uninstall", release, f"--namespace={space}")
-    stage.plane.kubectl("delete", "secret", "-n", space, "-l", f"owner=helm,name={release}", "--ignore-not-found")
-    _adopt(stage, case, notes, space)
-
-
-def _fail(stage: Stage, case: Case, revision: str, space: str) -> None:
-    """A quota that came after the plan lets helm fail half way; once it is gone, the same revision is planned again."""
-    plan, _ = stage.planned(revision, "install")
-    stage.site.approve(plan)
-    if not stage.admin.find("namespaces", space):
-        stage.plane.kubectl("create", "namespace", space)
-        level = f"pod-security.kubernetes.io/enforce={catalog.get(case.name).pod_security}"
-        stage.plane.kubectl("label", "namespace", space, level)
-    stage.admin.create("resourcequotas", QUOTA, space)
-    stage.admin.wait("resourcequotas", "none-yet", space, until=lambda raw: (raw.get("status") or {}).get("hard"))
-    rollout = stage.site.start(plan)
-    step = stage.site.until_step(rollout, case.name, "failed", says="exceeded quota", seconds=PATIENCE)
-    assert "none-yet" in step["error"]
-    stage.admin.delete("resourcequotas", "none-yet", space)
-    stage.ends(rollout, "failed", "stopped")
-    if stage.site.rollout(rollout)["status"] not in ENDED:
-        stage.site.give_up(rollout)
-
-
-def is_kept(raw: Mapping[str, Any]) -> bool:
-    """helm deletes no such object."""
-    return bool((raw["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == "keep")
-
-
-def _drift(stage: Stage, case: Case, space: str, release: str) -> dict[tuple[str, str], str]:
-    """Another image of a workload, and an object less; compliance tells of both. What a repair has to show of them."""
-    objects = stage.manifest(space, release)
-    workload = next(raw for raw in objects if raw["kind"] in ("DaemonSet", "Deployment"))
-    victim = next(raw for raw in objects if raw["kind"] in ("ConfigMap", "ServiceAccount"))
-    kind, name = workload["kind"], workload["metadata"]["name"]
-    where = ("-n", workload["metadata"].get("namespace") or space)
-    container = workload["spec"]["template"]["spec"]["containers"][0]["name"]
-    image = f"{container}=registry.example/other:1"
-    stage.plane.kubectl("set", "image", f"{kind}/{name}", image, *where, "--field-manager=mallory")
-    where = ("-n", victim["metadata"].get("namespace") or space)
-    stage.plane.kubectl("delete", victim["kind"], victim["metadata"]["name"], *where)
-
-    def both() -> bool:
-        row = stage.until_state(case, "drifted")
-        told = {(one["kind"], one["name"]) for one in row["differences"]}
-        return told == {(kind, name), (victim["kind"], victim["metadata"]["name"])}
-
-    eventually(both, lambda: str(stage.until_state(case, "drifted")["differences"]), seconds=PATIENCE)
-    return {(kind, name): "changed", (victim["kind"], victim["metadata"]["name"]): "created"}
-
-
-def _adopt(stage: Stage, case: Case, notes: Notes, space: str) -> None:
-    """What plain helm installed, as a person does: under a name of their own, with values of their own."""
-    release = case.adopted or case.name
-    chart, component = archive(case.name, case.old), catalog.get(case.name)
-    values = layered(component, case.old, case.presets, case.base).values
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(values, file)
-        file.flush()
-        stage.by_hand("install", release, str(chart), f"--namespace={space}", "--create-namespace", f"-f={file.name}")
-    with notes.operation("adopt"):
-        plan, _ = stage.planned(stage.revision(case, case.new, case.values), "adopt")
-        adoption = stage.run(plan, "succeeded")
-        stage.until_state(case, "compliant")
-        assert stage.history(space, release).last
-        assert stage.history(space, case.name).last is None or release == case.name
-    with notes.operation("give back"):
-        stage.revert(adoption)
-        last = stage.history(space, release).last
-        assert last is not None
-        assert last.read().chart_version == archives.judge(chart.read_bytes()).version
-    stage.by_hand("uninstall", release, f"--namespace={space}")
 
 
 def tidy(stage: Stage, case: Case, definitions: Sequence[str]) -> None:
