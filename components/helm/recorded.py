@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from components.helm import rendering
@@ -36,18 +37,42 @@ def others(approved: Rendered, release: Release) -> list[str]:
     return list(dict.fromkeys(out))
 
 
+def renumbered(wanted: Iterable[Manifest], release: Release, number: int) -> list[Manifest]:
+    """Return rendered objects with this revision's number in each annotation that holds one, as the release's show.
+
+    A rendering knows the first revision's number only.
+    """
+    there = {one.key: one.raw for one in _manifests(release.manifest)}
+    return [_numbered(one, there.get(one.key), release.revision, number) for one in wanted]
+
+
+def _numbered(one: Manifest, there: Mapping[str, Any] | None, revision: int, number: int) -> Manifest:
+    if there is None:
+        return one
+    before, after = one.masked(), rendering.with_masks(there, one.generated)
+    places = [at for at in rendering.differing(before, after) if _is_number(before, after, at, revision)]
+    return replace(one, raw=rendering.with_masks(one.raw, places, str(number))) if places else one
+
+
 def _recorded(release: Release) -> Iterator[Manifest]:
     for text in (release.manifest, *release.hooks):
-        for raw, _ in rendering.split(text.encode()):
-            yield Manifest(raw)
+        yield from _manifests(text)
+
+
+def _manifests(text: str) -> Iterator[Manifest]:
+    for raw, _ in rendering.split(text.encode()):
+        yield Manifest(raw)
 
 
 def _is_same(plan: Manifest, raw: Mapping[str, Any], revision: int) -> bool:
     before, after = plan.masked(), rendering.with_masks(raw, plan.generated)
-    return all(
-        _ANNOTATION.search(place) and _at(before, place) == "1" and _at(after, place) == str(revision)
-        for place in rendering.differing(before, after)
-    )
+    return all(_is_number(before, after, place, revision) for place in rendering.differing(before, after))
+
+
+def _is_number(before: Any, after: Any, place: str, revision: int) -> bool:
+    """Return whether that is an annotation with the number of the first revision, and of this one."""
+    is_annotation = _ANNOTATION.search(place) is not None
+    return is_annotation and bool(_at(before, place) == "1" and _at(after, place) == str(revision))
 
 
 def _at(raw: Any, pointer: str) -> Any:

@@ -32,7 +32,8 @@ from components.plans import field_managers
 from components.plans.diff import Compared, Comparison, cleaned, covered
 from components.plans.impact import DEFINITION
 from components.release import brought, definitions, revision_labels
-from components.release.preparing import ReleaseLocation, SecretMissing, find, secret_reader
+from components.release.location import ReleaseLocation, find
+from components.release.preparing import SecretMissing, secret_reader
 from components.release.readiness import Readiness
 from components.values.secrets import looks_secret, masked_text
 from profiles.content.cluster import WantedComponent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from clusters import objects
@@ -25,16 +25,15 @@ from components.catalog import catalog, values_check
 from components.catalog.entry import Component
 from components.catalog.versions import is_older
 from components.charts import archives, store
-from components.helm import client, releases, rendering
+from components.helm import client, recorded, releases, rendering
 from components.helm.client import HelmJob, HelmRefused
-from components.helm.releases import Release, ReleaseHistory
-from components.helm.rendering import Manifest, Rendered
+from components.helm.rendering import Rendered
 from components.models import ClusterValues
 from components.plans import adopt, folding, gitops, impact, taken_back
 from components.plans.diff import Compared, Comparison
 from components.plans.gitops import ProposedChange
 from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
-from components.release import revision_labels
+from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
 SECONDS = 180.0
@@ -53,22 +52,6 @@ _BLIND = PlanNote(
 
 class SecretMissing(HelmRefused):
     """A value refers to a key of a Secret that is not in the release's namespace."""
-
-
-@dataclass(slots=True)
-class ReleaseLocation:
-    """Location of a component in one cluster, installed or to be."""
-
-    release: str
-    namespace: str
-    history: ReleaseHistory
-    current: Release | None = None
-    """What is in force, else the newest try."""
-    notes: list[PlanNote] = field(default_factory=list)
-
-    @property
-    def is_ours(self) -> bool:
-        return revision_labels.is_ours(self.history)
 
 
 def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
@@ -132,7 +115,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         spaces, more = _namespace(_space(server, place.namespace), component, place)
         notes += more
         comparison = _comparison(server, served, place, made, program)
-        compared, destroys, effects = _effects(comparison, place, made)
+        compared, destroys, effects = _effects(comparison, place, made, chart.version)
         wish = ProposedChange(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
         takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
         effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
@@ -214,11 +197,11 @@ def _comparison(
 
 
 def _effects(
-    comparison: Comparison, place: ReleaseLocation, made: _Made
+    comparison: Comparison, place: ReleaseLocation, made: _Made, version: str
 ) -> tuple[list[Compared], tuple[Destroyed, ...], list[PlanNote]]:
     """Each object against the cluster's, the definitions of `crds/` that are absent with them; and what comes of it."""
     server, served = comparison.server, comparison.served
-    compared = comparison.compare(made.real.objects, installed(place))
+    compared = _compared(comparison, place, made, version)
     destroys = impact.destroyed(server, served, compared)
     is_first = place.current is None
     effects = impact.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
@@ -229,26 +212,22 @@ def _effects(
     return compared + absent, destroys, effects
 
 
-def find(server: ApiServer, component: Component, chart: str) -> ReleaseLocation:
-    """The release where the catalog puts it, else wherever the cluster has one of this chart. Raises FleetError."""
-    history = releases.history(server, component.namespace, component.name)
-    place = ReleaseLocation(component.name, component.namespace, history)
-    if history.last is None:
-        others = releases.find(server, chart)
-        if len(others) > 1:
-            named = ", ".join(f"{namespace}/{name}" for namespace, name in others)
-            title = f"The cluster has several releases of the chart {chart}: {named}"
-            place.notes.append(PlanNote(BLOCK, "several-releases", title, "Remove all but one of them."))
-        elif others:
-            (namespace, name), *_ = others
-            place = ReleaseLocation(name, namespace, releases.history(server, namespace, name))
-    revision = place.history.deployed or place.history.last
-    if revision is not None and revision.status != releases.UNINSTALLED:
-        place.current = revision.read()
-    if place.history.last is not None and place.history.last.is_pending and not place.is_ours:
-        title = f"The release {place.release} is {place.history.last.status}: another helm works on it, or was killed"
-        place.notes.append(PlanNote(BLOCK, "pending", title, "Wait for it, or roll it back with `helm rollback`."))
-    return place
+def _compared(comparison: Comparison, place: ReleaseLocation, made: _Made, version: str) -> list[Compared]:
+    """Compare with annotations that hold the revision's number as they are; where helm has to run, as it makes them."""
+    old, current, last = installed(place), place.current, place.history.last
+    if current is None or last is None:
+        return comparison.compare(made.real.objects, old)
+    as_is = recorded.renumbered(made.real.objects, current, current.revision)
+    compared = comparison.compare(as_is, old)
+    if _is_same(place, version, made.given, comparison.shown(compared), made.rendered):
+        return compared
+    then = recorded.renumbered(made.real.objects, current, last.number + 1)
+    moved = {index: one for index, one in enumerate(then) if one.raw != as_is[index].raw}
+    of_old = {comparison.identity(one) for one in moved.values()}
+    again = comparison.compare([*moved.values()], [one for one in old if comparison.identity(one) in of_old])
+    for index, one in zip(moved, again, strict=True):
+        compared[index] = one
+    return compared
 
 
 def secret_reader(server: ApiServer, namespace: str, seen: list[str]) -> Callable[[str, str], str]:
@@ -321,13 +300,6 @@ def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values with a text in each secret's place that tells which it is, and nothing of it."""
     found: Mapping[str, Any] = values_check.resolved(wishes, lambda name, key: f"secret {name}/{key}")
     return found
-
-
-def installed(place: ReleaseLocation) -> Sequence[Manifest]:
-    """Return the objects that the revision in force put into the cluster, without hooks."""
-    if place.current is None:
-        return ()
-    return [Manifest(raw) for raw, _ in rendering.split(place.current.manifest.encode())]
 
 
 def _action(place: ReleaseLocation) -> str:

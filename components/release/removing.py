@@ -27,7 +27,7 @@ from components.plans.authority import undoing
 from components.plans.diff import Comparison
 from components.plans.prepared import BLOCK, INFO, WARN, PlanNote, Prepared
 from components.release import brought
-from components.release.preparing import ReleaseLocation, find, installed
+from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
 _SHOWN = 6

@@ -19,7 +19,7 @@ from components.helm.client import HelmJob
 from components.helm.errors import HelmRefused, HelmTimeout, Stopped
 from components.models import Archive
 from components.plans.prepared import Prepared
-from components.release import brought, definitions, preparing, work
+from components.release import brought, definitions, location, work
 from components.release.conformance import conform
 from profiles.content.cluster import WantedComponent
 from tests.components.packing import packed
@@ -219,7 +219,7 @@ def test_those_of_a_subchart_count_where_it_is_switched_on(world):
         archives.store(raw, origin="uploaded")
         world.carry_out(work.prepare(world.cluster, WantedComponent("tiny", version)))
         with registry.api_server(world.cluster) as server:
-            place = preparing.find(server, catalog.get("tiny"), "tiny")
+            place = location.find(server, catalog.get("tiny"), "tiny")
             served = discovery.read(server)
             names = brought.of_revision(served, place.history.deployed, place.current)
         assert names == {"things.example.org", *(["others.example.org"] if is_on else [])}

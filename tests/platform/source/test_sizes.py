@@ -16,7 +16,6 @@ STILL_LONG = {
     "common/templatetags/setpoint.py": 538,
     "components/policies/policy_objects.py": 401,
     "components/release/applying.py": 404,
-    "components/release/preparing.py": 408,
     "contract/nodetuning.py": 416,
     "jobs/engine/node_stages.py": 537,
     "jobs/reports/selectors.py": 445,
