@@ -33,7 +33,7 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
     "node-feature-discovery": ("0.18.3", "0.19.0"),
     "volcano": ("1.14.4", "1.15.1"),
 }
-"""By component, the newest last: what tests/full/harness/chart_cases.py tries."""
+"""By component, the newest last: what tests/full/harness/charts/cases.py tries."""
 PINNED = {
     "cilium-1.19.6.tgz": "21c43cf53841f9ab0375047d95aa4c64051ea52bbd2c679416e6408f5f1c9179",
     "cilium-1.20.0.tgz": "c5f013912360d1a334f44ef25f36da59ba3414cdb48f466ee12d0c4fdff27883",

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.full.harness import chart_cases, chart_operations
-from tests.full.harness.chart_cases import ARCHIVES, Case
-from tests.full.harness.chart_table import Notes
-from tests.full.harness.real_chart_fixtures import site, stage, tidied
-from tests.full.harness.real_charts import Stage
+from tests.full.harness.charts import cases, operations
+from tests.full.harness.charts.cases import ARCHIVES, Case
+from tests.full.harness.charts.fixtures import site, stage, tidied
+from tests.full.harness.charts.stage import Stage
+from tests.full.harness.charts.table import Notes
 
 __all__ = ["site", "stage", "tidied"]
 HELM = "v4"
 pytestmark = pytest.mark.skipif(not ARCHIVES.is_dir(), reason=f"needs charts: there are none in {ARCHIVES}")
 
 
-@pytest.mark.parametrize("case", chart_cases.chosen(HELM), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases.chosen(HELM), ids=lambda case: case.name)
 def test_a_real_chart_goes_through_every_operation(
     tidied: Stage, case: Case, record_property: Callable[[str, object], None]
 ) -> None:
-    chart_operations.carry_through(tidied, case, Notes(record_property, case.name, case.versions, HELM))
+    operations.carry_through(tidied, case, Notes(record_property, case.name, case.versions, HELM))

@@ -14,10 +14,10 @@ from components.catalog.values_check import judge
 from components.charts import archives
 from components.helm import client, rendering
 from tests.components.charts.test_real_archives import answered
-from tests.full.harness.chart_cases import Case, archive
-from tests.full.harness.chart_table import Notes
+from tests.full.harness.charts.cases import Case, archive
+from tests.full.harness.charts.stage import KUBERNETES, PATIENCE, QUOTA, Stage
+from tests.full.harness.charts.table import Notes
 from tests.full.harness.client import eventually
-from tests.full.harness.real_charts import KUBERNETES, PATIENCE, QUOTA, Stage
 from tests.full.harness.site import ENDED
 
 

@@ -22,11 +22,11 @@ from components.helm import client, releases, rendering
 from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
-from tests.full.harness.chart_cases import CASES, Case, archive
+from tests.full.harness.charts.cases import CASES, Case, archive
+from tests.full.harness.charts.stand_ins import StandIns
 from tests.full.harness.client import Problem, eventually
 from tests.full.harness.equipping import DEFINITION, DEPLOY, OWN, RIGHTS
 from tests.full.harness.site import ENDED, Site
-from tests.full.harness.stand_ins import StandIns
 
 KUBERNETES = "v1.35.4"
 PATIENCE = 240.0
@@ -256,5 +256,5 @@ def _forget(stage: Stage, known: Sequence[str]) -> None:
         return not left
 
     if left := others():
-        stage.plane.kubectl("delete", "--wait=false", *left)
+        stage.plane.kubectl("delete", "--wait=false", "--ignore-not-found", *left)
         eventually(gone, lambda: str(others()), pause=1.0)

@@ -12,11 +12,11 @@ import pytest
 from components.helm import client
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import HERE, Plane
-from tests.full.harness import real_charts
-from tests.full.harness.chart_cases import ARCHIVES, Case
+from tests.full.harness.charts import stage as charts_stage
+from tests.full.harness.charts.cases import ARCHIVES, Case
+from tests.full.harness.charts.stage import NODES, Stage
 from tests.full.harness.kwok_fleet import KwokFleet
 from tests.full.harness.processes import Installation
-from tests.full.harness.real_charts import NODES, Stage
 from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import Site
 
@@ -58,7 +58,7 @@ def stage(
         pytest.skip(f"needs charts: there are none in {ARCHIVES}")
     make_fleet("charts", *NODES)
     pool = site.pool(pool="charts")
-    with real_charts.staged(site, deployed, cluster_admin, program(request.module.HELM), pool) as made:
+    with charts_stage.staged(site, deployed, cluster_admin, program(request.module.HELM), pool) as made:
         yield made
 
 
@@ -67,4 +67,4 @@ def tidied(stage: Stage, case: Case) -> Iterator[Stage]:
     """`stage`, left without a trace of the case's component."""
     before = json.loads(stage.plane.kubectl("get", "crd", "-o", "json"))["items"]
     yield stage
-    real_charts.tidy(stage, case, [raw["metadata"]["name"] for raw in before])
+    charts_stage.tidy(stage, case, [raw["metadata"]["name"] for raw in before])

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "components.md"
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "components.md"
 BEGIN, END = "<!-- charts: begin -->", "<!-- charts: end -->"
 PROPERTY = "chart operation"
 OPERATIONS = (
