@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -65,6 +64,6 @@ def stage(
 @pytest.fixture
 def tidied(stage: Stage, case: Case) -> Iterator[Stage]:
     """`stage`, left without a trace of the case's component."""
-    before = json.loads(stage.plane.kubectl("get", "crd", "-o", "json"))["items"]
+    stage.known = stage.definitions()
     yield stage
-    charts_stage.tidy(stage, case, [raw["metadata"]["name"] for raw in before])
+    charts_stage.tidy(stage, case)

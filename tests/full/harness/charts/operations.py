@@ -53,6 +53,7 @@ def carry_through(stage: Stage, case: Case, notes: Notes) -> None:
     _take_away(stage, case, notes)
     stage.by_hand("uninstall", case.name, f"--namespace={space}")
     stage.plane.kubectl("delete", "secret", "-n", space, "-l", f"owner=helm,name={case.name}", "--ignore-not-found")
+    stage.forget()
     _adopt(stage, case, notes, space)
 
 

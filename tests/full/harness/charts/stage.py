@@ -62,6 +62,8 @@ class Stage:
     helm: client.Helm
     """For what Setpoint has no part in."""
     pool: int
+    known: frozenset[str] = frozenset()
+    """Definitions that were there before the component."""
 
     # ── past Setpoint ─────────────────────────────────────────────────────────────────────────────────────────────
     def by_hand(self, *arguments: str) -> str:
@@ -100,6 +102,27 @@ class Stage:
         kind = f"{raw['kind']}.{raw['apiVersion'].rpartition('/')[2]}.{group}" if group else raw["kind"]
         where = ("-n", meta.get("namespace") or namespace)
         return bool(self.plane.kubectl("get", kind, meta["name"], *where, "--ignore-not-found", "-o", "name"))
+
+    def definitions(self) -> frozenset[str]:
+        found = self.plane.kubectl("get", "crd", "-o", "name").split()
+        return frozenset(name.partition("/")[2] for name in found)
+
+    def forget(self) -> None:
+        """Delete the definitions that came with the component.
+
+        An API server that could not list a definition's objects tries again after up to minutes; a change makes it
+        look at once.
+        """
+
+        def gone() -> bool:
+            if left := sorted(self.definitions() - self.known):
+                with suppress(RuntimeError):  # one that went meanwhile
+                    self.plane.kubectl("annotate", "crd", *left, f"nudge={time.monotonic_ns()}", "--overwrite")
+            return not left
+
+        if left := sorted(self.definitions() - self.known):
+            self.plane.kubectl("delete", "crd", "--wait=false", "--ignore-not-found", *left)
+            eventually(gone, lambda: str(self.definitions() - self.known), pause=1.0)
 
     # ── through Setpoint ──────────────────────────────────────────────────────────────────────────────────────────
     def revision(self, case: Case, version: str, values: Mapping[str, Any] | None = None) -> str:
@@ -223,7 +246,7 @@ def staged(site: Site, plane: Plane, admin: Admin, helm: client.Helm, pool: int)
     stand_ins.stop()
 
 
-def tidy(stage: Stage, case: Case, definitions: Sequence[str]) -> None:
+def tidy(stage: Stage, case: Case) -> None:
     """Leave nothing to the next component: no release, no definition, no rights, no rollout."""
     for rollout in stage.site.operator.every("rollouts"):
         if rollout["status"] not in ENDED:
@@ -234,27 +257,6 @@ def tidy(stage: Stage, case: Case, definitions: Sequence[str]) -> None:
             stage.by_hand("uninstall", release, f"--namespace={space}", "--no-hooks", "--ignore-not-found")
             stage.plane.kubectl("delete", "secret", "-n", space, "-l", f"owner=helm,name={release}")
     stage.plane.kubectl("delete", "resourcequota", "none-yet", "-n", space, "--ignore-not-found")
-    _forget(stage, definitions)
+    stage.forget()
     role = f"setpoint-component-{case.name}"
     stage.plane.kubectl("delete", "clusterrole,clusterrolebinding", role, "--ignore-not-found")
-
-
-def _forget(stage: Stage, known: Sequence[str]) -> None:
-    """Delete the definitions that are not known.
-
-    An API server that could not list a definition's objects tries again after up to minutes; a change makes it look.
-    """
-
-    def others() -> list[str]:
-        found = stage.plane.kubectl("get", "crd", "-o", "name").split()
-        return [name for name in found if name.partition("/")[2] not in known]
-
-    def gone() -> bool:
-        if left := others():
-            with suppress(RuntimeError):  # one that went meanwhile
-                stage.plane.kubectl("annotate", *left, f"nudge={time.monotonic_ns()}", "--overwrite")
-        return not left
-
-    if left := others():
-        stage.plane.kubectl("delete", "--wait=false", "--ignore-not-found", *left)
-        eventually(gone, lambda: str(others()), pause=1.0)
