@@ -54,6 +54,7 @@ def carry_through(stage: Stage, case: Case, notes: Notes) -> None:
     stage.by_hand("uninstall", case.name, f"--namespace={space}")
     stage.plane.kubectl("delete", "secret", "-n", space, "-l", f"owner=helm,name={case.name}", "--ignore-not-found")
     stage.forget()
+    eventually(lambda: "Terminating" not in stage.plane.kubectl("get", "namespaces"))
     _adopt(stage, case, notes, space)
 
 
@@ -70,6 +71,7 @@ def _change(stage: Stage, case: Case, notes: Notes, first: str) -> None:
     with notes.operation("upgrade"):
         plan, part = stage.planned(stage.revision(case, case.new, case.values), "upgrade")
         assert part["objects"]
+        stage.renew(case)
         upgrade = stage.run(plan, "succeeded")
         stage.until_state(case, "compliant")
     with notes.operation("revert"):
@@ -155,6 +157,7 @@ def _adopt(stage: Stage, case: Case, notes: Notes, space: str) -> None:
         stage.by_hand("install", release, str(chart), f"--namespace={space}", "--create-namespace", f"-f={file.name}")
     with notes.operation("adopt"):
         plan, _ = stage.planned(stage.revision(case, case.new, case.values), "adopt")
+        stage.renew(case)
         adoption = stage.run(plan, "succeeded")
         stage.until_state(case, "compliant")
         assert stage.history(space, release).last

@@ -68,8 +68,11 @@ class Stage:
     # ── past Setpoint ─────────────────────────────────────────────────────────────────────────────────────────────
     def by_hand(self, *arguments: str) -> str:
         """Run helm as an operator with cluster-admin does."""
+        return self.helm_output(*arguments, f"--kubeconfig={self.plane.kubeconfig}")
+
+    def helm_output(self, *arguments: str) -> str:
         done = subprocess.run(
-            [self.helm.program, *arguments, f"--kubeconfig={self.plane.kubeconfig}"],
+            [self.helm.program, *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -123,6 +126,12 @@ class Stage:
         if left := sorted(self.definitions() - self.known):
             self.plane.kubectl("delete", "crd", "--wait=false", "--ignore-not-found", *left)
             eventually(gone, lambda: str(self.definitions() - self.known), pause=1.0)
+
+    def renew(self, case: Case) -> None:
+        """Apply the definitions of the new chart, where a hook of it does so, whose pods do nothing here."""
+        if case.is_renewed:
+            text = self.helm_output("show", "crds", str(archive(case.name, case.new)))
+            self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
 
     # ── through Setpoint ──────────────────────────────────────────────────────────────────────────────────────────
     def revision(self, case: Case, version: str, values: Mapping[str, Any] | None = None) -> str:
