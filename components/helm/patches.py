@@ -118,7 +118,7 @@ def _items_with_deletions(old: list[Any], new: list[Any], live: list[Any], keys:
 
 
 def _covers(live: Any, wanted: Any) -> bool:
-    """Return whether all of what is wanted is there, with whatever besides."""
+    """Return whether all of what is wanted is there; more may be."""
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(key in live and _covers(live[key], wanted[key]) for key in wanted)
     if not isinstance(wanted, list):

@@ -162,7 +162,7 @@ class Comparison:
             if _UNDECLARED not in str(error):
                 raise
             title = f"{one.kind} {one.name} has fields that its definition in the cluster lacks: it could not be tried"
-            detail = f"Applied server-side, it is refused unless a hook of the chart renews the definition before. {error}"
+            detail = f"helm v4 is refused it unless a hook of the chart renews the definition before. {error}"
             return Compared(one, "unvalidated", place, None, one.raw, PlanNote(WARN, "not-tried", title, detail[:500]))
         except FleetRefused as error:
             if isinstance(error, NotFound) and live is None and _role_of(one) in roles:

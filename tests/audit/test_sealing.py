@@ -190,7 +190,7 @@ def test_a_sealer_that_read_an_old_head_writes_nothing(monkeypatch: pytest.Monke
 
 
 def test_a_sealer_that_another_one_overtook_does_not_call_the_record_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has read the head, and another sealer moves it before the last seal is read."""
+    """Another sealer moves the head after this one has read it, and before it reads the last seal."""
     sealed(2)
     note(1)
     waiting = sealing._waiting

@@ -404,15 +404,3 @@ def test_hooks_are_named_with_their_moment():
     assert note.title == "helm runs hooks of the chart: Job a (pre-install), Job c (post-install)"
     assert "Job a (pre-upgrade)" in impact.hooks(found, is_upgrade=True)[0].title
     assert impact.hooks(found[1:2], is_upgrade=False) == []
-
-
-def test_an_object_with_fields_that_an_older_definition_lacks_is_not_tried_and_blocks_nothing(kube: Kube) -> None:
-    """The GPU Operator's hook renews its definitions before helm v4 applies what needs them."""
-    one = manifest("Thing", api_version="example.com/v1", spec={"newer": 1})
-    there(kube, one)
-    said = "failed to create typed patch object (space/a; example.com/v1, Kind=Thing): .spec.newer: field not declared in schema"
-    kube.say("PATCH", "/apis/example.com/v1/namespaces/space/things/a", {"kind": "Status", "message": said}, 500)
-
-    [found] = comparison(kube, is_server_side=True).compare([one], [one])
-
-    assert (found.change, found.note.severity, found.note.code) == ("unvalidated", "warn", "not-tried")

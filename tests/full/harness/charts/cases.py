@@ -53,7 +53,8 @@ ONE = "destroy 1 object in atlas"
 CASES = (
     Case("cert-manager", "v1.21.1", "v1.21.1", ("ha",), values={"webhook": {"replicaCount": 2}}, adopted="certs"),
     Case("cilium", "1.19.6", "1.20.0", ("tunnel", "multus"), {"MTU": 1450}),
-    Case("gpu-operator", "v26.3.3", "v26.7.0", ("host-driver", "mig-single"), is_renewed=True, adopted="gpu-operator-1764057600"),
+    Case("gpu-operator", "v26.3.3", "v26.7.0", ("host-driver", "mig-single"), is_renewed=True,
+         adopted="gpu-operator-1764057600"),
     Case("kube-prometheus-stack", "88.5.3", "88.5.3", ("every-monitor", "no-kube-proxy"),
          values={"prometheus": {"prometheusSpec": {"retention": "5d"}}}, adopted="monitor"),
     Case("kueue", "0.18.6", "0.19.2", ("opt-in", "ha"), custom=FLAVOR, consent=ONE),
