@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -37,21 +37,24 @@ def others(approved: Rendered, release: Release) -> list[str]:
     return list(dict.fromkeys(out))
 
 
-def renumbered(wanted: Iterable[Manifest], release: Release, number: int) -> list[Manifest]:
-    """Return rendered objects with this revision's number in each annotation that holds one, as the release's show.
+def renumbered(wanted: Iterable[Manifest], release: Release, numbers: Set[int], number: int = 0) -> list[Manifest]:
+    """Return rendered objects with `number` in each annotation that holds a revision's; 0: what the release has there.
 
-    A rendering knows the first revision's number only.
+    A rendering knows the first revision's number only. `numbers`: of the release's revision, and of those that it goes
+    back to, whose objects a rollback has.
     """
     there = {one.key: one.raw for one in _manifests(release.manifest)}
-    return [_numbered(one, there.get(one.key), release.revision, number) for one in wanted]
+    return [_numbered(one, there.get(one.key), numbers, number) for one in wanted]
 
 
-def _numbered(one: Manifest, there: Mapping[str, Any] | None, revision: int, number: int) -> Manifest:
+def _numbered(one: Manifest, there: Mapping[str, Any] | None, numbers: Set[int], number: int) -> Manifest:
     if there is None:
         return one
-    before, after = one.masked(), rendering.with_masks(there, one.generated)
-    places = [at for at in rendering.differing(before, after) if _is_number(before, after, at, revision)]
-    return replace(one, raw=rendering.with_masks(one.raw, places, str(number))) if places else one
+    before, after, raw = one.masked(), rendering.with_masks(there, one.generated), one.raw
+    for at in rendering.differing(before, after):
+        if any(_is_number(before, after, at, revision) for revision in numbers):
+            raw = rendering.with_masks(raw, [at], str(number or _at(after, at)))
+    return replace(one, raw=raw)
 
 
 def _recorded(release: Release) -> Iterator[Manifest]:

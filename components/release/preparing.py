@@ -33,6 +33,7 @@ from components.plans import adopt, folding, gitops, impact, taken_back
 from components.plans.diff import Compared, Comparison
 from components.plans.gitops import ProposedChange
 from components.plans.prepared import BLOCK, INFO, NOT_LOOKED_UP, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
+from components.release import revision_labels
 from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
@@ -217,11 +218,13 @@ def _compared(comparison: Comparison, place: ReleaseLocation, made: _Made, versi
     old, current, last = installed(place), place.current, place.history.last
     if current is None or last is None:
         return comparison.compare(made.real.objects, old)
-    as_is = recorded.renumbered(made.real.objects, current, current.revision)
+    in_force = place.history.numbered(current.revision) or last
+    numbers = {one.number for one in revision_labels.way_back(place.history, in_force)}
+    as_is = recorded.renumbered(made.real.objects, current, numbers)
     compared = comparison.compare(as_is, old)
     if _is_same(place, version, made.given, comparison.shown(compared), made.rendered):
         return compared
-    then = recorded.renumbered(made.real.objects, current, last.number + 1)
+    then = recorded.renumbered(made.real.objects, current, numbers, last.number + 1)
     moved = {index: one for index, one in enumerate(then) if one.raw != as_is[index].raw}
     of_old = {comparison.identity(one) for one in moved.values()}
     again = comparison.compare([*moved.values()], [one for one in old if comparison.identity(one) in of_old])

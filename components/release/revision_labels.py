@@ -7,6 +7,7 @@ revision's own number, which a copy does not. A rollback gets none of ours: the 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from components.helm.releases import ReleaseHistory, ReleaseRevision
 from components.plans.prepared import Prepared
@@ -72,13 +73,16 @@ def is_ours(history: ReleaseHistory) -> bool:
 
 
 def leads_to_ours(history: ReleaseHistory, revision: ReleaseRevision) -> bool:
-    """Return whether a plan of ours made this revision, or what it goes back to.
+    """Return whether a plan of ours made this revision, or what it goes back to."""
+    return any(plan_of(one) for one in way_back(history, revision))
 
-    What a rollback goes back to may be a rollback itself.
-    """
+
+def way_back(history: ReleaseHistory, revision: ReleaseRevision) -> Iterator[ReleaseRevision]:
+    """Return the revision, what it goes back to where it is a rollback, which may be one itself, and so on."""
+    yield revision
     while not plan_of(revision):
         target = history.numbered(_target(history, revision))
         if target is None or target.number >= revision.number:
-            return False
+            return
         revision = target
-    return True
+        yield revision

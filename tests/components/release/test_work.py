@@ -157,3 +157,5 @@ def test_a_revisions_number_is_no_reason_for_an_upgrade_and_is_shown_with_one(wo
         assert "restart" in {note.code for note in again.notes}
         world.carry_out(again)
         assert world.prepare("tiny", "1.0.0", replicas=3).action == "none"
+        world.carry_out(again, "revert")
+        assert world.prepare("tiny", "1.0.0", replicas=2).action == "none", "a rollback has the objects of before"
