@@ -19,7 +19,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test coverage lint format demo break up bench soak guards controlplane machine vendor secrets openapi lock screenshots clean
+.PHONY: help test coverage lint format demo break up bench soak guards controlplane machine charts vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -95,6 +95,9 @@ controlplane: ## builds and caches the real control plane for the full tier (Go 
 machine: $(VENV)/.installed-test ## builds and caches the disk and the kubelet of TIER=node (root, Go; 4 minutes when cold)
 	tests/nodemachine/build.sh
 	@$(BIN)/python -m tests.nodemachine.disk
+
+charts: $(VENV)/.installed-base ## the real charts that the full tier tries, from their repositories; TO=folder, which SETPOINT_CHARTS then names
+	@$(BIN)/python tools/charts.py $(if $(TO),--to $(TO))
 
 bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md, measured here
 	@$(BIN)/python -m bench $(ARGS)

@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.controlplane.fixtures",
     "tests.full.harness.server_fixtures",
     "tests.full.harness.site_fixtures",
+    "tests.full.harness.charts.table",
 ]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")

@@ -5,6 +5,7 @@ Immutable data with a few questions that need nothing else. `loader` makes one o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from components.values.clauses import Clause, look_up
 
 NODES = "nodes"
 """In `after`: the settings, labels and taints of the same plan's nodes. No component has this name."""
+
+_FULLNAME = re.compile(r"\{fullname(?::(\d+))?\}")
 
 INTENTS = ("gpu-baseline", "training", "training-rdma", "inference", "model-load")
 """The profiles that come with Setpoint, by name: what a preset is meant for."""
@@ -91,6 +94,21 @@ class ComponentConflict:
         return not settled
 
 
+@dataclass(frozen=True, slots=True)
+class ReleasePlace:
+    """Place and names of a release, for which placeholders of the catalog stand."""
+
+    release: str
+    namespace: str
+    fullname: str
+    """By the convention of `helm create`: the release's name, with the chart's behind it where it is not part of it."""
+
+    def filled(self, text: str) -> str:
+        """Return the text with these in place of its placeholders; `{fullname:26}` is cut to 26 characters."""
+        text = text.replace("{release}", self.release).replace("{namespace}", self.namespace)
+        return _FULLNAME.sub(lambda found: self.fullname[: int(found[1] or 63)].rstrip("-"), text)
+
+
 TEST_KINDS = ("workloads", "field", "taint_absent", "allocatable", "crds")
 
 
@@ -118,9 +136,9 @@ class ReadinessTest:
     def applies(self, values: Mapping[str, Any]) -> bool:
         return not any(clause.holds(values) for clause in self.unless)
 
-    def of_release(self, release: str) -> ReadinessTest:
-        """Return a copy with the release's name for each `{release}`."""
-        return ReadinessTest(self.kind, _filled(self.what, release), self.why, self.is_optional, self.unless)
+    def of_release(self, place: ReleasePlace) -> ReadinessTest:
+        """Return a copy with the release's own words for `{release}`, `{namespace}` and `{fullname}`."""
+        return ReadinessTest(self.kind, _filled(self.what, place), self.why, self.is_optional, self.unless)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +249,17 @@ class Component:
         chosen = tuple(presets)
         return [decision for decision in self.decisions if decision.is_open(chosen, values)]
 
-    def tests(self, release: str, values: Mapping[str, Any]) -> list[ReadinessTest]:
+    def place(self, release: str = "", values: Mapping[str, Any] | None = None, namespace: str = "") -> ReleasePlace:
+        """Return where a release is; of its own name, in its own namespace, where none is given."""
+        release, given = release or self.name, values or {}
+        name = str(given.get("nameOverride") or self.chart.chart.rpartition("/")[2])
+        full = str(given.get("fullnameOverride") or (release if name in release else f"{release}-{name}"))
+        return ReleasePlace(release, namespace or self.namespace, full)
+
+    def tests(self, release: str, values: Mapping[str, Any], namespace: str = "") -> list[ReadinessTest]:
         """List the tests that must pass for this release with these values."""
-        return [test.of_release(release) for test in self.readiness if test.applies(values)]
+        place = self.place(release, values, namespace)
+        return [test.of_release(place) for test in self.readiness if test.applies(values)]
 
     @property
     def disruption_text(self) -> str:
@@ -243,9 +269,9 @@ class Component:
         return self.title
 
 
-def _filled(raw: Any, release: str) -> Any:
+def _filled(raw: Any, place: ReleasePlace) -> Any:
     if isinstance(raw, str):
-        return raw.replace("{release}", release)
+        return place.filled(raw)
     if isinstance(raw, Mapping):
-        return {key: _filled(value, release) for key, value in raw.items()}
-    return [_filled(value, release) for value in raw] if isinstance(raw, list | tuple) else raw
+        return {key: _filled(value, place) for key, value in raw.items()}
+    return [_filled(value, place) for value in raw] if isinstance(raw, list | tuple) else raw

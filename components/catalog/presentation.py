@@ -113,7 +113,7 @@ class ReadinessView:
 
 def readiness(component: Component) -> list[ReadinessView]:
     """List the readiness tests for a release that has the component's own name."""
-    tests = [test.of_release(component.name) for test in component.readiness]
+    tests = [test.of_release(component.place()) for test in component.readiness]
     return [ReadinessView(test_sentence(test), test.why, unless(test)) for test in tests]
 
 

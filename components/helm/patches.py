@@ -57,12 +57,16 @@ def is_owned(live: Mapping[str, Any], release: str, namespace: str) -> bool:
 
 
 def client_side(
-    old: Mapping[str, Any] | None, new: Mapping[str, Any], *, is_custom: bool
+    old: Mapping[str, Any] | None,
+    new: Mapping[str, Any],
+    *,
+    is_custom: bool,
+    live: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], str]:
     """The patch and its content type; an empty patch changes nothing and is not sent."""
     if is_custom:
         return (dict(new) if old is None else _merge_patch(old, new)), MERGE
-    return (dict(new) if old is None else _with_deletions(old, new)), STRATEGIC
+    return _with_deletions(old or {}, new, live or {}), STRATEGIC
 
 
 def _merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,26 +81,60 @@ def _merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
     return patch
 
 
-def _with_deletions(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _with_deletions(old: Mapping[str, Any], new: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
-        before = old.get(key)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            patch[key] = _with_deletions(before, value)
-        elif isinstance(value, list) and isinstance(before, list) and key in _MERGE_KEYS:
-            patch[key] = _items_with_deletions(before, value, _MERGE_KEYS[key])
+        before, there = old.get(key), live.get(key)
+        if isinstance(value, Mapping):
+            patch[key] = _with_deletions(_mapping(before), value, _mapping(there))
+        elif isinstance(value, list) and key in _MERGE_KEYS:
+            items = _items_with_deletions(_items(before), value, _items(there), _MERGE_KEYS[key])
+            if items is not None:
+                patch[key] = items
         else:
             patch[key] = value
     return patch
 
 
-def _items_with_deletions(old: list[Any], new: list[Any], keys: tuple[str, ...]) -> list[Any]:
+def _items_with_deletions(old: list[Any], new: list[Any], live: list[Any], keys: tuple[str, ...]) -> list[Any] | None:
+    """Return the items to send; None: the list is as wanted, and must not be sent.
+
+    Where two items have one key (a port for TCP and for UDP), an API server merges both into the first that it has.
+    helm sends of such a list what differs, so nothing where nothing does; otherwise the list is replaced here.
+    """
     if not all(isinstance(item, Mapping) for item in (*old, *new)):
         return new
     key = next((key for key in keys if all(key in item for item in (*old, *new))), "")
     if not key:
         return new
-    before = {str(item[key]): item for item in old}
     wanted = {str(item[key]) for item in new}
-    kept = [_with_deletions(before[str(item[key])], item) if str(item[key]) in before else item for item in new]
+    if len(wanted) < len(new):
+        return None if old in ([], new) and _covers(live, new) else [{"$patch": "replace"}, *new]
+    before = {str(item[key]): item for item in old}
+    there = {str(item[key]): item for item in live if isinstance(item, Mapping) and key in item}
+    named = [(str(item[key]), item) for item in new]
+    kept = [_with_deletions(before.get(name, {}), item, there.get(name, {})) for name, item in named]
     return [*kept, *({"$patch": "delete", key: item[key]} for item in old if str(item[key]) not in wanted)]
+
+
+def _covers(live: Any, wanted: Any) -> bool:
+    """Return whether all of what is wanted is there; more may be."""
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(key in live and _covers(live[key], wanted[key]) for key in wanted)
+    if not isinstance(wanted, list):
+        return bool(live == wanted)
+    left = list(_items(live))
+    for item in wanted:
+        found = next((one for one in left if _covers(one, item)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True
+
+
+def _mapping(raw: Any) -> Mapping[str, Any]:
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _items(raw: Any) -> list[Any]:
+    return raw if isinstance(raw, list) else []

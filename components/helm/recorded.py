@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from components.helm import rendering
@@ -36,18 +37,45 @@ def others(approved: Rendered, release: Release) -> list[str]:
     return list(dict.fromkeys(out))
 
 
+def renumbered(wanted: Iterable[Manifest], release: Release, numbers: Set[int], number: int = 0) -> list[Manifest]:
+    """Return rendered objects with `number` in each annotation that holds a revision's; 0: what the release has there.
+
+    A rendering knows the first revision's number only. `numbers`: of the release's revision, and of those that it goes
+    back to, whose objects a rollback has.
+    """
+    there = {one.key: one.raw for one in _manifests(release.manifest)}
+    return [_numbered(one, there.get(one.key), numbers, number) for one in wanted]
+
+
+def _numbered(one: Manifest, there: Mapping[str, Any] | None, numbers: Set[int], number: int) -> Manifest:
+    if there is None:
+        return one
+    before, after, raw = one.masked(), rendering.with_masks(there, one.generated), one.raw
+    for at in rendering.differing(before, after):
+        if any(_is_number(before, after, at, revision) for revision in numbers):
+            raw = rendering.with_masks(raw, [at], str(number or _at(after, at)))
+    return replace(one, raw=raw)
+
+
 def _recorded(release: Release) -> Iterator[Manifest]:
     for text in (release.manifest, *release.hooks):
-        for raw, _ in rendering.split(text.encode()):
-            yield Manifest(raw)
+        yield from _manifests(text)
+
+
+def _manifests(text: str) -> Iterator[Manifest]:
+    for raw, _ in rendering.split(text.encode()):
+        yield Manifest(raw)
 
 
 def _is_same(plan: Manifest, raw: Mapping[str, Any], revision: int) -> bool:
     before, after = plan.masked(), rendering.with_masks(raw, plan.generated)
-    return all(
-        _ANNOTATION.search(place) and _at(before, place) == "1" and _at(after, place) == str(revision)
-        for place in rendering.differing(before, after)
-    )
+    return all(_is_number(before, after, place, revision) for place in rendering.differing(before, after))
+
+
+def _is_number(before: Any, after: Any, place: str, revision: int) -> bool:
+    """Return whether that is an annotation with the number of the first revision, and of this one."""
+    is_annotation = _ANNOTATION.search(place) is not None
+    return is_annotation and bool(_at(before, place) == "1" and _at(after, place) == str(revision))
 
 
 def _at(raw: Any, pointer: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from clusters import objects
-from clusters.fleet import Conflict, FleetRefused, Forbidden, NotFound, Untrusted
+from clusters.fleet import Conflict, FleetRefused, FleetUnavailable, Forbidden, NotFound, Untrusted
 from clusters.kube import paging
 from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
 from clusters.kube.discovery import Resource, ServedApis
@@ -52,6 +52,8 @@ _WEIGHTS = {
     "MutatingWebhookConfiguration": 3,
     "DaemonSet": 4,
 }
+_UNDECLARED = "field not declared in schema"
+"""An API server answers 500 with it, where an apply has what an older definition lacks."""
 _WANT = (
     " cannot ",
     "attempting to grant RBAC permissions not currently held",
@@ -156,6 +158,12 @@ class Comparison:
                 result = self._changed(resource, old, new, live, lost)
         except (Forbidden, Untrusted):
             raise
+        except FleetUnavailable as error:
+            if _UNDECLARED not in str(error):
+                raise
+            title = f"{one.kind} {one.name} has fields that its definition in the cluster lacks: it could not be tried"
+            detail = f"helm v4 is refused it unless a hook of the chart renews the definition before. {error}"
+            return Compared(one, "unvalidated", place, None, one.raw, PlanNote(WARN, "not-tried", title, detail[:500]))
         except FleetRefused as error:
             if isinstance(error, NotFound) and live is None and _role_of(one) in roles:
                 # Its role comes with it, and the API server looks for that before it judges the binding.
@@ -214,7 +222,7 @@ class Comparison:
         before = self._complete(old, place) if old else None
         is_custom = group not in _BUILT_IN
         before = None if is_custom and self._asks_whole(group) else before
-        patch, content_type = patches.client_side(before, new, is_custom=is_custom)
+        patch, content_type = patches.client_side(before, new, is_custom=is_custom, live=live)
         if not patch:
             return live
         return self.server.ask(call, "PATCH", path, query=_DRY, body=patch, content_type=content_type).object()

@@ -162,7 +162,7 @@ class _ConformanceCheck:
         off = [*_version(current.chart_version, assigned), *self._values(layered, current.values, place.namespace)]
         found, doubts = self._objects(place, manifests)
         readiness = Readiness(self.server, self.served, place.namespace)
-        ready = readiness.look(self.component.tests(place.release, layered))
+        ready = readiness.look(self.component.tests(place.release, layered, place.namespace))
         base = dataclasses.replace(
             base,
             differences=tuple([*off, *found][:MOST]),
@@ -206,7 +206,7 @@ class _ConformanceCheck:
                 "status": one.status,
                 "version": found.chart_version,
                 "at": _utc(found.updated),
-                "is_ours": bool(revision_labels.plan_of(one)) or _is_rollback_to_ours(place, one),
+                "is_ours": revision_labels.leads_to_ours(place.history, one),
                 "description": found.description[:200],
             }
 
@@ -337,11 +337,6 @@ def _utc(updated: str) -> str:
     """helm writes the time zone of the machine that ran it."""
     at = parse_datetime(updated) if updated else None
     return at.astimezone(UTC).isoformat(timespec="seconds") if at else ""
-
-
-def _is_rollback_to_ours(place: ReleaseLocation, one: releases.ReleaseRevision) -> bool:
-    target = place.history.numbered(revision_labels.rollback_of(one))
-    return bool(target and revision_labels.plan_of(target))
 
 
 def _unfinished(place: ReleaseLocation) -> str:

@@ -23,7 +23,7 @@ from components.catalog import catalog, values_check
 from components.catalog.entry import Component
 from components.catalog.versions import is_older
 from components.charts import archives, store
-from components.helm import client, releases
+from components.helm import client, recorded, releases
 from components.helm.client import HelmRefused
 from components.helm.rendering import Rendered
 from components.models import ClusterValues
@@ -31,6 +31,7 @@ from components.plans import adopt, folding, gitops, impact, taken_back
 from components.plans.diff import Compared, Comparison
 from components.plans.gitops import ProposedChange
 from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
+from components.release import revision_labels
 from components.release.component_rendering import ComponentRendering, RenderedComponent
 from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
@@ -100,7 +101,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         spaces, more = _namespace(_space(server, place.namespace), component, place)
         notes += more
         comparison = _comparison(server, served, place, made, program)
-        compared, destroys, effects = _effects(comparison, place, made)
+        compared, destroys, effects = _effects(comparison, place, made, chart.version)
         wish = ProposedChange(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
         takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
         effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
@@ -182,11 +183,11 @@ def _comparison(
 
 
 def _effects(
-    comparison: Comparison, place: ReleaseLocation, made: RenderedComponent
+    comparison: Comparison, place: ReleaseLocation, made: RenderedComponent, version: str
 ) -> tuple[list[Compared], tuple[Destroyed, ...], list[PlanNote]]:
     """Each object against the cluster's, the definitions of `crds/` that are absent with them; and what comes of it."""
     server, served = comparison.server, comparison.served
-    compared = comparison.compare(made.real.objects, installed(place))
+    compared = _compared(comparison, place, made, version)
     destroys = impact.destroyed(server, served, compared)
     is_first = place.current is None
     effects = impact.notes(server, served, compared, made.rendered.crds, destroys, is_install=is_first)
@@ -195,6 +196,26 @@ def _effects(
     effects += impact.unserved(served, compared, made.rendered.crds, absent)
     effects += impact.created(absent)
     return compared + absent, destroys, effects
+
+
+def _compared(comparison: Comparison, place: ReleaseLocation, made: RenderedComponent, version: str) -> list[Compared]:
+    """Compare with annotations that hold the revision's number as they are; where helm has to run, as it makes them."""
+    old, current, last = installed(place), place.current, place.history.last
+    if current is None or last is None:
+        return comparison.compare(made.real.objects, old)
+    in_force = place.history.numbered(current.revision) or last
+    numbers = {one.number for one in revision_labels.way_back(place.history, in_force)}
+    as_is = recorded.renumbered(made.real.objects, current, numbers)
+    compared = comparison.compare(as_is, old)
+    if _is_same(place, version, made.given, comparison.shown(compared), made.rendered):
+        return compared
+    then = recorded.renumbered(made.real.objects, current, numbers, last.number + 1)
+    moved = {index: one for index, one in enumerate(then) if one.raw != as_is[index].raw}
+    of_old = {comparison.identity(one) for one in moved.values()}
+    again = comparison.compare([*moved.values()], [one for one in old if comparison.identity(one) in of_old])
+    for index, one in zip(moved, again, strict=True):
+        compared[index] = one
+    return compared
 
 
 def _action(place: ReleaseLocation) -> str:

@@ -61,7 +61,7 @@ class Revert(ReleaseOperation):
     def _roll_back(self, last: ReleaseRevision, target: ReleaseRevision) -> None:
         is_by_server = is_server_side(last)
         definitions.restore_for_rollback(self.server, self.job, last, target.read(), is_server_side=is_by_server)
-        releases.label(self.server, last, revision_labels.rollback_label(last))
+        releases.label(self.server, last, revision_labels.rollback_labels(last, target))
         self.program.rollback(self.job, target.number, is_server_side=is_by_server)
         self._make_rest(is_back=True)
 

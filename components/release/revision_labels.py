@@ -7,11 +7,13 @@ revision's own number, which a copy does not. A rollback gets none of ours: the 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from components.helm.releases import ReleaseHistory, ReleaseRevision
 from components.plans.prepared import Prepared
 
 PLAN, REVISION, ROLLBACK = "setpoint.dev/plan", "setpoint.dev/revision", "setpoint.dev/rollback"
+TARGET = "setpoint.dev/rollback-to"
 _ROLLBACK = re.compile(r"Rollback to (\d{1,9})")
 
 
@@ -31,12 +33,12 @@ def plan_of(revision: ReleaseRevision) -> str:
     return revision.labels.get(PLAN, "") if revision.labels.get(REVISION) == str(revision.number) else ""
 
 
-def rollback_label(last: ReleaseRevision) -> dict[str, str]:
-    """Return the label for the newest revision, before helm rolls back.
+def rollback_labels(last: ReleaseRevision, target: ReleaseRevision) -> dict[str, str]:
+    """Return the labels for the newest revision, before helm rolls back.
 
-    It names the number that the rollback's revision will have.
+    They name the number that the rollback's revision will have, and the one that it goes back to.
     """
-    return {ROLLBACK: str(last.number + 1)}
+    return {ROLLBACK: str(last.number + 1), TARGET: str(target.number)}
 
 
 def is_made_by_us(history: ReleaseHistory, revision: ReleaseRevision) -> bool:
@@ -44,6 +46,19 @@ def is_made_by_us(history: ReleaseHistory, revision: ReleaseRevision) -> bool:
     before = history.numbered(revision.number - 1)
     is_announced = before is not None and before.labels.get(ROLLBACK) == str(revision.number)
     return bool(plan_of(revision) or (is_announced and rollback_of(revision)))
+
+
+def _target(history: ReleaseHistory, revision: ReleaseRevision) -> int:
+    """Return what a rollback goes back to, 0 if it is none.
+
+    A removal writes its own words over helm's; then the labels of the revision before tell, where we rolled back.
+    """
+    before = history.numbered(revision.number - 1)
+    if before is not None and before.labels.get(ROLLBACK) == str(revision.number):
+        told = before.labels.get(TARGET, "")
+        if told.isdigit() and len(told) < 10:
+            return int(told)
+    return rollback_of(revision)
 
 
 def rollback_of(revision: ReleaseRevision) -> int:
@@ -54,10 +69,20 @@ def rollback_of(revision: ReleaseRevision) -> int:
 
 def is_ours(history: ReleaseHistory) -> bool:
     """Return whether the newest revision is one of ours, or a rollback to one."""
-    last = history.last
-    if last is None:
-        return False
-    if plan_of(last):
-        return True
-    target = history.numbered(rollback_of(last))
-    return bool(target and plan_of(target))
+    return history.last is not None and leads_to_ours(history, history.last)
+
+
+def leads_to_ours(history: ReleaseHistory, revision: ReleaseRevision) -> bool:
+    """Return whether a plan of ours made this revision, or what it goes back to."""
+    return any(plan_of(one) for one in way_back(history, revision))
+
+
+def way_back(history: ReleaseHistory, revision: ReleaseRevision) -> Iterator[ReleaseRevision]:
+    """Return the revision, what it goes back to where it is a rollback, which may be one itself, and so on."""
+    yield revision
+    while not plan_of(revision):
+        target = history.numbered(_target(history, revision))
+        if target is None or target.number >= revision.number:
+            return
+        revision = target
+        yield revision

@@ -63,7 +63,7 @@ def check_readiness(
         component = catalog.get(prepared.component)
         readiness = Readiness(server, served, prepared.namespace)
         given = last.read().values if is_removal else prepared.values
-        return readiness.look(component.tests(prepared.release, given), seen=seen)
+        return readiness.look(component.tests(prepared.release, given, prepared.namespace), seen=seen)
 
 
 def _goes(prepared: Prepared, one: ObjectDifference) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -187,6 +187,25 @@ def test_a_sealer_that_read_an_old_head_writes_nothing(monkeypatch: pytest.Monke
     with pytest.raises(sealing._Lost):
         sealing._write(stale, waiting, stale.checked_at)
     assert found() == []
+
+
+def test_a_sealer_that_another_one_overtook_does_not_call_the_record_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another sealer moves the head after this one has read it, and before it reads the last seal."""
+    sealed(2)
+    note(1)
+    waiting = sealing._waiting
+
+    def overtaken(chain: Chain, at: datetime) -> list[Record]:
+        found = waiting(chain, at)
+        monkeypatch.undo()
+        assert sealing.seal_waiting() == 1
+        return found
+
+    monkeypatch.setattr(sealing, "_waiting", overtaken)
+
+    assert sealing.seal_waiting() == 0
+
+    assert (Chain.objects.get().seq, Chain.objects.get().broken) == (3, "")
 
 
 @pytest.mark.django_db(transaction=True)

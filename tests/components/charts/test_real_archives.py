@@ -149,3 +149,29 @@ def test_texts_that_presets_merge_into_are_the_charts_own(component):
         if not own:  # Volcano's chart has its own in a file
             own = archives.files(content)["config/volcano-scheduler.conf"].decode()
         assert yaml.safe_load(text) == yaml.safe_load(own)
+
+
+MADE_BY_OPERATORS = ("nvidia-operator-validator", "prometheus-")
+
+
+@pytest.mark.parametrize("release", ["own", "mine", "a-long-name-that-somebody-chose"])
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda one: one.name)
+def test_readiness_asks_for_workloads_by_the_names_that_the_chart_gives_them(component, release):
+    """Cover what plain helm installed, too: under another name, in another namespace."""
+    name = component.name if release == "own" else release
+    values = layered(component, cluster_values=answered(component, ())).values
+    job = client.HelmJob(name, "elsewhere", deadline=time.monotonic() + 120)
+    text = client.program().template(job, archive_of(component), values, kube_version="v1.35.0")
+    raws = [raw for raw, _ in rendering.split(text, archive_of(component))]
+    there = {(raw["kind"], raw["metadata"].get("namespace", "elsewhere"), raw["metadata"]["name"]) for raw in raws}
+
+    asked = {
+        (test.what["kind"], test.what["namespace"], workload)
+        for test in component.tests(name, values, "elsewhere")
+        if test.kind == "workloads"
+        for workload in test.what["names"]
+        if not workload.startswith(MADE_BY_OPERATORS)
+    }
+
+    assert asked
+    assert asked <= there

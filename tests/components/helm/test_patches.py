@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clusters.kube.apiserver import MERGE, STRATEGIC
 from components.helm import patches
 
@@ -70,3 +72,33 @@ def test_helms_own_marks_make_an_object_the_releases():
     assert not patches.is_owned(made, "two", "space")
     assert not patches.is_owned(raw, "one", "space")
     assert raw == {"metadata": {"name": "a", "labels": {"x": "y"}}}
+
+
+# ── Grafana has a port for TCP and UDP, and so has every DNS server's Service: one merge key, two items ───────────────
+TWICE = [
+    {"name": "tcp", "containerPort": 9094, "protocol": "TCP"},
+    {"name": "udp", "containerPort": 9094, "protocol": "UDP"},
+]
+
+
+def ports(patch):
+    return patch["spec"]["containers"][0].get("ports")
+
+
+def pod(*items):
+    return {"spec": {"containers": [{"name": "main", "ports": list(items)}]}}
+
+
+@pytest.mark.parametrize("old", [pod(*TWICE), None])
+def test_a_list_that_has_a_key_twice_is_not_sent_where_it_is_so_already(old):
+    """An API server would merge both items into the first: `Duplicate value`."""
+    live = pod(*({**one, "hostPort": 1} for one in TWICE), {"name": "beside", "containerPort": 1})
+    patch, _ = patches.client_side(old, pod(*TWICE), is_custom=False, live=live)
+    assert patch == {"spec": {"containers": [{"name": "main"}]}}
+
+
+@pytest.mark.parametrize("live", [pod(TWICE[0]), pod(*TWICE[::-1], TWICE[0] | {"name": "a"}), {}])
+def test_a_list_that_has_a_key_twice_is_replaced_where_it_is_otherwise(live):
+    old = pod(*TWICE, {"name": "gone", "containerPort": 1})
+    patch, _ = patches.client_side(old, pod(*TWICE), is_custom=False, live=live)
+    assert ports(patch) == [{"$patch": "replace"}, *TWICE]

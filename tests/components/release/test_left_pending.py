@@ -84,7 +84,8 @@ def test_a_rollback_that_an_operator_left_pending_is_left_alone_by_a_plan_that_s
     """Revision 3 has the announcement of revision 3 that was made on revision 2: helm copies labels."""
     _, version = upgraded
     with registry.api_server(world.cluster) as server:
-        releases.label(server, newest(world), revision_labels.rollback_label(newest(world)))
+        last = newest(world)
+        releases.label(server, last, revision_labels.rollback_labels(last, last))
     world.site.helm.install(NAME, "--reuse-values", namespace=NAMESPACE)
     assert revision_labels.ROLLBACK in newest(world).labels
     world.site.helm("rollback", NAME, "2", f"--namespace={NAMESPACE}")

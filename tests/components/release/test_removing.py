@@ -60,6 +60,21 @@ def test_a_component_is_removed_as_planned_and_a_revert_brings_it_back(world, na
     assert world.carry_out(prepared, "revert") == [f"{name} is there."]
 
 
+def test_a_release_that_was_reverted_before_is_ours_again_after_its_removal_is_reverted(world):
+    """Each revert is a rollback, and the second goes back to the first one's revision."""
+    first = world.prepare("volcano", version_of("volcano"))
+    world.carry_out(first)
+    upgrade = world.prepare("volcano", version_of("volcano"), custom={"scheduler_replicas": 2})
+    world.carry_out(upgrade)
+    world.carry_out(upgrade, "revert")
+    prepared = removal(world, "volcano")
+    world.carry_out(prepared)
+    world.carry_out(prepared, "revert")
+    world.until_ready(prepared, "revert")
+
+    assert world.prepare("volcano", version_of("volcano")).action == "none"
+
+
 def test_what_somebody_upgraded_since_the_plan_is_not_removed(world):
     installed(world, "volcano")
     prepared = removal(world, "volcano")

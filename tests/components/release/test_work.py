@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from components.catalog import catalog
 from components.charts import archives
 from components.plans.prepared import Prepared, ReadinessResult
 from components.release import conformance, work
@@ -16,6 +17,7 @@ from config.demo import packing
 from profiles.content.cluster import WantedComponent
 from simfleet.apiserver.callers import person
 from tests.clusters.factories import ClusterFactory, reached_with
+from tests.components.packing import entry, versioned
 from tests.simfleet.site import Site
 
 pytestmark = pytest.mark.django_db
@@ -125,3 +127,35 @@ def test_a_custom_resource_that_somebody_changed_is_planned_and_put_back_though_
     }
     again = world.prepare(*wanted)
     assert (again.action, [note.code for note in again.notes]) == ("none", []), "nothing is done, nothing comes of it"
+
+
+NUMBERED = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: tiny}
+spec:
+  replicas: {{ .Values.replicas }}
+  selector: {matchLabels: {app: tiny}}
+  template:
+    metadata: {labels: {app: tiny}, annotations: {rollme/helm-revision: {{ .Release.Revision | quote }}}}
+    spec: {containers: [{name: main, image: registry.example.org/tiny}]}
+"""
+"""As Volcano's chart makes its admission server restart with each revision."""
+
+
+def test_a_revisions_number_is_no_reason_for_an_upgrade_and_is_shown_with_one(world, tmp_path):
+    archives.store(versioned("tiny", "1.0.0", NUMBERED, "replicas: 1\n"), origin="uploaded")
+    (tmp_path / "tiny.yaml").write_text(entry("tiny", "1.0.0", workload="Deployment/tiny"))
+    with catalog.extended(tmp_path):
+        for replicas in (1, 2):
+            world.carry_out(world.prepare("tiny", "1.0.0", replicas=replicas))
+        assert world.prepare("tiny", "1.0.0", replicas=2).action == "none"
+
+        again = world.prepare("tiny", "1.0.0", replicas=3)
+        [changed] = again.objects
+        assert "+        rollme/helm-revision: '3'" in changed.diff
+        assert "restart" in {note.code for note in again.notes}
+        world.carry_out(again)
+        assert world.prepare("tiny", "1.0.0", replicas=3).action == "none"
+        world.carry_out(again, "revert")
+        assert world.prepare("tiny", "1.0.0", replicas=2).action == "none", "a rollback has the objects of before"

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from http.cookies import SimpleCookie
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -104,6 +105,16 @@ class Person:
         except ValueError:
             data = answer.data.decode(errors="replace")
         return answer.status, answer.headers, data
+
+    def upload(self, path: str, **files: Path) -> Any:
+        """Send files as a form. Raises Problem."""
+        fields = {name: (file.name, file.read_bytes()) for name, file in files.items()}
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = self._pool.request("POST", f"{self.url}/api/v1/{path}", fields=fields, headers=headers)
+        data = json.loads(answer.data)
+        if answer.status >= 400:
+            raise Problem(answer.status, data)
+        return data
 
     def every(self, path: str, **query: Any) -> list[dict[str, Any]]:
         """All results of a list, page by page."""

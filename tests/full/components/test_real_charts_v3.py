@@ -1,0 +1,24 @@
+"""Every component of the catalog with its real chart and helm v3, through all operations, over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.full.harness.charts import cases, operations
+from tests.full.harness.charts.cases import ARCHIVES, Case
+from tests.full.harness.charts.fixtures import site, stage, tidied
+from tests.full.harness.charts.stage import Stage
+from tests.full.harness.charts.table import Notes
+
+__all__ = ["site", "stage", "tidied"]
+HELM = "v3"
+pytestmark = pytest.mark.skipif(not ARCHIVES.is_dir(), reason=f"needs charts: there are none in {ARCHIVES}")
+
+
+@pytest.mark.parametrize("case", cases.chosen(HELM), ids=lambda case: case.name)
+def test_a_real_chart_goes_through_every_operation(
+    tidied: Stage, case: Case, record_property: Callable[[str, object], None]
+) -> None:
+    operations.carry_through(tidied, case, Notes(record_property, case.name, case.versions, HELM))
