@@ -41,7 +41,7 @@ def pool(site: Site) -> int:
 
 
 def use_a_page(node: Node, resource: str, memory: str) -> None:
-    """Run a pod that maps and touches one huge page, and delete it when it has."""
+    """Run a pod that touches one huge page, and end it: while it runs, the kernel keeps that page in its pool."""
     name = f"uses-{resource.lower()}"
     node.run_pod(
         name,
@@ -51,8 +51,8 @@ def use_a_page(node: Node, resource: str, memory: str) -> None:
     try:
         node.eventually(lambda: "touched" in node.pod_log(name), 120)
     finally:
-        node.admin.delete("pods", name, "default", grace=0)
-        node.eventually(lambda: node.admin.find("pods", name) is None, 60)
+        node.admin.delete("pods", name, "default")
+        node.eventually(lambda: node.admin.find("pods", name) is None, 120)
 
 
 def test_live_settings_and_huge_pages_reach_the_kernel_the_kubelet_and_a_pod_and_go_back(
