@@ -34,6 +34,17 @@ DEPLOYMENT = {
 }  # fmt: skip
 
 
+WANTED = {
+    "cmdline.hugepagesz": "1G",
+    "cmdline.hugepages": "1",
+    "cmdline.iommu": "pt",
+    "vm.swappiness": "23",
+    "transparent_hugepage.enabled": "madvise",
+    "block.nvme.scheduler": "mq-deadline",
+    "module.tcp_bbr": "loaded",
+}
+
+
 @pytest.fixture(scope="module")
 def nodes(node: Node, second_node: Node) -> list[Node]:
     return [node, second_node]
@@ -84,20 +95,32 @@ def test_one_node_at_a_time_is_drained_and_rebooted_and_the_service_keeps_its_po
     site: Site, deployed: Plane, cluster_admin: Admin, nodes: list[Node], deployment: None
 ) -> None:
     site.await_observed([node.name for node in nodes])
+    before = [node.values(WANTED) for node in nodes]
     boots = [node.boot_id for node in nodes]
-    wanted = {"cmdline.nmi_watchdog": "0"}
 
     with Watcher(deployed, cluster_admin) as seen:
-        rollout = site.rollout_of(site.pool(pool="machines"), site.revision(wanted), canary=1, batch="1")
+        rollout = site.rollout_of(site.pool(pool="machines"), site.revision(WANTED), canary=1, batch="1")
         site.until(rollout, "succeeded", seconds=1200)
 
-    assert seen.looks
-    assert seen.most_out == 1
-    assert seen.fewest_pods >= 1
+    assert (seen.most_out, seen.fewest_pods) == (1, 1)
+    assert any("evict" in event.lower() for event in site.events(rollout)), site.story(rollout)
     for node, boot in zip(nodes, boots, strict=True):
         assert node.boot_id not in ("", boot)
-        assert node.values(wanted) == wanted
+        assert node.machine.read("/proc/sys/kernel/random/boot_id") == node.boot_id
+        assert node.values(WANTED) == WANTED, "what is persisted holds in the next boot, too"
+        arguments = node.machine.read("/proc/cmdline").split()
+        assert arguments.index("hugepagesz=1G") + 1 == arguments.index("hugepages=1")
         assert not node.object()["spec"].get("unschedulable")
     nodes[0].eventually(lambda: available(cluster_admin) == 2)
-    evicted = [event for event in site.events(rollout) if "evict" in event.lower()]
-    assert evicted, site.story(rollout)
+    nodes[0].eventually(lambda: nodes[0].allocatable("hugepages-1Gi") == "1Gi")
+    nodes[0].use_a_page("hugepages-1Gi")
+
+    boots = [node.boot_id for node in nodes]
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=1200)
+
+    assert [node.values(WANTED) for node in nodes] == before
+    for node, boot in zip(nodes, boots, strict=True):
+        assert node.boot_id not in ("", boot)
+        assert node.machine.shell("ls /etc/default/grub.d /etc/*.d | grep setpoint || echo none") == "none"
+        assert not node.object()["spec"].get("unschedulable")

@@ -24,35 +24,11 @@ LIVE = {
 }
 PAGES = 64
 """Of 2 MiB."""
-USES_A_PAGE = """\
-import mmap, time
-huge = 0x40000 | {size} << 26  # MAP_HUGETLB and the page's size, linux/mman.h
-page = mmap.mmap(-1, 1 << {size}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | huge)
-page[0] = 1
-print("touched", flush=True)
-time.sleep(600)
-"""
-SHIFTS = {"hugepages-2Mi": 21, "hugepages-1Gi": 30}
 
 
 @pytest.fixture
 def pool(site: Site) -> int:
     return site.pool(pool="machines")
-
-
-def use_a_page(node: Node, resource: str, memory: str) -> None:
-    """Run a pod that touches one huge page, and end it: while it runs, the kernel keeps that page in its pool."""
-    name = f"uses-{resource.lower()}"
-    node.run_pod(
-        name,
-        ["python", "-S", "-c", USES_A_PAGE.format(size=SHIFTS[resource])],
-        limits={resource: memory, "memory": "64Mi", "cpu": "100m"},
-    )
-    try:
-        node.eventually(lambda: "touched" in node.pod_log(name), 120)
-    finally:
-        node.admin.delete("pods", name, "default")
-        node.eventually(lambda: node.admin.find("pods", name) is None, 120)
 
 
 def test_live_settings_and_huge_pages_reach_the_kernel_the_kubelet_and_a_pod_and_go_back(
@@ -81,7 +57,7 @@ def test_live_settings_and_huge_pages_reach_the_kernel_the_kubelet_and_a_pod_and
     assert node.machine.run("systemctl", "show", "--property=MainPID", "kubelet") != kubelet
     assert node.machine.read("/proc/sys/kernel/random/boot_id") == boot
     node.eventually(lambda: node.allocatable("hugepages-2Mi") == f"{2 * PAGES}Mi")
-    use_a_page(node, "hugepages-2Mi", "2Mi")
+    node.use_a_page("hugepages-2Mi")
 
     site.act(rollout, "revert")
     site.until(rollout, "reverted", seconds=300)
@@ -89,43 +65,6 @@ def test_live_settings_and_huge_pages_reach_the_kernel_the_kubelet_and_a_pod_and
     now = node.values(wanted)
     assert {**now, "module.tcp_bbr": ""} == before, "a module that something may use stays until the next boot"
     node.eventually(lambda: node.allocatable("hugepages-2Mi") == "0")
-    assert not node.object()["spec"].get("unschedulable")
-
-
-def test_kernel_arguments_take_a_real_reboot_and_what_is_persisted_holds_across_it(
-    site: Site, node: Node, pool: int
-) -> None:
-    wanted = {
-        "cmdline.hugepagesz": "1G",
-        "cmdline.hugepages": "1",
-        "cmdline.iommu": "pt",
-        "vm.swappiness": "23",
-        "transparent_hugepage.enabled": "madvise",
-        "block.nvme.scheduler": "mq-deadline",
-        "module.tcp_bbr": "loaded",
-    }
-    before = node.values(wanted)
-    first = node.boot_id
-
-    rollout = site.rollout_of(pool, site.revision(wanted))
-    site.until(rollout, "succeeded", seconds=600)
-
-    assert node.boot_id not in ("", first)
-    assert node.machine.read("/proc/sys/kernel/random/boot_id") == node.boot_id
-    assert node.values(wanted) == wanted
-    arguments = node.machine.read("/proc/cmdline").split()
-    assert arguments.index("hugepagesz=1G") + 1 == arguments.index("hugepages=1")
-    node.eventually(lambda: node.allocatable("hugepages-1Gi") == "1Gi")
-    use_a_page(node, "hugepages-1Gi", "1Gi")
-
-    second = node.boot_id
-    site.act(rollout, "revert")
-    site.until(rollout, "reverted", seconds=600)
-
-    assert node.boot_id not in ("", second)
-    assert node.values(wanted) == before
-    assert "hugepages" not in node.machine.read("/proc/cmdline")
-    assert node.machine.shell("ls /etc/default/grub.d /etc/sysctl.d /etc/tmpfiles.d | grep -c setpoint || true") == "0"
     assert not node.object()["spec"].get("unschedulable")
 
 

@@ -38,6 +38,17 @@ ports: [{{name: https, port: {port}}}]
 """Makes the address that pods have for the API server lead to it: kube-proxy on each node reads it."""
 
 
+_USES_A_PAGE = """\
+import mmap, time
+huge = 0x40000 | {shift} << 26  # MAP_HUGETLB and the size of the page, linux/mman.h
+page = mmap.mmap(-1, 1 << {shift}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | huge)
+page[0] = 1
+print("touched", flush=True)
+time.sleep(600)
+"""
+_SHIFTS = {"2Mi": 21, "1Gi": 30}
+
+
 def binaries() -> Path:
     """Return the folder of kubelet, kube-proxy and pause, built on first use in some minutes."""
     done = subprocess.run([HERE / "build.sh"], capture_output=True, text=True, check=False)
@@ -150,6 +161,17 @@ class Node:
     def pod_log(self, name: str, namespace: str = "default") -> str:
         """The output of a pod so far, read from the node's own files."""
         return self.machine.shell(f"cat /var/log/pods/{namespace}_{name}_*/*/*.log 2>/dev/null || true")
+
+    def use_a_page(self, resource: str) -> None:
+        """Run a pod that touches one huge page, and end it: while it runs, the kernel keeps that page in its pool."""
+        name, memory = f"uses-{resource.lower()}", resource.removeprefix("hugepages-")
+        program = ["python", "-S", "-c", _USES_A_PAGE.format(shift=_SHIFTS[memory])]
+        self.run_pod(name, program, {resource: memory, "memory": "64Mi"})
+        try:
+            self.eventually(lambda: "touched" in self.pod_log(name))
+        finally:
+            self.admin.delete("pods", name)
+            self.eventually(lambda: self.admin.find("pods", name) is None)
 
     # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
     def values(self, keys: Iterable[str]) -> dict[str, str]:
