@@ -12,7 +12,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-KEPT = ("SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE", "SETPOINT_CHARTS", "SETPOINT_ALL_CHARTS")
+KEPT = (
+    "SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE", "SETPOINT_CHARTS", "SETPOINT_ALL_CHARTS",
+    "SETPOINT_NODE_ACCELERATOR",
+)  # fmt: skip
 """SETPOINT_CACHE says where the test control plane was built, SETPOINT_CHARTS where real charts lie, and
 SETPOINT_ALL_CHARTS that each is tried with both helms."""
 for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith(KEPT)]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from tests.components.kube import Kube
-from tests.components.plans.test_diff import comparison, kube, manifest, there
-
-__all__ = ["kube"]
+from tests.components.plans.comparing import comparison, manifest, there
 
 
 def test_an_object_with_fields_that_an_older_definition_lacks_is_not_tried_and_blocks_nothing(kube: Kube) -> None:

@@ -133,7 +133,7 @@ def test_free_gpus_by_node_and_the_largest_gang(world):
     assert [(row["gpus"], row["gang"], row["stranded"]) for row in model["sizes"]] == [
         (1, 13, 0), (2, 12, 1), (4, 12, 1), (8, 8, 5),
     ]  # fmt: skip
-    assert "13 of 32 GPUs are free, and 8 more on nodes that are cordoned" in world.page()
+    assert "13 of 32 GPUs are free, and 8 more on nodes that are cordoned" in " ".join(world.page().split())
 
 
 def test_a_cluster_without_schedulers_says_so_and_is_looked_at_rarely(world):
@@ -274,5 +274,5 @@ def test_what_mig_splits_fits_nobody_who_wants_a_gpu_and_is_counted_by_its_profi
     }  # fmt: skip
     assert gangs["many"]["verdict"] == "It requests 3 instances of 3g.40gb; 2 of one model are free."
     page = world.page()
-    assert "so are 16 of 22 MIG instances" in page
+    assert "so are 16 of 22 MIG instances" in " ".join(page.split())
     assert "10 × 1g.10gb" in page

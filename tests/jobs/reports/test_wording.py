@@ -9,7 +9,7 @@ import pytest
 
 from common.clock import now
 from jobs.approvals import reviews
-from jobs.approvals.rules import Need, Rule
+from jobs.approvals.rules import RuleNeed, RuleRequirement
 from jobs.forecast.strategy import Strategy
 from jobs.models import Approval, ApprovalRule, Plan, Step
 from jobs.reports import wording
@@ -134,16 +134,16 @@ def test_a_verdict_on_another_plan_or_request_or_of_another_party_is_not_counted
     [("", "approver"), ("*", "approver for all clusters"), ("env:production", "approver in env:production")],
 )
 def test_a_rule_names_a_role_and_where_it_is_held(scope: str, said: str) -> None:
-    need = Need(Rule("large", 3, of_count=1, of_role="approver", of_scope=scope), approved=1, held=0)
+    need = RuleNeed(RuleRequirement("large", 3, of_count=1, of_role="approver", of_scope=scope), approved=1, held=0)
     assert wording.still_missing(need) == f"2 more, 1 of them {said}"
 
 
 def test_a_rule_without_a_role_asks_for_a_number() -> None:
-    assert wording.still_missing(Need(Rule("any", 2), approved=1, held=0)) == "1 more"
+    assert wording.still_missing(RuleNeed(RuleRequirement("any", 2), approved=1, held=0)) == "1 more"
 
 
 def test_a_missing_approval_is_for_whoever_may_give_it() -> None:
-    need = Need(Rule("large", 2, of_count=1, of_role="admin", of_scope="*"), approved=0, held=0)
+    need = RuleNeed(RuleRequirement("large", 2, of_count=1, of_role="admin", of_scope="*"), approved=0, held=0)
     draft, asked = Plan(status=Plan.Status.DRAFT), Plan(status=Plan.Status.REVIEW)
 
     assert wording.from_whom(draft, True, ()) == "no reviewers requested"
