@@ -13,7 +13,7 @@ from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.harness.processes import Installation
 from tests.full.harness.servers import Postgres, Redis
-from tests.full.harness.site import SETTINGS, Site
+from tests.full.harness.site import ENDED, SETTINGS, Site
 from tests.nodemachine.node import Node, images
 
 
@@ -52,6 +52,15 @@ def site(deployed: Plane, cluster_admin: Admin, node: Node) -> Iterator[Site]:
             yield opened
         finally:
             opened.close()
+
+
+@pytest.fixture(autouse=True)
+def tidied(site: Site) -> Iterator[None]:
+    """End what a failed test left under way: it would hold the node, and fail every test after it."""
+    yield
+    for rollout in site.operator.every("rollouts"):
+        if rollout["status"] not in ENDED:
+            site.give_up(rollout["id"])
 
 
 @contextmanager

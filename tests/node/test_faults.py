@@ -50,7 +50,7 @@ def test_power_lost_in_a_step_is_told_and_costs_a_boot_and_nothing_else(site: Si
     if step["status"] == "failed":  # the power went before the reboot was granted
         assert f"not by Setpoint: boot {first[:8]} became {boot[:8]}" in step["error"]
         assert node.boot_id == boot, "nothing follows of itself"
-        site.act(rollout, "retry", step=step["id"])
+        site.act(rollout, "retry-failed", step=step["id"])
     settled(site, node, rollout, "succeeded")
     assert node.values(wanted) == wanted
     site.act(rollout, "revert")
@@ -93,8 +93,8 @@ def test_a_full_disk_is_said_and_nothing_is_written_that_could_not_be_undone(sit
     finally:
         node.machine.shell("rm -f /var/fill; sync")
 
-    if site.rollout(rollout)["actions"]["retry"]:
-        site.act(rollout, "retry", step=site.steps(rollout)[node.name]["id"])
+    if site.rollout(rollout)["actions"]["retry_failed"]:
+        site.act(rollout, "retry-failed", step=site.steps(rollout)[node.name]["id"])
     settled(site, node, rollout, "succeeded")
     assert node.values(wanted) == wanted
     site.act(rollout, "revert")
