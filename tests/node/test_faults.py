@@ -93,7 +93,7 @@ def test_a_full_disk_is_said_and_nothing_is_written_that_could_not_be_undone(sit
     finally:
         node.machine.shell("rm -f /var/fill; sync")
 
-    if site.rollout(rollout)["actions"]["retry_failed"]:
+    if site.rollout(rollout)["actions"]["retry-failed"]:
         site.act(rollout, "retry-failed", step=site.steps(rollout)[node.name]["id"])
     settled(site, node, rollout, "succeeded")
     assert node.values(wanted) == wanted
