@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -82,7 +82,10 @@ class _Exported(ApiView):
         if wrong:
             raise ValidationError(wrong)
         way = ScrapeSettings(HONORS[asked.get("honor_labels", "").lower()])
-        return way, _place(self.request.user, asked.get("cluster", ""))
+        try:
+            return way, _place(self.request.user, asked.get("cluster", ""))
+        except Http404 as error:  # a parameter, not the address, names what is not there
+            raise ValidationError({"cluster": ["There is no cluster of that name that you may see."]}) from error
 
 
 class PrometheusRule(_Exported):

@@ -68,6 +68,7 @@ def test_what_is_not_there_or_not_known_is_refused(client):
     user = UserFactory(roles=["viewer@env:staging"])
     ClusterFactory(name="atlas", environment="production")
     api = TokenClient(user)
-    assert api.get("/api/v1/gpus/prometheus-rule?cluster=atlas").status_code == 404
+    unknown = api.get("/api/v1/gpus/prometheus-rule?cluster=atlas")
+    assert (unknown.status_code, [one["field"] for one in unknown.json()["errors"]]) == (400, ["cluster"])
     assert api.get("/api/v1/gpus/prometheus-rule?nope=1").status_code == 400
     assert api.get("/api/v1/gpus/grafana-dashboard?honor_labels=maybe").status_code == 400

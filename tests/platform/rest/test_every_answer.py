@@ -95,6 +95,7 @@ def tried(operation: Any, doors: Doors, people: Sequence[str], count: int) -> st
         for options in ([{"path_parameters": real}, {}] if real else [{}])
     ]
     checks = CHECKS.get_by_names(list(HELD))
+    of_a_part = CHECKS.get_by_names([name for name in HELD if name != "response_schema_conformance"])
     sender = ""
 
     @hypothesis.settings(
@@ -113,7 +114,9 @@ def tried(operation: Any, doors: Doors, people: Sequence[str], count: int) -> st
             with transaction.atomic():
                 response = case.call(headers=headers)
                 transaction.set_rollback(True)
-            case.validate_response(response, checks=checks, headers=headers)
+            # With `fields`, an answer lacks what its schema requires, which OpenAPI has no words for.
+            is_part = bool((case.query or {}).get("fields"))
+            case.validate_response(response, checks=of_a_part if is_part else checks, headers=headers)
 
     try:
         holds()
