@@ -47,6 +47,11 @@ def walk(heading: str) -> list[tuple[str, str]]:
     return found
 
 
+def as_shown(text: str) -> str:
+    """Return the pattern of a text whose words the page's source may part with line breaks, which do not show."""
+    return r"\s+".join(map(re.escape, text.split()))
+
+
 class Windows:
     """Each person's browser window, opened and logged in when first needed."""
 
@@ -78,7 +83,7 @@ class Windows:
         if verdict.count():
             verdict.first.click()
             return
-        exact = re.compile(rf"^\s*{re.escape(name)}\s*(\d+.*)?$")
+        exact = re.compile(rf"^\s*{as_shown(name)}\s*(\d+.*)?$")
         links = self.page.get_by_role("link", name=exact)
         target = self.page.get_by_role("button", name=exact).or_(links).locator("visible=true").first
         assert target.get_attribute("aria-disabled") != "true", f"{name} cannot be pressed"
@@ -93,7 +98,7 @@ class Windows:
         subprocess.run(command.split(), cwd=README.parent, env=clean, check=True, timeout=HANGS_SECONDS)
 
     def see(self, text: str) -> None:
-        self.page.get_by_text(re.compile(re.escape(text))).locator("visible=true").first.wait_for()
+        self.page.get_by_text(re.compile(as_shown(text))).locator("visible=true").first.wait_for()
 
 
 @pytest.fixture(scope="module")

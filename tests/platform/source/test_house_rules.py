@@ -123,7 +123,7 @@ def test_counts_are_read_from_the_report_and_a_run_that_died_has_failed(tmp_path
 def test_a_run_that_begins_early_is_printed_and_counted_in_its_turn(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It waits for the second run, which a sequence of runs would begin only after it had ended."""
+    """The early run waits for the second, which a sequence of runs would begin only after it had ended."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     flag = tmp_path / "flag"
     (tmp_path / "test_early.py").write_text(
