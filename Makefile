@@ -48,7 +48,7 @@ $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 	$(call install,node,node)
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=node a machine in QEMU, TIER=full everything; ARGS="tests/jobs -k pause" narrows
+test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=full real servers too, TIER=node a machine in QEMU; ARGS="tests/jobs -k pause" narrows
 	@$(BIN)/python -m tests.run $(TIER) $(ARGS)
 
 coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows

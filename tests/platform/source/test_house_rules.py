@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import Count, Run, counted, several
+from tests.run import Count, counted
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -118,37 +118,3 @@ def test_counts_are_read_from_the_report_and_a_run_that_died_has_failed(tmp_path
     assert counted(tmp_path / "a.xml") == Count(passed=4, failed=3, skipped=3)
     assert counted(tmp_path / "cut.xml") == counted(tmp_path / "none.xml") == Count(failed=1)
     assert str(Count(4, 3, 3) + Count(1, 0, 0)) == "5 passed, 3 failed, 3 skipped"
-
-
-def test_a_run_that_begins_early_is_printed_and_counted_in_its_turn(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The early run waits for the second, which a sequence of runs would begin only after it had ended."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    flag = tmp_path / "flag"
-    (tmp_path / "test_early.py").write_text(
-        "import pathlib, time\n"
-        "def test_waits():\n"
-        "    end = time.monotonic() + 60\n"
-        f"    while not pathlib.Path({str(flag)!r}).exists():\n"
-        "        assert time.monotonic() < end\n"
-        "        time.sleep(0.05)\n"
-        "    print('early words')\n"
-        "    assert False\n"
-    )
-    (tmp_path / "test_second.py").write_text(
-        f"import pathlib\ndef test_sets():\n    pathlib.Path({str(flag)!r}).touch()\n"
-    )
-    plain = ["-c", str(tmp_path / "pytest.ini"), "-p", "no:django", "-p", "no:cacheprovider"]
-
-    status = several(
-        {
-            "second": Run([*plain, str(tmp_path / "test_second.py")]),
-            "early": Run([*plain, str(tmp_path / "test_early.py")], is_early=True),
-        }
-    )
-
-    out = capfd.readouterr().out
-    assert status == 1
-    assert out.index("──── second ────") < out.index("──── early ────") < out.index("early words")
-    assert out.rstrip().endswith("1 passed, 1 failed, 0 skipped")
