@@ -99,7 +99,7 @@ def _fill(css: str) -> str:
     return {"neu": "unk", "nil": "free"}.get(css, css)
 
 
-# ── Trends: a day a point; where nobody counted there is a gap, never a zero ─────────────────────────────────────────
+# ── Trends: a day a point; a day without a count is a gap, never a zero ─────────────────────────────────────────────
 class Trend(Protocol):
     """clusters.inventory.daily_counts.Trend."""
 
@@ -152,7 +152,7 @@ def plot(seen: Trend, what: str, height: int = 110) -> dict[str, Any]:
 
 
 def _runs(counts: Sequence[int | None], top: int, width: float, height: float) -> list[Run]:
-    """Return the unbroken runs; the first day stands at the left edge, the last at the right."""
+    """Return the unbroken runs; the first day is at the left edge, the last at the right."""
     runs: list[list[tuple[str, str]]] = [[]]
     for at, count in enumerate(counts):
         if count is None:

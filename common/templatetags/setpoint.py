@@ -57,7 +57,7 @@ def status(axis: str, value: object, note: object = "", word: object = "", css: 
 
 @register.simple_tag
 def status_icon(axis: str, value: object, css: str = "", *, is_said: bool = False) -> SafeString:
-    """The icon alone; `is_said` where no word stands beside it that says the same."""
+    """The icon alone; `is_said` where no word beside it has the same meaning."""
     seen = look.appearance(axis, value)
     return icon(seen.icon, css, seen.word.lower() if is_said else "")
 

@@ -12,8 +12,8 @@ from contract import names
 from profiles.content.cluster import WantedObject
 
 MARK = f"{names.GROUP}/policy"
-"""A label on every object that Setpoint applies, with its owner: ours even where a profile says nothing but that it is
-to be there, and nobody else's among our own rollouts."""
+"""A label on every object that Setpoint applies, with its owner: it is ours even where a profile asks for no more than
+its existence, and it belongs to that owner alone among our rollouts."""
 
 
 def mark_of(pool_id: int) -> str:

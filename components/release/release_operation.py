@@ -23,7 +23,7 @@ from components.plans.prepared import Prepared
 from components.release import definitions, passed_over, revision_labels
 
 FOREIGN = timedelta(hours=1)
-"""A pending revision that is not ours is left alone so long: somebody may be waiting with `helm --wait`."""
+"""A pending revision that is not ours is left alone for this time: its operator may be waiting with `helm --wait`."""
 _ABANDONED = "Setpoint: helm was ended before it recorded the revision after this one; recorded as it was."
 _KILLED = "Setpoint: helm was ended half way; recorded as failed so that the next try can continue."
 

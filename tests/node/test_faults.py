@@ -16,16 +16,22 @@ from tests.nodemachine.node import Node
 pytestmark = pytest.mark.usefixtures("judged")
 
 GRUB = "/boot/grub/grub.cfg"
+NOT_LOADED = "/etc/modprobe.d/not-loaded.conf"
 DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
+
+FILL = """\
+most=$(( $(stat -f -c %f /) * $(stat -f -c %S /) ))
+fallocate -l $(( most - (64 << 20) )) /var/fill
+! cat /dev/zero > /var/rest 2>/dev/null  # it ends because nothing is left
+sync
+"""
+SETTLED_SECONDS = 600.0
+"""A boot takes half a minute on a quiet machine."""
 
 
 @pytest.fixture
 def pool(site: Site) -> int:
     return site.pool(pool="machines")
-
-
-SETTLED_SECONDS = 600.0
-"""A boot takes half a minute on a quiet machine."""
 
 
 def settled(site: Site, node: Node, rollout: str, *statuses: str) -> dict[str, Any]:
@@ -84,14 +90,14 @@ def test_a_full_disk_is_said_and_nothing_is_written_that_could_not_be_undone(sit
     before = node.values(wanted)
     plan = site.plan(pool, site.revision(wanted))
     site.approve(plan)
-    node.machine.shell("cat /dev/zero > /var/fill 2>/dev/null || sync", seconds=240)
+    node.machine.shell(FILL, seconds=240)
     try:
         rollout = site.start(plan)
         step = site.until_step(rollout, node.name, "failed", "held", "verifying", "applying", says="space", seconds=120)
         assert re.search("[Nn]o space", f"{step['error']} {step['waiting_for']}")
         assert node.values(wanted) == before
     finally:
-        node.machine.shell("rm -f /var/fill; sync")
+        node.machine.shell("rm -f /var/fill /var/rest; sync")
 
     if site.rollout(rollout)["actions"]["retry-failed"]:
         site.act(rollout, "retry-failed", step=site.steps(rollout)[node.name]["id"])
@@ -129,14 +135,16 @@ def test_a_value_that_the_kernel_refuses_is_told_in_its_words_and_its_step_leave
     wanted = {"net.ipv4.tcp_congestion_control": "yeah", "net.ipv4.tcp_keepalive_intvl": "45"}
     available = node.machine.read("/proc/sys/net/ipv4/tcp_available_congestion_control")
     assert "yeah" not in available
-    node.machine.shell("mv /lib/modules/$(uname -r)/kernel/net/ipv4/tcp_yeah.ko /root/ 2>/dev/null || true")
+    node.machine.write(NOT_LOADED, "install tcp_yeah /bin/false\n")  # writing its name would load it
     before = node.values(wanted)
+    try:
+        rollout = site.rollout_of(pool, site.revision(wanted))
+        step = site.until_step(rollout, node.name, "failed", "held", seconds=120)
 
-    rollout = site.rollout_of(pool, site.revision(wanted))
-    step = site.until_step(rollout, node.name, "failed", "held", seconds=120)
-
-    assert "tcp_congestion_control" in step["error"]
-    assert re.search("No such file|Invalid|refused", step["error"])
-    site.act(rollout, "revert")
-    settled(site, node, rollout, "reverted")
+        assert "tcp_congestion_control" in step["error"]
+        assert re.search("No such file|Invalid|refused", step["error"])
+        site.act(rollout, "revert")
+        settled(site, node, rollout, "reverted")
+    finally:
+        node.machine.run("rm", NOT_LOADED)
     assert node.values(wanted) == before

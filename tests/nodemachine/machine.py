@@ -10,6 +10,7 @@ import base64
 import itertools
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -115,7 +116,7 @@ class NodeMachine:
 
     def write(self, path: str, text: str) -> None:
         """Write a file inside by hand, as an operator would with `echo`."""
-        self.shell(f"printf %s {json.dumps(text)} > {path}")
+        self.shell(f"printf %s {shlex.quote(text)} > {path}")
 
     # ── the cable ─────────────────────────────────────────────────────────────────────────────────────────────────
     def unplug(self) -> None:

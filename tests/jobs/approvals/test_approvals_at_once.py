@@ -37,6 +37,7 @@ def at_once(*acts):  # type: ignore[no-untyped-def]
         thread.start()
     for thread in threads:
         thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "one still waits for another"
     return refusals
 
 
@@ -56,11 +57,12 @@ def test_two_approvers_at_once_count_each_other(make_world):
 def test_an_approval_and_a_rejection_at_once_end_the_plan(world):
     plan = reviews.request(world.plan(), by=world.operator)
 
-    at_once(
+    refusals = at_once(
         lambda: approve(fresh(plan), world.approver),
         lambda: reviews.reject(fresh(plan), by=world.second, digest=plan.digest, comment="no"),
     )
 
+    assert [type(r) for r in refusals] in ([], [WrongState]), "an approval of a plan that was just rejected"
     assert fresh(plan).status == "rejected"
 
 
