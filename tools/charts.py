@@ -71,7 +71,9 @@ def fetch(folder: Path, versions: Mapping[str, Sequence[str]], *, networks: Sequ
                     found = fetching.download(door, source, version, time.monotonic() + SECONDS).content
                     _check(path.name, found, sums)
                     archives.judge(found, name=chart.chart, version=version)
-                    path.write_bytes(found)
+                    unfinished = path.with_suffix(".unfinished")
+                    unfinished.write_bytes(found)
+                    unfinished.replace(path)  # a write that was cut short leaves nothing that looks fetched
                     made += 1
                     print(f"{path.name} from {chart.url}")
                 content = path.read_bytes()

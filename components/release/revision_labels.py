@@ -78,7 +78,7 @@ def leads_to_ours(history: ReleaseHistory, revision: ReleaseRevision) -> bool:
 
 
 def way_back(history: ReleaseHistory, revision: ReleaseRevision) -> Iterator[ReleaseRevision]:
-    """Return the revision, what it goes back to where it is a rollback, which may be one itself, and so on."""
+    """Yield the revision, what it goes back to where it is a rollback, which may be one itself, and so on."""
     yield revision
     while not plan_of(revision):
         target = history.numbered(_target(history, revision))

@@ -78,6 +78,23 @@ def test_an_archive_that_changed_since_the_run_before_is_refused(tmp_path):
         fetch(folder)
 
 
+@pytest.mark.usefixtures("known")
+def test_a_write_that_is_cut_short_leaves_no_archive_that_the_next_run_would_keep(tmp_path, monkeypatch):
+    write = Path.write_bytes
+
+    def cut(path: Path, content: bytes) -> int:
+        write(path, content[: len(content) // 2])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", cut)
+        with pytest.raises(OSError, match="space"):
+            fetch(tmp_path / "to")
+
+    assert fetch(tmp_path / "to") == 1
+    assert (tmp_path / "to" / "archives" / "tiny-1.2.3.tgz").read_bytes() == tiny()
+
+
 def test_a_repository_that_sends_another_archive_than_its_index_states_is_refused(known, server, tmp_path):
     if known == "http":
         server.say("/charts/tiny-1.2.3.tgz", b"other bytes")
