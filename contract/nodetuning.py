@@ -356,3 +356,16 @@ class Status:
                 text(restart, "reason", MAX_REASON, ""),
             ),
         )
+
+
+_WRITES_NOTHING = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
+"""Reasons of the condition Degraded with which an agent carries out nothing of its spec."""
+
+
+def reason_not_to_work(status: Mapping[str, Any]) -> str:
+    """Return the agent's reason for carrying out nothing of its spec; empty while it works."""
+    for condition in status.get("conditions", ()):
+        is_degraded = (condition["type"], condition["status"]) == ("Degraded", "True")
+        if is_degraded and condition.get("reason") in _WRITES_NOTHING:
+            return f"The agent refuses to work: {condition.get('message') or condition['reason']}."
+    return ""

@@ -12,6 +12,7 @@ from common.clock import now
 from compliance.models import NodeExpectation
 from compliance.services import expectations
 from contract import names as contract_names
+from contract import nodetuning
 from jobs.diffs import evictions, restore_check
 from jobs.diffs.changes import Changes
 from jobs.diffs.node_diff import ObservedNode, Pods, Target, changes_or_watch, compare_node
@@ -19,9 +20,6 @@ from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy
 from jobs.models import Signal
 from profiles.models import Revision
-
-FATAL = ("WrongNode", "Skew", "BadSpec", "JournalCorrupt", "JournalUnwritable")
-"""Reasons of the agent's condition Degraded with which it writes nothing at all."""
 
 
 @dataclass(slots=True)
@@ -121,11 +119,8 @@ def _reason_not_to_tune(node: Node, strategy: Strategy, cluster: Cluster, unknow
         return restore_check.LEFT_OUT
     if tuning.silence(cluster):
         return "The agent has been silent for too long."
-    degraded = next(
-        (c for c in tuning.status.get("conditions", ()) if c["type"] == "Degraded" and c["status"] == "True"), None
-    )
-    if degraded and degraded.get("reason") in FATAL:
-        return f"The agent refuses to work: {degraded.get('message') or degraded['reason']}."
+    if why := nodetuning.reason_not_to_work(tuning.status):
+        return why
     if node.is_driver_busy:
         return f"An operator upgrades their driver ({node.driver_upgrade})."
     if strategy.include_unavailable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.nodetuning import SettingStatus
+from contract.nodetuning import SettingStatus, reason_not_to_work
 from jobs.engine.failure import fail, hold
 from jobs.engine.outcome import NodeView, StepOutcome
 
@@ -22,6 +22,11 @@ def awaited_report(view: NodeView, otherwise: str) -> str:
     """Explain that the agent's answer cannot be read, which is not the same as no answer; else return `otherwise`."""
     malformed = view.tuning.malformed if view.tuning else ""
     return f"The agent's answer cannot be read: {malformed}." if malformed else otherwise
+
+
+def refusal_to_work(view: NodeView) -> str:
+    """Return the agent's reason for carrying out nothing at all, such as a full disk; empty while it works."""
+    return reason_not_to_work(view.tuning.status) if view.tuning else ""
 
 
 def refusal(view: NodeView, tolerated: tuple[str, ...]) -> StepOutcome | None:

@@ -12,7 +12,7 @@ from jobs.engine.event_log import clock_time
 from jobs.engine.failure import fail
 from jobs.engine.outcome import POLL_SECONDS, NodeView, StepOutcome, go, wait
 from jobs.engine.stages import node_marks
-from jobs.engine.stages.agent_report import awaited_report, is_about_attempt, refusal
+from jobs.engine.stages.agent_report import awaited_report, is_about_attempt, refusal, refusal_to_work
 from jobs.models import Step
 
 Status = Step.Status
@@ -36,6 +36,8 @@ def restarting(view: NodeView) -> StepOutcome:
         return wait(awaited_report(view, "Waiting for the agent to write the settings."))
     if answers and (bad := refusal(view, (SettingStatus.PENDING_RESTART,))):
         return bad
+    if step.granted_at is None and (why := refusal_to_work(view)):
+        return wait(why)
     if step.granted_at is None:
         if not _needs_restart(view):
             return go(Status.VERIFYING).says("Effective without a restart.")

@@ -8,7 +8,7 @@ from jobs.engine import spec
 from jobs.engine.failure import fail, hold, success_status
 from jobs.engine.outcome import POLL_SECONDS, NodeView, StepOutcome, go, wait
 from jobs.engine.stages import node_marks
-from jobs.engine.stages.agent_report import awaited_report, is_about_attempt, refusal
+from jobs.engine.stages.agent_report import awaited_report, is_about_attempt, refusal, refusal_to_work
 from jobs.engine.stages.node_restart import unasked_reboot
 from jobs.models import Step
 
@@ -27,7 +27,7 @@ def verifying(view: NodeView) -> StepOutcome:
         return fail(view, why)
     if otherwise := _restored_otherwise(view):
         return hold(view, otherwise)
-    if waiting := _not_yet(view):
+    if waiting := refusal_to_work(view) or _not_yet(view):
         return wait(waiting)
     if waiting := node_marks.pending_program(view):
         return wait(waiting, again_in=POLL_SECONDS)

@@ -223,6 +223,24 @@ def test_an_answer_that_cannot_be_read_is_told_and_fails_a_soaking_node(make_wor
     assert "cannot be read: settings: must be a list" in step.error
 
 
+FULL = {"type": "Degraded", "status": "True", "reason": "JournalUnwritable", "message": "the journal: No space left"}
+
+
+@pytest.mark.parametrize(("wanted", "stage"), [({"vm.swappiness": "10"}, "verifying"), (BOTH, "restarting")])
+def test_an_agent_that_refuses_to_work_is_waited_for_with_its_reason_and_gets_no_grant(make_world, wanted, stage):
+    """Seen on a machine with a full disk: the step said that the value is not there yet, and not why."""
+    world = make_world(nodes=1)
+    rollout = world.started(world.plan(world.revision(wanted), canary=0))
+    step = reach(world, rollout, stage)
+    answer(step, status={"settings": [], "conditions": [FULL]}, observed={"vm.swappiness": "60"})
+
+    reconcile.advance(rollout.pk)
+
+    step.refresh_from_db()
+    assert (step.status, step.granted_at) == (stage, None)
+    assert step.waiting_for == "The agent refuses to work: the journal: No space left."
+
+
 def test_a_node_is_done_only_when_it_is_ready_again(make_world):
     world = make_world(nodes=1)
     rollout = world.started(world.plan(world.revision(HUGE), canary=0))
