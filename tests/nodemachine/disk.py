@@ -58,6 +58,9 @@ kind: KubeletConfiguration
 cgroupDriver: systemd
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 failSwapOn: false
+# Under disk pressure it would delete images, and no registry could bring them back.
+evictionHard: {memory.available: 100Mi}
+imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 5s
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: /parts/ca.crt}}
 authorization: {mode: AlwaysAllow}
