@@ -72,7 +72,6 @@ def test_a_value_changed_by_hand_inside_the_machine_is_drift_and_a_new_plan_repa
     site: Site, node: Node, pool: int
 ) -> None:
     key = "net.ipv4.tcp_keepalive_time"
-    before = node.values((key,))[key]
     revision = site.revision({key: "900"})
     rollout = site.rollout_of(pool, revision)
     site.until(rollout, "succeeded", seconds=120)
@@ -85,10 +84,11 @@ def test_a_value_changed_by_hand_inside_the_machine_is_drift_and_a_new_plan_repa
     changes = [c for group in repair["differences"] for c in group["changes"]]
     assert [(c["key"], c["before"], c["after"]) for c in changes] == [(key, "901", "900")]
     site.approve(repair)
-    site.until(site.start(repair), "succeeded", seconds=120)
+    mended = site.start(repair)
+    site.until(mended, "succeeded", seconds=120)
     assert node.values((key,))[key] == "900"
     eventually(lambda: site.compliance(node.name) == "compliant", lambda: str(site.node(node.name)), seconds=60)
 
-    site.act(rollout, "revert")
-    site.until(rollout, "reverted", seconds=120)
-    assert node.values((key,))[key] == before
+    site.act(mended, "revert")
+    site.until(mended, "reverted", seconds=120)
+    assert node.values((key,))[key] == "901", "the value that this plan found"
