@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -21,6 +22,14 @@ TIMEOUT_SECONDS = 10.0
 WATCH_SECONDS = 240
 WATCH_GRACE_SECONDS = 30.0
 """A watch that the server has not ended this long after its time is a dead connection."""
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""A watch whose server or firewall has forgotten it ends after 60 s: meanwhile the Lease, on another connection, is
+renewed, and the control plane waits for an agent that seems to be there."""
 LARGEST_ANSWER = 8 << 20
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 TUNINGS = f"/apis/{API_VERSION}/{PLURAL}"
@@ -172,9 +181,12 @@ class Client:
         kept = self._connection is not None
         while True:
             connection = self._connection or self._connect(timeout)
-            if connection.sock is not None:
-                connection.sock.settimeout(timeout)  # a kept connection may have served a shorter request
             try:
+                if connection.sock is None:
+                    connection.connect()
+                for option in KEEPALIVE:
+                    connection.sock.setsockopt(*option)
+                connection.sock.settimeout(timeout)  # a kept connection may have served a shorter request
                 connection.request(method, path, body, everything)
                 return connection.getresponse()
             except (http.client.RemoteDisconnected, ConnectionError, http.client.CannotSendRequest):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import queue
+import socket
+import struct
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -121,6 +125,39 @@ def test_no_answer_ends_a_thread_of_the_agent(server, client, page, event, date)
         for one in found if isinstance(found, list) else [found] if found else []:
             assert isinstance(one["metadata"]["uid"], str)
             assert isinstance(one["metadata"]["generation"], int)
+
+
+def keepalive_seconds(address: tuple[str, int]) -> float | None:
+    """Seconds until the kernel probes the connection from this address, by `/proc/net/tcp`; None if it never will."""
+    where = "{:08X}:{:04X}".format(struct.unpack("=I", socket.inet_aton(address[0]))[0], address[1])
+    while True:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        (timer, _, ticks) = next(row[5] for row in rows if row[1] == where).partition(":")
+        if timer != "01":  # what was sent is acknowledged
+            return int(ticks, 16) / os.sysconf("SC_CLK_TCK") if timer == "02" else None
+
+
+def test_the_kernel_probes_a_connection_on_which_nothing_is_heard(tmp_path):
+    """A firewall that forgot a watch, or a server that lost its power, ends no connection, and a watch may be idle."""
+    (tmp_path / "token").write_text("t")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        client = Client(server, token_file=str(tmp_path / "token"), ca_file=None)
+        events = client.watch_one("n", "1")
+        asking = threading.Thread(target=lambda: next(events, None))
+        asking.start()
+        try:
+            connection, address = listener.accept()
+            with connection:
+                connection.recv(65536)
+                seconds = keepalive_seconds(address)
+                connection.sendall(answer({"type": "ADDED", "object": GOOD}))
+        finally:
+            asking.join(10)
+            events.close()
+
+    assert seconds is not None
+    assert seconds <= 30
 
 
 def test_the_watch_hears_again_whatever_ended_it(monkeypatch):
