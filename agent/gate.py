@@ -20,10 +20,12 @@ FILES = frozenset(
         "/etc/modprobe.d/setpoint.conf",
         "/etc/tmpfiles.d/setpoint.conf",
         "/etc/default/grub.d/90-setpoint.cfg",
+        "/etc/grub.d/06_setpoint",
     }
 )
 """Every file of the node that the agent may replace, besides its journal."""
 
+_TRIAL = re.compile("setpoint_try=[0-9a-f]{16}")
 _SIZES = {"2048": "2Mi", "1048576": "1Gi"}
 _PATHS = (
     (re.compile(r"/proc/sys/(.+)"), lambda m: m[1].replace("/", ".")),
@@ -86,11 +88,11 @@ class Gate:
         self._judge(key, value)
         self._host.write_text(path, value)
 
-    def persist(self, path: str, text: str | None) -> None:
+    def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         """Raises Denied, OSError. What the text says was judged when it was made (`persisted.sync`)."""
         if path not in FILES:
             raise Denied(f"{path} is no file of Setpoint's")
-        self._host.persist(path, text)
+        self._host.persist(path, text, executable=executable)
 
     def run(self, command: Command, *words: str) -> CommandResult:
         """Raises Denied."""
@@ -105,8 +107,8 @@ class Gate:
             for word in words:
                 if not keys.is_allowed(f"cmdline.{word.partition('=')[0]}"):
                     raise Denied(f"{word}: it is not on the list of keys that may be set")
-        elif words:
-            raise Denied(f"{command.name} takes no words")
+        elif words and not (command is Command.GRUB_TRY and _TRIAL.fullmatch(" ".join(words))):
+            raise Denied(f"{command.name} takes no such words")
         return self._host.run(command, *words)
 
     def _judge(self, key: str, value: str) -> None:

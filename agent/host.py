@@ -37,6 +37,9 @@ class Command(enum.Enum):
     """+ module name. `modprobe -r` would take away what the module depends on, too, where nothing else uses that: the
     driver of the network card with mlx5_ib, the bridge of the pods with br_netfilter."""
     UPDATE_GRUB = ("update-grub",)
+    GRUB_TRY = ("grub-editenv", "-", "set")
+    """+ name=value"""
+    GRUB_TRY_NOTHING = ("grub-editenv", "-", "unset", "setpoint_try")
     GRUBBY_ADD = ("grubby", "--update-kernel=ALL", "--args")
     """+ name=value"""
     GRUBBY_REMOVE = ("grubby", "--update-kernel=ALL", "--remove-args")
@@ -64,7 +67,7 @@ class Host(Protocol):
     def glob(self, pattern: str) -> list[str]:
         """Paths that match, sorted. `*` does not cross a `/`."""
 
-    def persist(self, path: str, text: str | None) -> None:
+    def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         """Replace a file of the node atomically and durably, making directories; None removes it. Raises OSError."""
 
     def has(self, program: str) -> bool:
@@ -127,12 +130,12 @@ class LinuxHost:
         prefix, root = (f"/{first}", self._roots[first]) if first in self._roots else ("", self._root)
         return sorted(prefix + found[len(root) :] for found in globbing.glob(self._place(pattern)))
 
-    def persist(self, path: str, text: str | None) -> None:
+    def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         place, root = self._root + path, os.path.realpath(self._root or "/")
         folder = os.path.realpath(os.path.dirname(place))
         if os.path.commonpath([root, folder]) != root:  # an absolute link of the node's leads into our own container
             raise OSError(errno.ELOOP, f"its folder is a link to {folder}, which is not the node's", path)
-        replace_file(place, text)
+        replace_file(place, text, mode=0o755 if executable else 0o644)
 
     def has(self, program: str) -> bool:
         return any(os.access(followed(self._root, f"{place}/{program}"), os.X_OK) for place in PROGRAM_DIRECTORIES)
@@ -195,7 +198,7 @@ def followed(root: str, path: str) -> str:
     return "/".join([root, *done])
 
 
-def replace_file(path: str, text: str | None) -> None:
+def replace_file(path: str, text: str | None, *, mode: int = 0o644) -> None:
     """Replace, or with None remove, a file so that a power cut leaves the old or the new one, whole. Raises OSError."""
     folder = os.path.dirname(path)
     if text is None:
@@ -208,7 +211,7 @@ def replace_file(path: str, text: str | None) -> None:
         new = f"{path}.new"  # one name, so that a crash leaves at most one, and the next write takes it over
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)  # never written through: it may be a link to another file, or a pipe that nobody reads
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             with open(fd, "wb") as file:
                 file.write(text.encode())

@@ -120,7 +120,13 @@ class JournalContent:
     repairs: dict[str, list[float]] = field(default_factory=dict)
     """Times (s since the epoch) of the latest repairs of a drifting key."""
     boot_loader_stale: bool = False
-    """The grub drop-in changed and update-grub has not succeeded since."""
+    """The boot loader's files changed and update-grub has not succeeded since."""
+    booted: dict[str, str] | None = field(default_factory=dict)
+    """Kernel arguments of Setpoint's, by key, with which the node came up last; None from an older agent."""
+    trial: str = ""
+    """Name of the arguments that GRUB's menu has for one boot only; empty while it has all for good."""
+    armed: str = ""
+    """The boot after which the trial comes."""
 
 
 class Journal:
@@ -197,4 +203,7 @@ def _content(raw: Mapping[str, Any]) -> JournalContent:
         grants={name: Grant(**grant) for name, grant in raw["grants"].items()},
         repairs=dict(raw["repairs"]),
         boot_loader_stale=raw["boot_loader_stale"],
+        booted=None if raw.get("booted") is None else dict(raw["booted"]),
+        trial=raw.get("trial", ""),
+        armed=raw.get("armed", ""),
     )

@@ -2,29 +2,24 @@
 
 Names: files of sysctl.d are read in the order of their names, the last one winning. `99-zz-setpoint.conf` comes after
 the distributions' `99-sysctl.conf`, and before Cilium's `99-zzz-override_cilium.conf`: the network plugin keeps the
-last word on its own keys. The grub drop-in's 90 comes after the cloud images' 50, and it appends to the line.
+last word on its own keys. The boot loader's files are in agent/boot_loader.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from agent import boot_loader
 from agent.gate import Gate
-from agent.host import Command
 from agent.journal import Journal, JournalEntry
-from agent.kinds.base import WriteRefused
-from agent.kinds.cmdline import argument, uses_drop_in
 from contract.keys import KeyKind, kind_of
 
 SYSCTL = "/etc/sysctl.d/99-zz-setpoint.conf"
 MODULES = "/etc/modules-load.d/setpoint.conf"
 MODULE_OPTIONS = "/etc/modprobe.d/setpoint.conf"
 TMPFILES = "/etc/tmpfiles.d/setpoint.conf"
-GRUB = "/etc/default/grub.d/90-setpoint.cfg"
 
 HEADER = "# Written by the Setpoint agent; changes here are overwritten.\n"
-_FIRST = ("cmdline.default_hugepagesz", "cmdline.hugepagesz")
-"""The kernel reads a page size before the count that belongs to it."""
 
 Lines = list[str]
 
@@ -77,44 +72,24 @@ def _pattern(key: str) -> str:
             return f"/sys/module/{parts[1]}/parameters/{parts[2]}"
 
 
-def _grub(entries: Mapping[str, JournalEntry]) -> Lines:
-    found = dict(_written(entries, KeyKind.CMDLINE))
-    keys = [key for key in _FIRST if key in found] + [key for key in found if key not in _FIRST]
-    if not keys:
-        return []
-    return [f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(argument(key, found[key]) for key in keys)}"']
-
-
 FILES: Mapping[str, Callable[[Mapping[str, JournalEntry]], Lines]] = {
     SYSCTL: _sysctl,
     MODULES: _modules,
     MODULE_OPTIONS: _module_options,
     TMPFILES: _tmpfiles,
-    GRUB: _grub,
 }
 
 
 def sync(host: Gate, journal: Journal) -> None:
-    """Bring the files to what the journal says was written. Raises OSError, Refused (update-grub failed).
+    """Bring the files to what the journal says was written. Raises OSError, WriteRefused (update-grub failed).
 
     What may not be written to the kernel is not left to the next boot either.
     """
     known = journal.content.entries.items()
     entries = {key: entry for key, entry in known if entry.written is None or not host.refusal(key, entry.written)}
     for path, lines in FILES.items():
-        if path == GRUB and not uses_drop_in(host):
-            continue
         wanted = lines(entries)
         text = HEADER + "\n".join(wanted) + "\n" if wanted else None
-        if host.read_text(path) == text:
-            continue
-        if path == GRUB:
-            journal.content.boot_loader_stale = True
-            journal.save()
-        host.persist(path, text)
-    if journal.content.boot_loader_stale:
-        ran = host.run(Command.UPDATE_GRUB)
-        if ran.code:
-            raise WriteRefused(f"update-grub answered {ran.code}: {ran.output}")
-        journal.content.boot_loader_stale = False
-        journal.save()
+        if host.read_text(path) != text:
+            host.persist(path, text)
+    boot_loader.sync(host, journal)

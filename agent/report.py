@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from agent import boot_loader
 from agent.journal import KeyOutcome
 from agent.node import MAY_BE_ABSENT, Node, same
 from contract import keys
@@ -50,6 +51,8 @@ def settle(node: Node, spec: Spec) -> None:
             elif outcome.state == SettingStatus.PENDING_RESTART:
                 outcome.state = SettingStatus.NOT_EFFECTIVE
                 outcome.reason = f"booted, and /proc/cmdline has {'no such argument' if answer is None else answer}"
+                if boot_loader.fell_back(node.host):
+                    outcome.reason = "the node did not come up with it, and booted with the arguments from before"
     named = {w.key for w in spec.settings} | {r.key for r in spec.restore}
     for key, entry in list(content.entries.items()):
         coupled = any(k in named or k in content.entries for k in keys.coupled_with(key))

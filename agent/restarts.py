@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agent import boot_loader
 from agent.host import Command
 from agent.journal import Grant
 from agent.node import Node
@@ -34,11 +35,14 @@ def settle(node: Node) -> None:
             else:
                 grant.state = REFUSED
                 grant.reason = "the agent was stopped before it could restart the kubelet; it needs a new grant"
+    was_tried = bool(content.armed)
+    boot_loader.settle(node.host, content)
     for key, pending in list(content.pending.items()):
         if pending.boot_id == boot:
             continue
-        if content.boot_loader_stale and key.startswith("cmdline."):
-            pending.boot_id = boot  # that boot cannot have seen the argument: the boot loader never got it
+        is_new = content.boot_loader_stale or (content.trial and not was_tried)
+        if is_new and key.startswith("cmdline."):
+            pending.boot_id = boot  # that boot cannot have seen the argument: the boot loader did not give it
         elif _was_granted(node, RestartAction.REBOOT, pending.boot_id):
             del content.pending[key]
         else:
@@ -128,9 +132,15 @@ def carry_out(
         grant.state, grant.reason = REFUSED, "too much time went by after it was confirmed; it needs a new grant"
         node.journal.save()
         return
+    if asked.action == RestartAction.REBOOT and (why := boot_loader.arm(node.host, node.journal)):
+        grant.state, grant.reason = REFUSED, why
+        boot_loader.disarm(node.host, node.journal.content)
+        node.journal.save()
+        return
     ran = node.host.run(COMMANDS[RestartAction(asked.action)])
     if ran.code:
         grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
+        boot_loader.disarm(node.host, node.journal.content)
     elif asked.action == RestartAction.KUBELET:
         _kubelet_restarted(node, grant)
     node.journal.save()

@@ -132,7 +132,7 @@ class VirtualHost:
     def glob(self, pattern: str) -> list[str]:
         return self._kernel.glob(pattern)
 
-    def persist(self, path: str, text: str | None) -> None:
+    def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         if text is None:
             self._kernel.disk.pop(path, None)
         else:

@@ -7,10 +7,11 @@ import fnmatch
 import re
 from typing import Any
 
+from agent.boot_loader import DROP_IN
 from agent.host import Command, CommandResult
 from agent.journal import Journal
 from agent.kinds.cmdline import arguments
-from agent.persisted import GRUB, MODULES, SYSCTL, TMPFILES
+from agent.persisted import MODULES, SYSCTL, TMPFILES
 from agent.reconcile import Reconciler
 from agent.restarts import Confirmed
 from contract.nodetuning import Restore, Spec, Wanted
@@ -97,7 +98,7 @@ class Kernel:
             if p.count("/") == pattern.count("/") and fnmatch.fnmatchcase(p, pattern)
         )
 
-    def persist(self, path: str, text: str | None) -> None:
+    def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         if path in self.refusing:
             raise OSError(self.refusing[path], "Read-only file system")
 
@@ -174,7 +175,7 @@ class Kernel:
             for path in self.brings.get(words[0], {}):
                 self.live.pop(path, None)
         elif command is Command.UPDATE_GRUB:
-            self.grub_done = self.disk.get(GRUB, "")
+            self.grub_done = self.disk.get(DROP_IN, "")
         elif command is Command.RESTART_KUBELET:
             self.live["/proc/4242/stat"] = self.live["/proc/4242/stat"].replace(" 1000 0", " 2000 0")
         elif command is Command.REBOOT:

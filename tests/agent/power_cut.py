@@ -49,9 +49,9 @@ class FusedHost(LinuxHost):
         super().__init__(root=f"{folder}/root", proc=f"{folder}/proc", sys=f"{folder}/sys", init_pid=None)
         self._fuse = fuse
 
-    def persist(self, path: str, text: str | None) -> None:
+    def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         self._fuse.step()
-        super().persist(path, text)
+        super().persist(path, text, executable=executable)
         self._fuse.step()
 
     def run(self, command: Command, *words: str) -> CommandResult:

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from agent.persisted import GRUB
+from agent.boot_loader import DROP_IN
 from contract.nodetuning import RestartGrant, Restore, Spec, Status
 from tests.agent.kernel import EXPIRES, states, want
 
@@ -62,6 +62,10 @@ class Node:
 
     def arguments(self) -> str:
         return (self.folder / "proc/cmdline").read_text().strip()
+
+    def power(self) -> None:
+        """Boot again, without a grant."""
+        subprocess.run(["/bin/sh", self.root / "power", self.root], check=True)
 
     def agent(self, spec: Spec, effect: int = -1) -> Status | None:
         """One life of the agent; None when it was killed."""
@@ -113,7 +117,7 @@ def test_putting_back_runs_update_grub_again_and_waits_for_a_boot(node):
 
     assert states(node.agent(spec(restore=back, step="s-2"))) == {"cmdline.iommu": "PendingRestart"}
     assert len(node.calls("update-grub")) == 2
-    assert not (node.root / GRUB.lstrip("/")).exists()
+    assert not (node.root / DROP_IN.lstrip("/")).exists()
     node.agent(spec(restore=back, step="s-2", grant="g-2", boot="boot-2"))
     assert states(node.agent(spec(restore=back, step="s-2", grant="g-2", boot="boot-2"))) == {
         "cmdline.iommu": "Restored"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import gate, kinds, persisted
+from agent import boot_loader, gate, kinds, persisted
 from agent.host import Command
 from agent.journal import Journal
 from agent.kinds.base import WriteRefused
@@ -61,7 +61,7 @@ def written(kernel: Kernel) -> list[tuple[str, str]]:
             text = "\n".join(line for line in words[1].splitlines() if not line.startswith("#"))
             if words[0] == persisted.SYSCTL:
                 found += [tuple(line.split(" = ", 1)) for line in text.splitlines()]  # type: ignore[misc]
-            elif words[0] == persisted.GRUB:
+            elif words[0] == boot_loader.DROP_IN:
                 for argument in re.findall(r'LINUX (.*)"$', text, re.MULTILINE):
                     for word in argument.split():
                         name, _, value = word.partition("=")
@@ -147,6 +147,9 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
         (Command.GRUBBY_ADD, ("init=/bin/sh",)),
         (Command.GRUBBY_REMOVE, ("root",)),
         (Command.REBOOT, ("--force",)),
+        (Command.GRUB_TRY, ("default=1",)),
+        (Command.GRUB_TRY, ("setpoint_try=0123456789abcdef", "default=1")),
+        (Command.GRUB_TRY_NOTHING, ("saved_entry",)),
     ):
         with pytest.raises(WriteRefused):
             host.run(command, *words)
@@ -154,7 +157,7 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
 
 
 def test_each_file_that_the_agent_persists_is_one_that_the_gate_knows():
-    assert set(persisted.FILES) == gate.FILES
+    assert {*persisted.FILES, boot_loader.DROP_IN, boot_loader.MENU} == gate.FILES
 
 
 @pytest.mark.parametrize("key", sorted(key_lists.ALLOWED))

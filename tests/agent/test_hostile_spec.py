@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.boot_loader import DROP_IN
 from agent.gate import key_of
-from agent.persisted import GRUB, SYSCTL
+from agent.persisted import SYSCTL
 from contract import fitness, judging, key_lists, keys
 from contract.fitness import GIB, MachineSize
 from contract.nodetuning import LONGEST_GRANT_SECONDS, Malformed, RestartGrant, Restore, Spec, Wanted
@@ -51,7 +52,7 @@ def test_memory_of_the_crash_kernel_is_not_taken_away_by_a_word_for_reports(agen
     status = agent.ask(want("cmdline.crashkernel", "mixed:512M", None))
 
     assert states(status) == {"cmdline.crashkernel": "Denied"}
-    assert GRUB not in kernel.disk
+    assert DROP_IN not in kernel.disk
 
 
 def test_the_word_for_places_that_differ_is_written_nowhere(agent, kernel):
@@ -114,7 +115,7 @@ def test_pages_of_the_command_line_are_of_the_size_that_it_names(agent, kernel, 
     status = agent.ask(want("cmdline.hugepages", "100", None), *(want(k, v, None) for k, v in sizes.items()))
 
     assert states(status)["cmdline.hugepages"] == "Denied"
-    assert GRUB not in kernel.disk
+    assert DROP_IN not in kernel.disk
 
 
 @pytest.mark.parametrize(("first", "second"), [("hugepages=100", "hugepagesz=1G"), ("hugepagesz=1G", "hugepages=100")])
@@ -129,7 +130,7 @@ def test_the_size_and_the_count_are_judged_together_though_they_come_one_after_t
         agent.restart()
 
     assert states(agent.ask(want(f"cmdline.{steps[1][0]}", steps[1][1], None)))[f"cmdline.{steps[1][0]}"] == "Denied"
-    assert second not in kernel.disk[GRUB]
+    assert second not in kernel.disk[DROP_IN]
 
 
 # ── what is called an original ────────────────────────────────────────────────────────────────────────────────────

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agent.boot_loader import DROP_IN
 from agent.journal import Journal
-from agent.persisted import GRUB, MODULES, SYSCTL
+from agent.persisted import MODULES, SYSCTL
 from contract import keys
 from contract.nodetuning import Restore
 from tests.agent.kernel import HUGE, SYS, Agent, Kernel, states, want
@@ -185,7 +186,7 @@ def test_a_module_that_was_there_is_never_unloaded(agent, kernel):
 def test_a_kernel_argument_goes_through_the_drop_in_and_a_boot_and_back(agent, kernel):
     status = agent.ask(want("cmdline.iommu", "pt", None), want("cmdline.nosoftlockup", "present", None))
     assert set(states(status).values()) == {"PendingRestart"}
-    assert kernel.disk[GRUB].endswith('GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX iommu=pt nosoftlockup"\n')
+    assert kernel.disk[DROP_IN].endswith('GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX iommu=pt nosoftlockup"\n')
 
     kernel.reboot()
     agent.restart()
@@ -194,7 +195,7 @@ def test_a_kernel_argument_goes_through_the_drop_in_and_a_boot_and_back(agent, k
 
     restores = (Restore("cmdline.iommu", None, "pt"), Restore("cmdline.nosoftlockup", None, "present"))
     assert set(states(agent.ask(restore=restores)).values()) == {"PendingRestart"}
-    assert GRUB not in kernel.disk
+    assert DROP_IN not in kernel.disk
     kernel.reboot()
     agent.restart()
     assert set(states(agent.again()).values()) == {"Restored"}

@@ -18,6 +18,19 @@ pytestmark = pytest.mark.usefixtures("judged")
 GRUB = "/boot/grub/grub.cfg"
 NOT_LOADED = "/etc/modprobe.d/not-loaded.conf"
 DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
+MENU_SCRIPT = "/etc/grub.d/06_setpoint"
+CRASHES = "/etc/systemd/system/crashes.service"
+CRASH = """\
+[Unit]
+DefaultDependencies=no
+After=systemd-remount-fs.service
+Before=sysinit.target
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'if grep -q {argument} /proc/cmdline; then echo c > /proc/sysrq-trigger; fi'
+[Install]
+WantedBy=sysinit.target
+"""
 
 FILL = """\
 most=$(( $(stat -f -c %f /) * $(stat -f -c %S /) ))
@@ -127,6 +140,35 @@ def test_a_boot_loader_that_cannot_be_written_stops_the_step_before_any_reboot(
     assert node.machine.shell(f"test -e {DROP_IN} || echo gone") == "gone"
     assert "nmi_watchdog" not in node.machine.read(GRUB)
     assert "nmi_watchdog" not in node.machine.read("/proc/cmdline")
+
+
+def test_a_node_that_does_not_come_up_with_new_arguments_boots_with_the_old_ones(
+    site: Site, node: Node, pool: int
+) -> None:
+    """A driver that crashes with the argument, early in the boot: nothing of Setpoint's runs by then."""
+    wanted = {"cmdline.nmi_watchdog": "0"}
+    before, boot = node.values(wanted), node.boot_id
+    node.machine.write(CRASHES, CRASH.format(argument="nmi_watchdog=0"))
+    node.machine.run("systemctl", "enable", "crashes.service")
+    try:
+        rollout = site.rollout_of(pool, site.revision(wanted))
+        step = site.until_step(rollout, node.name, "failed", "held", seconds=SETTLED_SECONDS)
+        assert "did not come up" in step["error"]
+        assert "Kernel panic" in node.machine.console.read_text(errors="replace")
+        assert node.boot_id not in ("", boot)
+        assert node.values(wanted) == before
+    finally:
+        node.machine.run("systemctl", "disable", "crashes.service")
+
+    site.act(rollout, "retry-failed", step=step["id"])
+    settled(site, node, rollout, "succeeded")
+    assert node.values(wanted) == wanted
+    assert node.machine.shell(f"test -e {MENU_SCRIPT} || echo gone") == "gone"
+    site.act(rollout, "revert")
+    settled(site, node, rollout, "reverted")
+    assert node.values(wanted) == before
+    assert node.machine.shell(f"ls {DROP_IN} {MENU_SCRIPT} 2>/dev/null || echo gone") == "gone"
+    assert "setpoint" not in node.machine.read(GRUB)
 
 
 def test_a_value_that_the_kernel_refuses_is_told_in_its_words_and_its_step_leaves_nothing(

@@ -1,0 +1,150 @@
+"""GRUB's menu: new kernel arguments are tried for one boot, and stay once the agent runs in it.
+
+While arguments wait for their first boot, the drop-in names GRUB's variable `$setpoint` in their place, and a script of
+grub.d writes into the menu what that is: the arguments that booted last, or the new ones, for one boot, where
+`setpoint_try` in GRUB's environment block names them. GRUB removes that name before it boots. The agent writes it just
+before a granted reboot, and writes the new arguments plainly into the drop-in when it runs in that boot. So a node that
+panics or hangs with new arguments has its old ones at the boot after: by itself with `panic=`, else by its power
+switch. A boot without a grant brings no new arguments either.
+
+Where GRUB cannot write its environment block (LVM, RAID, btrfs), the menu has the new arguments at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from agent.gate import Gate
+from agent.host import Command
+from agent.journal import Journal, JournalContent
+from agent.kinds.base import WriteRefused
+from agent.kinds.cmdline import argument, arguments, uses_drop_in
+
+DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
+"""Its 90 comes after the cloud images' 50, and it appends to the line."""
+MENU = "/etc/grub.d/06_setpoint"
+"""Comes before the distributions' 10_linux, whose entries use the variable."""
+FALLBACK = "setpoint.fallback"
+"""Argument of a boot with the arguments from before. The kernel ignores it, as it does any of an unknown module."""
+FOLDER = "/boot/grub"
+WRITABLE = ("ext2", "ext3", "ext4", "vfat", "xfs")
+"""File systems on which GRUB writes its environment block, on a plain partition or disk."""
+
+_FIRST = ("cmdline.default_hugepagesz", "cmdline.hugepagesz")
+"""The kernel reads a page size before the count that belongs to it."""
+_DROP_IN = """\
+# Written by the Setpoint agent; changes here are overwritten.
+GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {arguments}"
+"""
+_MENU = """\
+#!/bin/sh
+# Written by the Setpoint agent; changes here are overwritten.
+exec tail -n +4 "$0"
+set setpoint="{before}"
+if [ -s $prefix/grubenv ]; then
+  load_env setpoint_try
+  if [ "$setpoint_try" = "{name}" ]; then
+    set setpoint_try=
+    if save_env setpoint_try; then
+      set setpoint="{new}"
+    fi
+  fi
+fi
+export setpoint
+"""
+
+
+def written(content: JournalContent) -> dict[str, str]:
+    """Kernel arguments that the journal says were written, by key."""
+    return {
+        key: entry.written
+        for key, entry in sorted(content.entries.items())
+        if entry.done and entry.written is not None and key.startswith("cmdline.")
+    }
+
+
+def settle(host: Gate, content: JournalContent) -> None:
+    """Judge the trial after a start of the agent: in the boot that it was for, the agent runs with it or without."""
+    if content.armed and content.armed != host.boot_id():
+        content.armed = ""
+        if not fell_back(host):
+            content.booted, content.trial = written(content), ""
+    if not content.trial and not any(key.startswith("cmdline.") for key in content.pending):
+        content.booted = written(content)
+
+
+def fell_back(host: Gate) -> bool:
+    """Return whether this boot has the arguments from before those that wait for a boot."""
+    return FALLBACK in arguments(host.read_text("/proc/cmdline") or "")
+
+
+def sync(host: Gate, journal: Journal) -> None:
+    """Bring GRUB's menu to the journal. Raises OSError, WriteRefused (update-grub failed)."""
+    if not uses_drop_in(host):
+        return
+    content = journal.content
+    new, before = _line(host, written(content)), _line(host, content.booted or {})
+    name = hashlib.sha256(new.encode()).hexdigest()[:16]
+    trial = name if content.booted is not None and new != before and _can_try(host) else ""
+    files: dict[str, str | None]
+    if trial:
+        fallback = f"{before} {FALLBACK}=1".strip()
+        menu = _MENU.format(name=name, before=fallback, new=f"panic=10 {new}".strip())
+        # The variable is in the menu before the drop-in uses it: a kernel's update may run update-grub in between.
+        files = {MENU: menu, DROP_IN: _DROP_IN.format(arguments="\\$setpoint")}
+    else:
+        files = {DROP_IN: _DROP_IN.format(arguments=new) if new else None, MENU: None}
+    if trial != content.trial:
+        content.trial, content.armed = trial, ""
+    for path, text in files.items():
+        if host.read_text(path) != text:
+            content.boot_loader_stale = True
+            journal.save()
+            host.persist(path, text, executable=path == MENU)
+    if content.boot_loader_stale:
+        ran = host.run(Command.UPDATE_GRUB)
+        if ran.code:
+            raise WriteRefused(f"update-grub answered {ran.code}: {ran.output}")
+        content.boot_loader_stale = False
+        journal.save()
+
+
+def arm(host: Gate, journal: Journal) -> str:
+    """Make the next boot the trial, if there is one; returns the reason why that is impossible. Raises OSError."""
+    content = journal.content
+    if not content.trial or content.boot_loader_stale:
+        return ""
+    content.armed = host.boot_id()
+    journal.save()
+    ran = host.run(Command.GRUB_TRY, f"setpoint_try={content.trial}")
+    return f"grub-editenv answered {ran.code}: {ran.output}" if ran.code else ""
+
+
+def disarm(host: Gate, content: JournalContent) -> None:
+    """Take the trial back: the reboot did not begin."""
+    if content.armed:
+        content.armed = ""
+        host.run(Command.GRUB_TRY_NOTHING)
+
+
+def _line(host: Gate, values: Mapping[str, str]) -> str:
+    """Arguments as words of one line. What may not be written is not left to the next boot either."""
+    known = [key for key, value in values.items() if not host.refusal(key, value)]
+    keys = [key for key in _FIRST if key in known] + [key for key in known if key not in _FIRST]
+    return " ".join(argument(key, values[key]) for key in keys)
+
+
+def _can_try(host: Gate) -> bool:
+    """Return whether GRUB can remove the name of the trial by itself, on the file system and device it boots from."""
+    if not host.has("grub-editenv") or not host.glob("/etc/grub.d/00_header"):
+        return False
+    mount, kind, device = "", "", ""
+    for line in (host.read_text("/proc/1/mountinfo") or "").splitlines():
+        fields, _, source = line.partition(" - ")  # proc(5): the third field is the device, the fifth the mount point
+        match fields.split():
+            case [_, _, number, _, point, *_] if f"{FOLDER}/".startswith(f"{point.rstrip('/')}/"):
+                if len(point) >= len(mount):
+                    mount, kind, device = point, source.partition(" ")[0], number
+    stacked = host.glob(f"/sys/dev/block/{device}/dm") or host.glob(f"/sys/dev/block/{device}/md")
+    return kind in WRITABLE and not stacked
