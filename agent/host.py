@@ -25,6 +25,7 @@ MOST_LINKS = 40
 """Links followed on the way to one file, as many as the kernel follows; the next is opened as it is."""
 
 COMMAND_SECONDS = 120.0
+OUT_OF_TIME = 124
 PROGRAM_DIRECTORIES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 
 
@@ -50,11 +51,19 @@ class Command(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """Result of a command. `code` is 127 when the host has no such program, 124 when it ran out of time."""
+    """Result of a command. `code` is 127 when the host has no such program, 124 when it ran out of time.
+
+    It is negative when a signal ended the command: -15 for SIGTERM.
+    """
 
     code: int
     output: str = ""
     """The end of stdout and stderr together, one line, at most 300 characters."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the command ended by itself: what it asked for may be on its way otherwise."""
+        return self.code >= 0 and self.code != OUT_OF_TIME
 
 
 class Host(Protocol):
@@ -162,7 +171,7 @@ class LinuxHost:
         except FileNotFoundError:
             return CommandResult(127, f"{argv[0]}: no such program")
         except subprocess.TimeoutExpired:
-            return CommandResult(124, f"{argv[0]}: no end after {COMMAND_SECONDS:.0f} s")
+            return CommandResult(OUT_OF_TIME, f"{argv[0]}: no end after {COMMAND_SECONDS:.0f} s")
         except OSError as error:
             return CommandResult(126, f"{argv[0]}: {error.strerror}")
         return CommandResult(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])

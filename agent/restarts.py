@@ -138,6 +138,8 @@ def carry_out(
         node.journal.save()
         return
     ran = node.host.run(COMMANDS[RestartAction(asked.action)])
+    if asked.action == RestartAction.REBOOT and not ran.is_known:
+        return  # a node that goes down ends `systemctl reboot`, too: the next boot shows whether it did
     if ran.code:
         grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
         boot_loader.disarm(node.host, node.journal.content)

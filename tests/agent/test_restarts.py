@@ -131,6 +131,21 @@ def test_a_restart_that_fails_is_reported(agent, kernel):
     assert states(status) == {"hugepages-2Mi": "PendingRestart"}
 
 
+@pytest.mark.parametrize("code", [-15, -9, 124])
+def test_a_reboot_whose_command_was_ended_may_be_on_its_way_and_is_not_called_refused(agent, kernel, code):
+    """A node that goes down ends every process: `systemctl reboot` itself, while the agent still runs."""
+    kernel.codes[Command.REBOOT] = code
+    agent.ask(want("cmdline.iommu", "pt", None), restart=grant("reboot"))
+
+    status = agent.core.restart(agent.confirm, lambda s: None)
+
+    assert status.restart.state == "Journalled"
+    kernel.reboot()
+    agent.restart()
+    status = agent.again()
+    assert (status.restart.state, states(status)) == ("Done", {"cmdline.iommu": "Effective"})
+
+
 @pytest.mark.parametrize(
     ("expires", "date", "why"),
     [
