@@ -156,8 +156,8 @@ def as_json(row: ApprovalRule) -> dict[str, Any]:
 
 def _lock(row: ApprovalRule, version: int) -> None:
     """One writer at a time, and only on the version that was read."""
-    found = ApprovalRule.objects.select_for_update().filter(pk=row.pk).values_list("version", flat=True).first()
-    if found != version:
+    current = ApprovalRule.objects.select_for_update().filter(pk=row.pk).values_list("version", flat=True).first()
+    if current != version:
         raise Stale(f"The rule “{row.name}” was changed meanwhile. Reload it and try again.")
 
 

@@ -172,7 +172,7 @@ def _class_of_taint(effect: str, value: str = "", key: str = "", pods: Pods | No
     if effect not in tolerations.KEEPS_AWAY:
         return Disruption.LIVE
     taint = {"key": key, "value": value, "effect": effect}
-    if effect == EVICTS and (pods is None or any(tolerations.lasts(one, [taint]) is not None for one in pods)):
+    if effect == EVICTS and (pods is None or any(tolerations.lasts(pod, [taint]) is not None for pod in pods)):
         # Whoever it evicts is evicted by us first, under the budget.
         return Disruption.DRAIN
     return Disruption.NEW_PODS

@@ -79,8 +79,8 @@ def _held_before(batch: int, rollout: Rollout, tally: StepTally, strategy: Strat
     """Held is no failure yet, but a canary that waits for a person has not shown that going on is safe."""
     if (tally.first_batch((Status.HELD,)) or batch) >= batch:
         return False
-    held = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.HELD).count()
-    return bool(held) and held + count_failures(rollout, tally) > strategy.max_failures
+    held_count = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.HELD).count()
+    return bool(held_count) and held_count + count_failures(rollout, tally) > strategy.max_failures
 
 
 def reorder(rollout: Rollout, batch: int, strategy: Strategy) -> None:

@@ -93,8 +93,8 @@ def commit(
     if not by_pk:
         return 0
     with transaction.atomic(savepoint=False):
-        held = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
-        still = dict(held.values_list("pk", "version"))
+        claimed = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
+        still = dict(claimed.values_list("pk", "version"))
         rows: list[Step] = []
         events: list[StepEvent] = []
         count = 0

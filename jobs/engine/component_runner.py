@@ -104,11 +104,13 @@ def _run(view: ComponentView, token: str, waited_for: str) -> StepOutcome:
         except (CredentialsRefused, HelmUnauthorized) as error:
             out = deadlines.after_failed_call(step, error)
         except (HelmError, FleetError) as error:
-            said = str(error) or type(error).__name__
+            message = str(error) or type(error).__name__
             if error.is_final:
-                out = fail(view, said)
+                out = fail(view, message)
             else:
-                out = wait(said, again_in=deadlines.backoff(step, now())).says(f"{view.words.again} {said}", "warn")
+                out = wait(message, again_in=deadlines.backoff(step, now())).says(
+                    f"{view.words.again} {message}", "warn"
+                )
         except Refusal as error:
             out = fail(view, str(error))
     out = out if out.to else deadlines.within_deadline(view, out)

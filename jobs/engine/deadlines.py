@@ -81,8 +81,8 @@ def after_refused_call(view: StepView, error: Forbidden, *, waited_for: str) -> 
     An API server that was started a moment ago forbids what it permits as soon as it has read its roles, and behind a
     load balancer it may be one of several.
     """
-    said = f"The API server refused: {error}"
-    return fail(view, said) if waited_for == said[:500] else wait(said, again_in=FORBIDDEN_SECONDS)
+    message = f"The API server refused: {error}"
+    return fail(view, message) if waited_for == message[:500] else wait(message, again_in=FORBIDDEN_SECONDS)
 
 
 def poll_seconds(step: Step, at: datetime, *, most: float) -> float:

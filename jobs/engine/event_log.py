@@ -30,8 +30,12 @@ _WORDS = (
 
 
 def kinds_sentence(counts: Mapping[str, int]) -> str:
-    said = [f"{count} {one if count == 1 else many}" for kind, one, many in _WORDS if (count := counts.get(kind, 0))]
-    return join_names(said) or "0 nodes"
+    phrases = [
+        f"{count} {singular if count == 1 else many}"
+        for kind, singular, many in _WORDS
+        if (count := counts.get(kind, 0))
+    ]
+    return join_names(phrases) or "0 nodes"
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -246,8 +246,8 @@ def _still_allowed(
     tally = StepTally(rollout)
     if status != rollout.status or progress.start_hindrance(rollout, tally) is not None:
         return []
-    asked = [view.step.pk for view, _ in outcomes]
-    ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
+    step_ids = [view.step.pk for view, _ in outcomes]
+    ours = Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
     room = strategy.max_in_flight - tally.nodes(Step.ACTIVE)
     kept = []

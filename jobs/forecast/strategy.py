@@ -95,8 +95,8 @@ class Strategy:
         """Return how many of `count` alike nodes are held back: rounded up, one at least on each side; of one, none."""
         if self.order != MEASURED or count < 2:
             return 0
-        wanted = -(-count * int(self.control[:-1]) // 100) if self.control.endswith("%") else int(self.control)
-        return min(max(1, wanted), count - 1)
+        size = -(-count * int(self.control[:-1]) // 100) if self.control.endswith("%") else int(self.control)
+        return min(max(1, size), count - 1)
 
     def allowed_out(self, cluster_budget: int) -> int:
         return min(cluster_budget, self.budget) if self.budget else cluster_budget

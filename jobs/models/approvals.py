@@ -101,7 +101,7 @@ class Approval(models.Model):
         return hmac.compare_digest(self.mac, self._mark())
 
     def _mark(self) -> str:
-        said = {
+        content = {
             "plan": str(self.plan_id),
             "digest": self.digest,
             "person": self.person_id,
@@ -110,4 +110,4 @@ class Approval(models.Model):
             "consent": self.consent,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
         }
-        return macs.mark(_PURPOSE, said)
+        return macs.mark(_PURPOSE, content)

@@ -67,8 +67,8 @@ def _components_left(rollout: Rollout) -> tuple[set[str], str]:
     if not left:
         return set(), ""
     basis = (rollout.plan.summary.get("parts") or {}).get("basis", "")
-    said = kinds_sentence(Counter(kind for kind, _ in left))
-    return {name for _, name in left}, f" {said} left{f' ({basis})' if basis else ''}."
+    parts = kinds_sentence(Counter(kind for kind, _ in left))
+    return {name for _, name in left}, f" {parts} left{f' ({basis})' if basis else ''}."
 
 
 def _seconds_with_components(rollout: Rollout, nodes: float, left: set[str]) -> int:

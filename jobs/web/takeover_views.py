@@ -34,7 +34,7 @@ def takeover(request: UserRequest, cluster_pk: UUID) -> HttpResponse:
     if request.method != "POST":
         return render(request, "jobs/takeover.html", _context(request, cluster))
     try:
-        said = _act(request, cluster)
+        outcome = _act(request, cluster)
     except Refusal as refusal:
         if not refusal.fields:
             messages.error(request, str(refusal))
@@ -45,7 +45,7 @@ def takeover(request: UserRequest, cluster_pk: UUID) -> HttpResponse:
         }
         context = _context(request, cluster) | typed
         return render(request, "jobs/takeover.html", context, status=refusal.status)
-    messages.success(request, said)
+    messages.success(request, outcome)
     return redirect("jobs:takeover", cluster.pk)
 
 
