@@ -55,12 +55,12 @@ class Shelf:
 def of_page(page: str, user: User) -> Shelf:
     """One query."""
     rows = SavedFilter.objects.filter(Q(owner=user) | Q(is_shared=True, owner__is_active=True), page=page)
-    found = [
+    visible = [
         KeptFilter(row, url_of(row), row.owner_id == user.pk or may(user, Role.ADMIN, GLOBAL))
         for row in rows.select_related("owner")[: 2 * MOST]
     ]
-    own = [kept for kept in found if kept.filter.owner_id == user.pk]
-    return Shelf(page, own, [kept for kept in found if kept.filter.owner_id != user.pk])
+    own = [kept for kept in visible if kept.filter.owner_id == user.pk]
+    return Shelf(page, own, [kept for kept in visible if kept.filter.owner_id != user.pk])
 
 
 def url_of(row: SavedFilter) -> str:

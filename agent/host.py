@@ -125,7 +125,7 @@ class LinuxHost:
     def glob(self, pattern: str) -> list[str]:
         first = pattern.lstrip("/").partition("/")[0]
         prefix, root = (f"/{first}", self._roots[first]) if first in self._roots else ("", self._root)
-        return sorted(prefix + found[len(root) :] for found in globbing.glob(self._place(pattern)))
+        return sorted(prefix + path[len(root) :] for path in globbing.glob(self._place(pattern)))
 
     def persist(self, path: str, text: str | None) -> None:
         place, root = self._root + path, os.path.realpath(self._root or "/")

@@ -21,9 +21,9 @@ HOLDS = (SettingStatus.MOVED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, S
 """Findings that keep the whole step from being written."""
 
 
-def same(one: str | None, other: str | None) -> bool:
+def same(first: str | None, other: str | None) -> bool:
     """Return whether two answers of the kernel mean the same, absence included."""
-    return one == other or (one is not None and keys.satisfied(Operator.EQUALS, one, other))
+    return first == other or (first is not None and keys.satisfied(Operator.EQUALS, first, other))
 
 
 class Node:

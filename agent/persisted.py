@@ -46,11 +46,11 @@ def _modules(entries: Mapping[str, JournalEntry]) -> Lines:
 
 def _module_options(entries: Mapping[str, JournalEntry]) -> Lines:
     """List the options of modules that load after boot; the line in tmpfiles.d is for those that are built in."""
-    found = []
+    options = []
     for key, value in _written(entries, KeyKind.MODULE_PARAMETER):
         _, module, parameter = key.split(".")
-        found.append(f"options {module} {parameter}={value}")
-    return found
+        options.append(f"options {module} {parameter}={value}")
+    return options
 
 
 def _tmpfiles(entries: Mapping[str, JournalEntry]) -> Lines:
@@ -78,11 +78,11 @@ def _pattern(key: str) -> str:
 
 
 def _grub(entries: Mapping[str, JournalEntry]) -> Lines:
-    found = dict(_written(entries, KeyKind.CMDLINE))
-    keys = [key for key in _FIRST if key in found] + [key for key in found if key not in _FIRST]
+    arguments = dict(_written(entries, KeyKind.CMDLINE))
+    keys = [key for key in _FIRST if key in arguments] + [key for key in arguments if key not in _FIRST]
     if not keys:
         return []
-    return [f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(argument(key, found[key]) for key in keys)}"']
+    return [f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(argument(key, arguments[key]) for key in keys)}"']
 
 
 FILES: Mapping[str, Callable[[Mapping[str, JournalEntry]], Lines]] = {

@@ -146,13 +146,13 @@ def observed(node: Node, spec: Spec) -> dict[str, str]:
     wanted: Iterable[str] = dict.fromkeys(
         [*(w.key for w in spec.settings), *(r.key for r in spec.restore), *spec.observe]
     )
-    found: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for key in wanted:
-        if keys.is_observable(key) and len(found) < MAX_OBSERVED:
+        if keys.is_observable(key) and len(answers) < MAX_OBSERVED:
             answer = node.answer(key)
             if answer is not None:
-                found[key] = answer[:MAX_VALUE]
-    return found
+                answers[key] = answer[:MAX_VALUE]
+    return answers
 
 
 def conditions(

@@ -85,13 +85,13 @@ class Record(models.Model):
     @property
     def seq(self) -> int | None:
         """Its number in the chain; None: it is not sealed yet, or was refused."""
-        found = getattr(self, "sealed_as", None)
-        return found.seq if found else None
+        sealed = getattr(self, "sealed_as", None)
+        return sealed.seq if sealed else None
 
     @property
     def seal(self) -> str:
-        found = getattr(self, "sealed_as", None)
-        return found.seal if found else ""
+        sealed = getattr(self, "sealed_as", None)
+        return sealed.seal if sealed else ""
 
 
 class _Mark(models.Model):

@@ -228,7 +228,7 @@ class Fleet(Protocol):
     def clock(self) -> datetime:
         """The API server's own time, by the Date of an answer that it gives now. To the second."""
 
-    def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
+    def review(self, permissions: Sequence[Permission]) -> builtins.list[Review]:
         """SelfSubjectAccessReview for each."""
 
     def equipment(self) -> Equipment: ...

@@ -128,13 +128,13 @@ def find(request: HttpRequest, secret: str) -> Invitation:
 
 def use(request: HttpRequest, *, secret: str, password: str, code: str) -> User:
     """Set the owner's password. Of two at once one wins. Raises LinkOver, TooManyTries, Invalid."""
-    found = find(request, secret)
+    invitation = find(request, secret)
     with transaction.atomic():
-        return _use(request, found, password, code)
+        return _use(request, invitation, password, code)
 
 
-def _use(request: HttpRequest, found: Invitation, password: str, code: str) -> User:
-    row = Invitation.objects.select_for_update().select_related("user").filter(pk=found.pk).first()
+def _use(request: HttpRequest, invitation: Invitation, password: str, code: str) -> User:
+    row = Invitation.objects.select_for_update().select_related("user").filter(pk=invitation.pk).first()
     if row is None or not row.is_genuine:
         raise LinkOver
     user = row.user

@@ -120,10 +120,10 @@ class ApiServer:
                 for line in read_lines(response, call, time.monotonic() + timeout + _GRACE):
                     if self._closed:
                         return
-                    found = parsed(line)
-                    if found is None:
+                    line_object = parsed(line)
+                    if line_object is None:
                         raise Untrusted(f"{call}: an event is not a JSON object")
-                    yield found
+                    yield line_object
             finally:
                 with self._watches_lock:
                     self._watches.discard(response)

@@ -31,15 +31,15 @@ def identify(server: ApiServer) -> Identity:
     return Identity(uid=uid, version=git)
 
 
-def review(server: ApiServer, wanted: Permission) -> Review:
-    resource, _, subresource = wanted.resource.partition("/")
+def review(server: ApiServer, permission: Permission) -> Review:
+    resource, _, subresource = permission.resource.partition("/")
     attributes = {
-        "verb": wanted.verb,
-        "group": wanted.group,
+        "verb": permission.verb,
+        "group": permission.group,
         "resource": resource,
         "subresource": subresource,
-        "namespace": wanted.namespace,
-        "name": wanted.name,
+        "namespace": permission.namespace,
+        "name": permission.name,
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -48,7 +48,7 @@ def review(server: ApiServer, wanted: Permission) -> Review:
     }
     answer = server.ask(Call("create", "selfsubjectaccessreviews"), "POST", _REVIEWS, body=body)
     status = answer.object("SelfSubjectAccessReview").get("status") or {}
-    return Review(wanted, allowed=status.get("allowed") is True, reason=str(status.get("reason") or ""))
+    return Review(permission, allowed=status.get("allowed") is True, reason=str(status.get("reason") or ""))
 
 
 def equipment(server: ApiServer) -> Equipment:

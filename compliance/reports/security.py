@@ -34,10 +34,10 @@ def conditions() -> dict[str, Q]:
         if weak.observed and effective is not None:
             values[OBSERVED][key,].add(effective)
     wanted, observed = NOTHING, NOTHING
-    for (key, operator), found in values[WANTED].items():
-        wanted |= Q(key=key, operator=operator, desired__in=sorted(found))
-    for (key,), found in values[OBSERVED].items():
-        observed |= Q(key=key, effective__in=sorted(found))
+    for (key, operator), weak_values in values[WANTED].items():
+        wanted |= Q(key=key, operator=operator, desired__in=sorted(weak_values))
+    for (key,), weak_values in values[OBSERVED].items():
+        observed |= Q(key=key, effective__in=sorted(weak_values))
     return {WANTED: wanted, OBSERVED: observed}
 
 
