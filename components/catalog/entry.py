@@ -106,7 +106,7 @@ class ReleasePlace:
     def filled(self, text: str) -> str:
         """Return the text with these in place of its placeholders; `{fullname:26}` is cut to 26 characters."""
         text = text.replace("{release}", self.release).replace("{namespace}", self.namespace)
-        return _FULLNAME.sub(lambda found: self.fullname[: int(found[1] or 63)].rstrip("-"), text)
+        return _FULLNAME.sub(lambda match: self.fullname[: int(match[1] or 63)].rstrip("-"), text)
 
 
 TEST_KINDS = ("workloads", "field", "taint_absent", "allocatable", "crds")

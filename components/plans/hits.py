@@ -88,5 +88,5 @@ class Blast:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Blast:
-        hits = tuple(Hit.from_json(one) for one in raw.get("hits", ()))
+        hits = tuple(Hit.from_json(hit) for hit in raw.get("hits", ()))
         return cls(**{**raw, "hits": hits, "deleted": tuple(raw["deleted"]), "jobs": tuple(raw["jobs"])})
