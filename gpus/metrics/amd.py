@@ -87,7 +87,7 @@ def translated(labels: Mapping[str, str]) -> Mapping[str, str] | None:
     mode, partition = get("gpu_compute_partition_type", "").lower(), get("gpu_partition_id", "")
     host = get("hostname", "")
     known = f"{host}-{index}" if serial in _NO_SERIAL else serial
-    found = {
+    translation = {
         "UUID": f"AMD-{known}" if mode in PARTITIONS or serial in _NO_SERIAL else f"AMD-{known}-{index}",
         "gpu": index,
         "hostname": host,
@@ -95,8 +95,8 @@ def translated(labels: Mapping[str, str]) -> Mapping[str, str] | None:
         "DCGM_FI_DRIVER_VERSION": get("driver_version", ""),
     }
     if mode in PARTITIONS:
-        found |= {"GPU_I_ID": partition, "GPU_I_PROFILE": mode}
-    return found | {name: text for name in _KEPT if (text := get(name))}
+        translation |= {"GPU_I_ID": partition, "GPU_I_PROFILE": mode}
+    return translation | {name: text for name in _KEPT if (text := get(name))}
 
 
 _KEPT = (

@@ -26,8 +26,8 @@ MAX_SM_CLOCKS: tuple[tuple[str, float], ...] = (
 
 def max_sm_clock(values: MetricValues, model: str) -> float | None:
     """Hz: as exported, else by the model; None of a model that is not known."""
-    if said := values.get(Metric.MAX_SM_CLOCK):
-        return said
+    if exported := values.get(Metric.MAX_SM_CLOCK):
+        return exported
     plain = model.replace("-", " ")
     return next((clock * MHZ for name, clock in MAX_SM_CLOCKS if name in plain), None)
 

@@ -97,11 +97,11 @@ def _asked(prometheus: Prometheus, deadline: float) -> int | str:
 
 
 def _because(why: dict[str, list[str]]) -> str:
-    said = [f"None of the {len(WELL_KNOWN)} services at which Prometheus usually is has series of GPUs."]
+    sentences = [f"None of the {len(WELL_KNOWN)} services at which Prometheus usually is has series of GPUs."]
     if names := why.get("has no GPUs"):
-        said.append(f"Without any: {', '.join(names)}.")
+        sentences.append(f"Without any: {', '.join(names)}.")
     if names := why.get("did not answer", []) + why.get("is no Prometheus", []):
-        said.append(f"No answer from {', '.join(names)}.")
+        sentences.append(f"No answer from {', '.join(names)}.")
     if names := why.get("not allowed"):
-        said.append(f"Setpoint may not ask {len(names)} of them: deploy/setpoint-gpus.yaml has the right to give.")
-    return " ".join(said)
+        sentences.append(f"Setpoint may not ask {len(names)} of them: deploy/setpoint-gpus.yaml has the right to give.")
+    return " ".join(sentences)

@@ -82,6 +82,6 @@ def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:
 
 
 def _link(record: Record) -> str:
-    found = _NUMBER.fullmatch(record.target_name)
+    match = _NUMBER.fullmatch(record.target_name)
     page = {"plan": "jobs:plan", "rollout": "jobs:rollout"}.get(record.target.partition(":")[0])
-    return routing.absolute(reverse(page, args=[int(found[1])])) if found and page else ""
+    return routing.absolute(reverse(page, args=[int(match[1])])) if match and page else ""

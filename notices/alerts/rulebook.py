@@ -54,8 +54,8 @@ class EffectiveRule:
 
 def offered() -> dict[str, AlertRule]:
     """Every rule that a room offers, by name, in their order."""
-    found = sorted(hooks.alert_rules(), key=lambda rule: (rule.order, rule.name))
-    return {rule.name: rule for rule in found}
+    in_order = sorted(hooks.alert_rules(), key=lambda rule: (rule.order, rule.name))
+    return {rule.name: rule for rule in in_order}
 
 
 def named(name: str) -> AlertRule:

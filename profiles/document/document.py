@@ -150,7 +150,7 @@ def render(document: ProfileDocument) -> str:
     if document.components:
         out["components"] = {wish.name: _component(wish) for wish in document.components}
     if document.policies:
-        out["policies"] = [wanted.manifest for wanted in document.policies]
+        out["policies"] = [policy.manifest for policy in document.policies]
     if document.remove:
         out["remove"] = list(document.remove)
     return dump(out) if out else ""

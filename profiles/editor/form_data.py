@@ -182,6 +182,6 @@ class _SheetReader:
 
 def _split(key: str, operator: str, value: str, why: str) -> SettingLine:
     """`>= 262144` in one value is an operator and a value, as the profile's reader takes it."""
-    if found := _INLINE.fullmatch(value):
-        operator, value = found[1], found[2].strip(" ")
+    if match := _INLINE.fullmatch(value):
+        operator, value = match[1], match[2].strip(" ")
     return SettingLine(key, operator or str(Operator.EQUALS), value, why)

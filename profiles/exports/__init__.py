@@ -134,7 +134,7 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
     body = format.write(content, draft)
     if to not in WHOLE:
         draft.miss_cluster(content, f"{format.title} is about nodes; this belongs to the cluster")
-    if is_fixed and any(wanted.operator != Operator.EQUALS for wanted in content.settings):
+    if is_fixed and any(setting.operator != Operator.EQUALS for setting in content.settings):
         draft.remark(
             "Where the format has no >= or <=, the value is written as it is: a node that was better off loses."
         )
