@@ -56,7 +56,7 @@ def notes(granted: Authority, needed: Rights, cluster: Cluster) -> Iterator[Plan
         title = f"helm is a cluster administrator for {component}, until {_moment(granted.administrator_until)}"
         detail = (
             f"It runs as {granted.account}, because {names.HELM_SERVICE_ACCOUNT} lacks {asking.said(granted.lacking)}. "
-            "No role bounds what its chart does then. A revert after that moment needs the rights or such a "
+            "No role bounds what its chart does then. A revert after that moment needs the rights, or such a "
             "credential."
         )
         yield PlanNote(WARN, "cluster-admin", title, detail)

@@ -314,8 +314,8 @@ def _row(study: Study, position: int, measure: str, effect: Effect) -> StudyEffe
     row = StudyEffect(
         study=study, measure=measure, position=position, verdict=effect.verdict, why=effect.why, ratio=effect.ratio,
         points=effect.points, before=effect.before, after=effect.after, expected=effect.expected,
-        devices=effect.devices, clusters=effect.clusters, control_devices=effect.control_devices, control_clusters=effect.control_clusters,
-        left_out=effect.left_out,
+        devices=effect.devices, clusters=effect.clusters, control_devices=effect.control_devices,
+        control_clusters=effect.control_clusters, left_out=effect.left_out,
     )  # fmt: skip
     if effect.ratio_interval:
         row.ratio_low, row.ratio_high = effect.ratio_interval.low, effect.ratio_interval.high

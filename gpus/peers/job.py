@@ -98,8 +98,9 @@ def _row(cluster_id: UUID, node_id: int, compared: PeerComparison, end: datetime
     verdict = verdicts.SLOWER if compared.is_slower else verdicts.LEVEL if compared.is_compared else verdicts.FEW
     return NodePace(
         node_id=node_id, cluster_id=cluster_id, verdict=verdict, model=compared.model[:120],
-        in_common=compared.in_common, work=compared.work[:253], hours=compared.hours, peers=compared.peers, signal=worst.signal if worst else "",
-        gap=worst.to_json()["gap"] if worst else None, since=worst.since if worst else None,
+        in_common=compared.in_common, work=compared.work[:253], hours=compared.hours, peers=compared.peers,
+        signal=worst.signal if worst else "", gap=worst.to_json()["gap"] if worst else None,
+        since=worst.since if worst else None,
         signals=[reading.to_json() for reading in compared.readings], until=end, looked_at=now(),
     )  # fmt: skip
 

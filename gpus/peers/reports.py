@@ -243,19 +243,19 @@ def entry(row: JoinedPace) -> dict[str, Any]:
 
 def mended(entries: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Add to each entry the plan, or the rollout, that would bring the node to its profile. Two queries."""
-    off = [entry_off for entry_off in entries if entry_off["is_off"] and entry_off["assignment"]]
+    off = [node_entry for node_entry in entries if node_entry["is_off"] and node_entry["assignment"]]
     if not off:
         return entries
     plans: dict[tuple[int, int], hooks.WorkRef] = {}
-    for node, plan in hooks.plans_of_nodes([entry_off["node"].pk for entry_off in off]):
+    for node, plan in hooks.plans_of_nodes([node_entry["node"].pk for node_entry in off]):
         plans.setdefault((node, plan.revision_id), plan)
     rollouts: dict[tuple[int, int], hooks.WorkRef] = {}
-    for ref in hooks.rollouts_of_pools(sorted({entry_off["assignment"].pool_id for entry_off in off})):
+    for ref in hooks.rollouts_of_pools(sorted({node_entry["assignment"].pool_id for node_entry in off})):
         rollouts.setdefault((ref.pool_id, ref.revision_id), ref)
-    for entry_off in off:
-        target = entry_off["assignment"]
-        entry_off["plan"] = plans.get((entry_off["node"].pk, target.revision_id))
-        entry_off["rollout"] = rollouts.get((target.pool_id, target.revision_id))
+    for node_entry in off:
+        target = node_entry["assignment"]
+        node_entry["plan"] = plans.get((node_entry["node"].pk, target.revision_id))
+        node_entry["rollout"] = rollouts.get((target.pool_id, target.revision_id))
     return entries
 
 

@@ -35,8 +35,8 @@ class Picked(Func):
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, list[Any]]:
         column, params = compiler.compile(self.source_expressions[0])
         values = ", ".join([f"{column} -> %s"] * len(self.keys))
-        arguments = [argument for key in self.keys for argument in (*params, key)]
-        return f"(jsonb_build_array(NULL, {values}))::text", arguments
+        parameters = [parameter for key in self.keys for parameter in (*params, key)]
+        return f"(jsonb_build_array(NULL, {values}))::text", parameters
 
 
 def parse(texts: Sequence[str]) -> list[list[Any]]:
