@@ -1,6 +1,6 @@
 """Filters that people keep under a name: a list page and the query of its URL, one's own or shared with everybody.
 
-A filter is only an address. Opening it shows what its reader may see; who shared it gives no rights with it.
+A filter is only an address. Opening it shows what its reader may see; sharing it gives no rights.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def keep(*, page: str, name: str, query: str, by: User, is_shared: bool = False)
         raise Invalid(
             "The filter was not saved.", fields={"name": ["You have just saved one of this name."]}
         ) from error
-    if row.is_shared:  # what only its owner sees is nobody else's business
+    if row.is_shared:  # what only its owner sees concerns no other person
         verb = "create" if is_new else "update"
         after = {"page": page, "query": query}
         record(by=by, action=f"filter.{verb}", target=f"filter:{row.pk}", target_name=name, after=after)

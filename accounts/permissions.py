@@ -2,7 +2,7 @@
 
 A role is held in scopes: `*`, `env:<environment>`, `cluster:<uuid>`. An object names the scopes it falls under
 (`Cluster.scopes`); holding the role in any of them is enough. Roles do not include one another, except that each
-includes viewer. Superusers hold every role, but rules about persons (nobody approves their own plan) bind them too.
+includes viewer. Superusers hold every role, but rules about persons (no one approves their own plan) bind them too.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def replace_file(path: str, text: str | None) -> None:
         os.makedirs(folder, exist_ok=True)
         new = f"{path}.new"  # one name, so that a crash leaves at most one, and the next write takes it over
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(new)  # never written through: it may be a link to another file, or a pipe that nobody reads
+            os.unlink(new)  # never written through: it may be a link to another file, or a pipe without a reader
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             with open(fd, "wb") as file:

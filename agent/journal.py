@@ -1,7 +1,7 @@
 """The agent's durable state: the originals, what it wrote, and the restarts that it has already carried out.
 
 One small file on the node's own disk, replaced as a whole and durable before the kernel is touched (law 7). A file that
-does not match its digest is never guessed at: the agent stops writing until a person looks.
+does not match its digest is never guessed at: the agent stops writing until an operator acts.
 """
 
 from __future__ import annotations

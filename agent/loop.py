@@ -56,7 +56,7 @@ class Watcher(threading.Thread):
                 self._arrivals.put(tuning)
                 failures = 0
                 self._follow(version)
-            except Exception as error:  # whatever it is: without this thread the agent is deaf, and looks alive
+            except Exception as error:  # of every kind: without this thread the agent is deaf, and looks alive
                 if isinstance(error, RequestRefused) and error.code == 410:
                     continue  # the resource version is too old: list again
                 failures += 1

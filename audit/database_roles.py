@@ -24,7 +24,7 @@ SEQUENCES = "USAGE, SELECT"
 GRANTS = (
     "GRANT CONNECT ON DATABASE {database} TO {role}",
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
-    "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}",  # also what somebody gave it by hand
+    "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}",  # also what was granted by hand
     f"GRANT {TABLES} ON ALL TABLES IN SCHEMA {{schema}} TO {{role}}",
     f"GRANT {SEQUENCES} ON ALL SEQUENCES IN SCHEMA {{schema}} TO {{role}}",
     f"ALTER DEFAULT PRIVILEGES IN SCHEMA {{schema}} GRANT {TABLES} ON TABLES TO {{role}}",

@@ -5,7 +5,7 @@ adds a seal, a row of its own: HMAC-SHA256, with a key that is not in the databa
 the mark and the time. A change breaks the mark, a removal or a reordering breaks the numbers or the next seal. What has
 no right mark, or a time out of all order, is refused: it stays unsealed and is told of. A cut tail leaves a shorter
 chain that is whole in itself, and one that was taken off and sealed again another one: heads that are kept elsewhere
-contradict both (audit.heads), and then nothing is sealed until a person has looked (`verify_audit --accept`).
+contradict both (audit.heads), and then nothing is sealed until an administrator has looked (`verify_audit --accept`).
 
 What is not sealed yet, about a second's worth, can be deleted unseen, but neither changed nor added.
 """
@@ -195,7 +195,7 @@ def _write(chain: Chain, good: Sequence[Record], at: datetime) -> tuple[int, str
         seal = seal_of(record, seq=seq, previous=seal, at=at)
         rows.append(Seal(seq=seq, record=record, seal=seal, at=at))
     newest = max([record.at for record in good] + ([chain.newest_at] if chain.newest_at else []), default=None)
-    # The claim: only who still finds the head they built upon may write. Its row lock holds until the commit.
+    # The claim: only a process that still finds the head it built upon may write. Its row lock holds until the commit.
     claimed = Chain.objects.filter(pk=1, seq=chain.seq, seal=chain.seal)
     if not claimed.update(seq=seq, seal=seal, sealed_at=at, checked_at=at, newest_at=newest, broken=""):
         raise _Lost

@@ -35,7 +35,7 @@ class Limit:
     unit: int = 0
     """Bytes of memory that one takes; 0: none to speak of."""
     share: float = 1.0
-    """Of the node's memory that all of them may take. A judgement: the rest is for the system and its pods."""
+    """Of the node's memory that all of them may take. A judgment: the rest is for the system and its pods."""
     of: str = ""
     """What the minimum counts, where that is not the value itself."""
 
@@ -57,7 +57,7 @@ LIMITS: Mapping[str, Limit] = {
     "vm.user_reserve_kbytes": Limit(unit=KIB, share=0.25),
     # An entry of connection tracking is 320 bytes on 64 bits.
     "net.netfilter.nf_conntrack_max": Limit(minimum=16384, unit=320, share=0.25),
-    # Below these a node loses the network over which the value could be put back. A judgement each: well below what any
+    # Below these a node loses the network over which the value could be restored. A judgment each: well below what any
     # node needs, and above what cuts it off. The kernel itself takes 1 of most, and of some 0.
     "net.core.netdev_budget": Limit(minimum=64),
     "net.core.netdev_budget_usecs": Limit(minimum=500),

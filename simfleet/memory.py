@@ -53,7 +53,7 @@ Items = builtins.list[dict[str, Any]]
 class SimFleet:
     """`clusters.fleet.Fleet` on a SimCluster, acting as Setpoint.
 
-    Whatever faults are on apply; a latency of `timeout` seconds or more is a timeout, a shorter one is not waited for.
+    All faults that are on apply; a latency of `timeout` seconds or more is a timeout, a shorter one is not waited for.
     """
 
     def __init__(self, cluster: SimCluster, *, caller: Caller = SETPOINT, timeout: float = 10.0) -> None:

@@ -68,7 +68,7 @@ def is_mail_set_up() -> bool:
 def lock_out(user: User) -> None:
     """No password, session or token works any more. In the caller's transaction."""
     user.set_unusable_password()
-    user.is_vouched = False  # that was said of the password that just ended
+    user.is_vouched = False  # it was about the password that just ended
     User.objects.get(pk=user.pk).put_marked(password=user.password, is_vouched=False)
     Invitation.objects.filter(user=user).delete()
     sessions.end_all(user)
@@ -143,7 +143,7 @@ def _use(request: HttpRequest, invitation: Invitation, password: str, code: str)
     if fields := check_password(password, user):
         raise Invalid("The password was not set.", fields=fields)
     user.set_password(password)
-    user.is_vouched = row.is_mailed or bool(row.code_hash)  # of this password, whatever was true of the one before
+    user.is_vouched = row.is_mailed or bool(row.code_hash)  # of this password, not of the one before
     user.save(update_fields=["password", "is_vouched"])
     row.delete()
     sessions.end_all(user)

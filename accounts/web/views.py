@@ -130,7 +130,7 @@ def password(request: UserRequest) -> HttpResponse:
         except Invalid as refusal:
             form.add_error("new", refusal.fields.get("password", [str(refusal)]))
         else:
-            update_session_auth_hash(request, request.user)  # the other sessions ended, this one goes on
+            update_session_auth_hash(request, request.user)  # the other sessions ended, this one continues
             sessions.renamed(before, sessions.key_of(request))
             messages.success(request, "The password is changed. Other browsers are logged out.")
             return redirect("accounts:account")

@@ -3,7 +3,7 @@
 What is stored is a token of `setpoint-helm-issuer`, which may do nothing but ask for tokens. For each run of helm it
 asks for one of `setpoint-helm`, good for as long as that run may take and no longer; that one is stored nowhere.
 
-Beside it, for a while, may be a token of `setpoint-helm-admin`, who is a cluster administrator. A person made it, with
+Beside it, for a while, may be a token of `setpoint-helm-admin`, a cluster administrator. A person made it, with
 an end that the API server keeps; Setpoint may neither make nor prolong one, and uses it for plans that name it only.
 """
 
@@ -26,7 +26,7 @@ from common.errors import Invalid
 from contract import names
 
 LONGEST = timedelta(hours=24)
-"""A judgement: an installation and its revert on one working day. Who needs it for longer gives it again."""
+"""A judgment: an installation and its revert on one working day. For longer it is given again."""
 
 
 def store(cluster: Cluster, token: str, *, by: str) -> HelmCredential:

@@ -112,7 +112,7 @@ test_connection.__test__ = False  # type: ignore[attr-defined]  # pytest would t
 
 
 def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) -> PreflightResult:
-    """Raises FleetError when the server does not even say who it is."""
+    """Raises FleetError when the server does not even identify itself."""
     identity = fleet.identify()
     checks = [
         Check("Reachable", "ok", f"{server} answers; its kube-system namespace is {identity.uid}."),

@@ -34,7 +34,7 @@ def truth(cluster: Cluster, fleet: Fleet, kind: ObjectKind) -> Page:
 
 
 def refresh(cluster: Cluster, fleet: Fleet) -> None:
-    """Read the whole cluster into rows now. For who cannot wait for the watch. Raises FleetError.
+    """Read the whole cluster into rows now. For callers that cannot wait for the watch. Raises FleetError.
 
     Nodes first: agents' objects and pods are attached to them.
     """

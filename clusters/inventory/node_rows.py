@@ -101,7 +101,7 @@ def _judge(cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, str], o
         holder = names.get(values["name"], uid)
         if holder != uid:
             if not observation.replaces(versions[uid], known[holder].recorded):
-                continue  # late: whoever has the name now came after it
+                continue  # late: the node that has the name now came after it
             writes.over[holder] = observation.buried_at(known[holder].recorded.version, versions[uid])
         writes.parsed[uid] = values
     _compare(writes)

@@ -48,7 +48,7 @@ def of_rows(cluster: Cluster) -> Iterator[None]:
         mine = RowWriter.objects.select_for_update().filter(cluster=cluster)
         if not list(mine):
             RowWriter.objects.bulk_create([RowWriter(cluster=cluster)], ignore_conflicts=True)
-            list(mine.all())  # another query: whoever inserted it first is waited for, and then it is locked
+            list(mine.all())  # another query: it waits for the process that inserted the row first, then locks it
         yield
 
 

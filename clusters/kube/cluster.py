@@ -1,4 +1,4 @@
-"""Questions about a cluster as a whole: who it is, what Setpoint may do there, what is installed, and whose it is."""
+"""Questions about a whole cluster: its identity, what Setpoint may do there, what is installed, and whose it is."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def claim(server: ApiServer, installation: str, *, take_over: bool) -> str:
             server.ask(call, "PATCH", _MARK, body=change, content_type=MERGE)
             return installation
         except (Conflict, NotFound):
-            continue  # somebody else was faster: look again
+            continue  # another party was faster: look again
     raise Conflict("the installation mark changes faster than it can be read")
 
 

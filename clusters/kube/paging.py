@@ -1,7 +1,7 @@
 """Lists in pages: the one place that follows `continue`, so that a page which expired is no refusal anywhere.
 
 Pages of one list are of one moment, which etcd forgets when it compacts. A list that is still being read then starts
-again; where that happens again and again, the API server counts as away, for nothing was said about what is listed.
+again; where that happens again and again, the API server counts as away, for the list is not known.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pods and services asked through the API server's proxy: exporters that nothing outside reaches, Prometheus inside.
 
-Two servers can answer here. What the API server says of the way to a backend is a Kubernetes Status; whatever else
+Two servers can answer here. What the API server says of the way to a backend is a Kubernetes Status; everything else
 comes is the backend's own.
 """
 

@@ -163,7 +163,7 @@ def _lookup(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
             for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
                 if family in (socket.AF_INET, socket.AF_INET6):
                     addresses.append((family, str(address[0])))
-        except Exception as error:  # it belongs to the caller, who waits in another thread
+        except Exception as error:  # it belongs to the caller, which waits in another thread
             failed.append(error)
 
     thread = threading.Thread(target=look, name="dns", daemon=True)

@@ -98,7 +98,7 @@ def connect_cluster(
             raise _foreign(mark)
         try:
             _store(cluster, verdict, by)
-        except IntegrityError as error:  # somebody else connected it, or took the name, a moment ago
+        except IntegrityError as error:  # another request connected it, or took the name
             if not Cluster.objects.filter(uid=verdict.uid).exists():
                 _take_mark_back(fleet, cluster)
                 raise _taken(name) from error

@@ -3,7 +3,7 @@
 The watch keeps rows true, and this finds out where it does not. It belongs to the process that holds the cluster's
 lease, asks for metadata alone, and takes nothing for a difference that the watch may only be about to write: what
 differs is looked at again after a moment, and what was heard since the list was read is no difference at all. It has no
-way of its own to write rows: what it reads goes through the inventory, and its judgement of what may replace what.
+way of its own to write rows: what it reads goes through the inventory, and its judgment of what may replace what.
 
 Values are compared besides, a part of the rows after each comparison of a kind's names (comparing_values).
 """

@@ -113,7 +113,7 @@ class Watch:
         except DatabaseError:
             log.exception("the watch could not reach the database")
             if time.monotonic() - self._renewed > self.lease.total_seconds():
-                self._let_go_of_all(release=False)  # the leases have run out: somebody else may hold them
+                self._let_go_of_all(release=False)  # the leases have run out: another process may hold them
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────
     def _renew(self) -> None:

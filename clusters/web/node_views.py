@@ -93,7 +93,7 @@ def _first_preview(cluster: Cluster, row: Pool | None, form: PoolForm) -> pools.
     try:
         return pools.preview(cluster, form.initial["selector"]) if form.initial["selector"] else None
     except Refusal:
-        return None  # it stands in its field, and saving says what is wrong with it
+        return None  # it stays in its field, and saving says what is wrong with it
 
 
 def _hold_to(count: str, preview: pools.Preview) -> None:

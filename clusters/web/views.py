@@ -34,7 +34,7 @@ clusters/cluster.html
     settings_form   ClusterForm: name, environment, budget, version; posts to clusters:update
 
 clusters/_worst.html            fragment and answer of clusters:worst: cluster, worst (the first few nodes that need
-                                attention), marks (how they stand on the other axes)
+                                attention), marks (their values on the other axes)
 clusters/_verdict.html          fragment and answer of clusters:test: verdict, apply_command
 clusters/disconnect.html        cluster, leaving (stays, blockers, commands), why_not; posts to its own address
 """

@@ -67,7 +67,7 @@ def head(context: Context, listing: Listing[Any], name: str, label: str, css: st
 
 @register.simple_block_tag(takes_context=True)
 def sortable(context: Context, content: str, listing: Listing[Any] | None = None) -> SafeString:
-    """Around a table with such heads: where a phone shows no heads, a choice of the same orders stands above it."""
+    """Around a table with such heads: where a phone shows no heads, a choice of the same orders is shown above it."""
     heads = context.render_context.get(HEADS) or []
     context.render_context[HEADS] = []
     if not listing or not heads:

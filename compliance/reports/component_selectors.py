@@ -27,7 +27,7 @@ else:
 
 State = ComponentStanding.State
 STALE = EVERY * 3
-"""Nobody looked for so long: what was known then is known no more."""
+"""After so long without a look, the state counts as unknown."""
 MOST = 200
 """Of one cluster; there are some ten in the catalog."""
 RANK: dict[str, int] = {

@@ -1,4 +1,4 @@
-"""Settings on nodes that weaken security, wanted or observed: counted and filtered in SQL by one function's judgement.
+"""Settings on nodes that weaken security, wanted or observed: counted and filtered in SQL by one function's judgment.
 
 `profiles.catalog.weakening` judges values, not SQL: the few different values that the keys it knows have anywhere are
 read first, and rows are chosen by those that it calls weak.

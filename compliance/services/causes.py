@@ -42,5 +42,5 @@ def why(report: Mapping[str, Any] | None) -> FoundCause:
 
 
 def without_file(reason: str) -> str:
-    """The reason without the clause that names the file, for where `won_by` stands beside it."""
+    """The reason without the clause that names the file, for where `won_by` is shown beside it."""
     return _CLAUSE.sub("", reason)

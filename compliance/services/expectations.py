@@ -47,7 +47,7 @@ NOTHING_WRITTEN = (
     SettingStatus.DENIED,
     SettingStatus.UNSUPPORTED,
 )
-"""What an agent can say of a key that it never wrote. A key being put back has no written value either."""
+"""What an agent can say of a key that it never wrote. A key being reverted has no written value either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ def forget(keys: Mapping[int, Iterable[str]]) -> None:
 def observe(cluster_id: UUID, node_ids: Sequence[int]) -> None:
     """Take the agents' answers into the setting states of these nodes. Writes only rows that differ."""
     changed, _ = _differing(SettingState.objects.filter(node_id__in=node_ids), node_ids)
-    with transaction.atomic():  # lists count by standings: nobody reads these settings without them
+    with transaction.atomic():  # lists count by standings: these settings are never read without them
         if changed:
             _store(node_ids)
         standings.renew(node_ids)
@@ -284,7 +284,7 @@ def _store(node_ids: Sequence[int]) -> None:
 def _take(row: SettingState, answer: NodeTuning, report: Mapping[str, Any] | None) -> bool:
     """Apply one answer to one row; whether anything changed."""
     effective = report.get("effective") if report else answer.observed.get(row.key, row.effective)
-    written = (report.get("written") if report else None) or row.written  # once written, it is to be put back
+    written = (report.get("written") if report else None) or row.written  # once written, it is to be restored
     state, reason = judge(row, effective, report)
     cause, won_by = causes.why(report) if state == State.DRIFTED else ("", "")
     fresh = (effective, written, state, reason, str(cause), won_by)

@@ -58,7 +58,7 @@ def renew(
 
 
 def renew_pool(pool: Pool, *, known_up_to: int | None = None) -> None:
-    """The pool's target changed: every node it holds, or held, stands differently.
+    """The pool's target changed: the state of every node it holds, or held, changes.
 
     Nodes with a key greater than `known_up_to` came after the plan for it was made: they joined.
     """

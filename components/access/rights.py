@@ -39,7 +39,7 @@ class Rights:
     needs: tuple[Right, ...]
     """All of them, those that deploy/setpoint-components.yaml grants already among them."""
     unknown: tuple[str, ...] = ()
-    """Kinds whose rights nobody can name yet, one sentence each."""
+    """Kinds whose rights are not known yet, one sentence each."""
     release: str = ""
     """helm's name of it; empty: the component's."""
 
@@ -202,7 +202,7 @@ def _binds(manifests: Sequence[Manifest], namespace: str) -> Iterator[Right]:
             continue
         reference = manifest.raw.get("roleRef") or {}
         kind, name = str(reference.get("kind")), str(reference.get("name"))
-        # Among hooks helm v4 keeps no order of kinds: a binding that comes before its role is only for who may bind it.
+        # Among hooks helm v4 keeps no order of kinds: a binding before its role needs the right to bind it.
         if (kind, name) in own and not manifest.is_hook:
             continue
         plural = "clusterroles" if kind == "ClusterRole" else "roles"

@@ -33,7 +33,7 @@ class ChangeEffect:
     worst: str
     why: str
     names: tuple[str, ...] = ()
-    """`{release}` stands for the release's name, `*` for anything. Empty: every object of the kind."""
+    """`{release}` is the release's name, `*` anything. Empty: every object of the kind."""
     paths: tuple[str, ...] = ()
     """Dotted; items of a list that have names by these. The longest that fits counts. Empty: any change of it."""
     nodes: str = ""

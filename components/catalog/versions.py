@@ -76,7 +76,7 @@ class Upgrades:
         if self.rule == "one-major":
             return after[0] - before[0]
         if self.rule == "one-minor":
-            # A new major version follows the last minor one, whose number nobody can know here.
+            # A new major version follows the last minor one, whose number is not known here.
             return after[1] - before[1] if after[0] == before[0] else after[0] - before[0]
         known = [numbers(line) for line in self.lines]
         if before[:2] not in known or after[:2] not in known:
@@ -85,7 +85,7 @@ class Upgrades:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """`v26.7.0-rc.1` as (26, 7, 0): enough to tell lines apart. What stands behind + or - is left out."""
+    """`v26.7.0-rc.1` as (26, 7, 0): enough to tell lines apart. The part behind + or - is left out."""
     return tuple(int(number) for number in _NUMBERS.findall(re.split(r"[-+]", version)[0])[:3])
 
 

@@ -72,7 +72,7 @@ class ChartContent:
 def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = "") -> ChartContent:
     """Read and judge an archive; a given name, version or SHA-256 must match.
 
-    Raises BadArchive; never anything else, whatever the bytes.
+    Raises BadArchive; never anything else, for any bytes.
     """
     if len(content) > MAX_PACKED:
         raise BadArchive(f"is {len(content):,} bytes long; at most {MAX_PACKED:,} are accepted")
@@ -284,7 +284,7 @@ def _chart(files: Mapping[str, bytes], sha256: str) -> ChartContent:
 
 def _named(files: Mapping[str, bytes], about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     named = about.get("dependencies")
-    if about.get("apiVersion") == "v1":  # they stand in a file of their own
+    if about.get("apiVersion") == "v1":  # they are in a file of their own
         named = _mapping(files, "requirements.yaml").get("dependencies")
     return [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
 

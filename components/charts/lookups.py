@@ -16,7 +16,7 @@ from components.charts import archives
 
 _LOOKUP = re.compile(rb"\blookup\b")
 _DEFINITION = re.compile(r"(?:charts/[^/]+/)*(crds/.+\.(?:ya?ml|json))")
-"""As helm has it: the folder of a chart or a subchart, whatever that is called, and files that hold manifests."""
+"""As helm has it: the folder of a chart or a subchart, of any name, and files that hold manifests."""
 
 
 def asks_cluster(chart: bytes, values: Mapping[str, Any]) -> bool:

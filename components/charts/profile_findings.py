@@ -24,7 +24,7 @@ def component_findings(content: Content) -> list[ProfileNote]:
     layers: dict[str, Layered] = {}
     for component in content.components:
         notes = list(_of_names(component))
-        if component.is_gone:  # nothing is said of it but its name
+        if component.is_gone:  # nothing of it is judged but its name
             findings += notes
             continue
         if not any(note.severity == BLOCK for note in notes):

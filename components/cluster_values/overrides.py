@@ -1,4 +1,4 @@
-"""Values of one component that hold for one cluster: what stands under them, what is wrong with them, and saving.
+"""Values of one component that hold for one cluster: the layers under them, their problems, and saving.
 
 Nothing in the cluster changes by saving. The next plan takes what is stored, shows what it means, and is approved.
 """

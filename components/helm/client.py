@@ -2,7 +2,7 @@
 
 Every run gets a private HOME and nothing of our environment; the kubeconfig is a file of mode 0600 in it, pinned to the
 address that the egress policy permits, and goes with it. Never `--wait`: readiness is a state of the step, read by us.
-Secrets stand in `HelmJob.secrets` and are masked in whatever helm says.
+Secrets are in `HelmJob.secrets` and are masked in all of helm's output.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _message(stderr: str) -> str:
 
 
 def _useful(message: str) -> str:
-    """The last words of a template's error first, and where they were said behind them."""
+    """The last words of a template's error first, and their place behind them."""
     if match := _EXECUTION.search(message) or _PARSE.search(message):
         return f"{match['said'].strip()} ({match['where']})"
     match = _TEMPLATE.search(message)

@@ -205,7 +205,7 @@ def _key(revision: ReleaseRevision) -> tuple[str, str]:
 def _rank(revision: ReleaseRevision) -> tuple[bool, int]:
     """Return the sort key of a revision: pending or in force first, then the newer.
 
-    A release that is being worked on is pending, whatever is in force.
+    A release that is being worked on is pending, also beside one in force.
     """
     return revision.is_pending or revision.status == DEPLOYED, revision.number
 

@@ -123,7 +123,7 @@ def _of_revision(server: ApiServer, served: ServedApis, revision: ReleaseRevisio
 def _is_unicode(given: Mapping[str, Any]) -> bool:
     try:
         json.dumps(given, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say and nobody can store
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can express and no store can hold
         return False
     return True
 

@@ -59,7 +59,7 @@ _WANT = (
     "attempting to grant RBAC permissions not currently held",
     "must have cluster-admin privileges to use the aggregationRule",
 )
-"""How an API server says that somebody has not the right, or not the right to give it (pkg/registry/rbac)."""
+"""An API server's words where an account lacks a right, or the right to give it (pkg/registry/rbac)."""
 _DumperBase: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 

@@ -25,7 +25,7 @@ class Hit:
     nodes: tuple[str, ...] = ()
     """By name, all of them; only from `network` up."""
     count: int = 0
-    """Of nodes, whatever the class."""
+    """Of nodes, of every class."""
     at_once: int = 0
     """Nodes at once at most; 0: not known, or nothing goes node by node."""
     controller: str = ""

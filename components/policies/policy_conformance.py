@@ -25,7 +25,7 @@ from components.release.conformance import (
 from profiles.content.cluster import WantedObject
 
 TAKEN = "A plan of this revision takes it back, once it is approved."
-"""Of a field that somebody changed, and holds by that."""
+"""Of a field that another party changed, and holds by that."""
 HELD = "A plan cannot take it back."
 """Followed by why not, and what to do."""
 
@@ -33,7 +33,7 @@ HELD = "A plan cannot take it back."
 def conform(fleet: Fleet, wanted: Collection[WantedObject], *, awaited: Collection[str] = ()) -> Conformity:
     """Each policy object of a revision: there, ours, and as it says; only fields that it sets are compared.
 
-    Where some are not there and nothing else is wrong, it is unfinished: a rollout under way may be about to make them.
+    Where some are absent and nothing else is wrong, it is unfinished: a rollout in progress may be about to make them.
     `awaited`: titles of those that one is known to be about to make.
     """
     all_differences: list[FieldDifference] = []

@@ -46,7 +46,7 @@ _RANKS = {
     "Queue": 3,
     "LocalQueue": 4,
 }
-"""What an object stands on has a lower one; queues of one rank go below their parents."""
+"""What an object depends on has a lower one; queues of one rank go below their parents."""
 
 
 # ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +180,7 @@ def _apply(fleet: Fleet, policy: PreparedObject) -> str:
         try:
             fleet.apply_policy(policy.manifest, force_at=version)
         except Conflict:
-            continue  # somebody wrote it since the look, so nothing was taken: look again
+            continue  # another party wrote it since the look, so nothing was taken: look again
         named = ", ".join(f"{take.field} from {take.manager}" for take in policy.takes)
         return f"{policy.title} is applied, and takes {named}."
     raise takeover.changing(policy.ref)

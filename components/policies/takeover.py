@@ -1,8 +1,8 @@
 """Fields of a policy object that an approved plan takes back, reverting changes to them by hand.
 
 Only of objects that carry Setpoint's mark, and never from what would write its value again: Argo CD, Flux, a
-controller. What is taken is the API server's own answer to a forced dry run: whatever others hold no longer in it. Each
-field is in the plan's digest with its manager and its value; a write of anything else than those is refused.
+controller. What is taken is the API server's own answer to a forced dry run: all fields that others no longer hold in it.
+Each field is in the plan's digest with its manager and its value; a write of anything else than those is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clusters.kube import managed_fields
 from components.plans import field_managers, gitops
 
 TRIES = 5
-"""Looks at an object that somebody writes between the look and the answer: its status, mostly."""
+"""Looks at an object that is written between the look and the answer: its status, mostly."""
 _AGREE = "Have its manager restore it, or set the same value in the profile."
 UNMARKED = f"Setpoint neither made nor adopted this object, and takes no field of it. {_AGREE}"
 """Of an object without our mark."""
@@ -43,7 +43,7 @@ _CONTROLLER = re.compile(
     r"|kyverno|gatekeeper|crossplane|karpenter|rancher)(?:$|[-_./: ])",
     re.IGNORECASE,
 )
-"""Field managers that write again whatever is changed. Of a name that says nothing, a person is assumed: where that is
+"""Field managers that write again what is changed. Of a name that says nothing, a person is assumed: where that is
 wrong, the step sees the field taken again, and fails in words."""
 
 
@@ -105,7 +105,7 @@ def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> ApplyPreview
             try:
                 return _judged(fleet, manifest, live, conflict, mark)
             except Conflict:
-                continue  # somebody wrote it since the look
+                continue  # another party wrote it since the look
     raise changing(ref)
 
 

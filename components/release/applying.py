@@ -234,7 +234,7 @@ class Apply(ReleaseOperation):
             call = Call("create", "namespaces", self.prepared.namespace)
             self.server.ask(call, "POST", "/api/v1/namespaces", body=body)
         except Conflict:
-            return  # somebody was faster
+            return  # another party was faster
 
 
 def carry_out(

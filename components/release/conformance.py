@@ -67,7 +67,7 @@ class FieldDifference:
     """As text; null: nothing was to be there."""
     live: str | None = None
     who: str = ""
-    """The field manager that holds it; empty: the API server records nobody."""
+    """The field manager that holds it; empty: the API server records none."""
     at: str = ""
     note: str = ""
     is_awaited: bool = False

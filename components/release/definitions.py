@@ -113,7 +113,7 @@ def _is_made(server: ApiServer, job: HelmJob, raw: Mapping[str, Any], until: flo
     try:
         _create(server, raw, is_server_side=is_server_side)
     except Conflict:
-        return False  # somebody was faster
+        return False  # another party was faster
     return True
 
 

@@ -27,7 +27,7 @@ _RUN_ONCE = frozenset({"Job", "Pod"})
 _HOLDS_OTHERS = frozenset({"CustomResourceDefinition", "Namespace"})
 """Kinds whose deletion takes along objects that were not there when the plan was approved."""
 SECONDS = 5.0
-"""How long discovery may go on listing a kind whose definition is gone."""
+"""How long discovery may continue listing a kind whose definition is gone."""
 PAUSE_SECONDS = 0.2
 
 

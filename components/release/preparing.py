@@ -108,9 +108,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         is_other = place.current is not None and place.current.chart_version != chart.version
         seen, folds = folding.folded(compared) if is_other else (compared, [])
         effects += [*takes, *folds]
-        notes += _kept_by_others(
-            [compared_object.live for compared_object in compared if compared_object.live is not None], wish
-        )
+        notes += _kept_by_others([each.live for each in compared if each.live is not None], wish)
         shown = (*spaces, *comparison.shown(seen))
         is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
         action, where = "none" if is_same else _action(place), (place.release, place.namespace)

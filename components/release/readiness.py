@@ -65,7 +65,7 @@ class Readiness:
     def look(self, tests: Iterable[ReadinessTest], *, seen: int | None = None) -> ReadinessResult:
         """The first thing that is missing. Raises FleetError.
 
-        `seen`: how many looks just before found nothing missing; None: this one is enough, whatever the tests want.
+        `seen`: how many looks just before found nothing missing; None: this look is enough for every test.
         """
         most_reads, again = 1, ""
         for test in tests:

@@ -16,7 +16,7 @@ import yaml
 
 MAX_DEPTH = 100
 MAX_VALUES = 1_000_000
-"""With every alias counted as what it stands for. kube-prometheus-stack with its CRDs has 300,000."""
+"""With every alias counted as its value. kube-prometheus-stack with its CRDs has 300,000."""
 MAX_NUMBER = 64
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -13,7 +13,7 @@ from common.errors import Invalid
 from components.values.paths import dotted
 
 REFERENCE = "$secret"
-"""`{"$secret": {"name": …, "key": …}}` stands for a key of a Kubernetes Secret in the release's namespace."""
+"""`{"$secret": {"name": …, "key": …}}` refers to a key of a Kubernetes Secret in the release's namespace."""
 MASK = "•••••"
 _WORTH_ENCODING, _WORTH_HIDING = 4, 8
 """Characters: of a secret that is looked for in base64, and of one line of several."""

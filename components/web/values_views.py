@@ -13,7 +13,7 @@ components/values_edit.html     posts to its own address, with the intents save,
     lines           [LayeredValue]: every key that helm is given
     version         of the row that what is typed began with, which is sent back; `row`: as it is by now
     error           why it was not saved; empty while nothing was
-    unfetched       why the chart could not be fetched; empty while nobody asked for it
+    unfetched       why the chart could not be fetched; empty while it was not requested
     may_change, why_not; may_remove: the profile's editor can be opened to ask for the component's removal
 """
 

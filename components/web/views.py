@@ -14,7 +14,7 @@ components/component.html
     base            [ValueLine] of the catalog's own values
     examples        [(Example, yaml)]
     hazards         [(heading, icon, class, [Hazard])]
-    before, behind  [Component]: who comes before it when wanted, and who behind it
+    before, behind  [Component]: components that come before it when wanted, and behind it
     graph, wish
     panels          [Panel] of rooms above: where it is installed
     may_edit        whether this person may write profiles; else `why_not` says why

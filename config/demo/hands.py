@@ -125,7 +125,7 @@ def do(act: Act, file: Path, cluster: str) -> None:
     """Raises BadCredentials, FleetError, OSError: no such file, so no demo runs."""
     credentials = from_kubeconfig(file.read_bytes(), now=datetime.now(tz=UTC), context=cluster)
     call = Call(act.method.lower(), act.path.rsplit("/", 2)[1], act.path.rsplit("/", 1)[1])
-    # As kubectl names its edits: whoever looks at managedFields sees a person.
+    # As kubectl names its edits: managedFields then shows a person.
     query = {} if act.method == "DELETE" else {"fieldManager": "kubectl-edit", "force": "true"}
     server = ApiServer(credentials, policy=Policy.of([LOOPBACK]))
     try:

@@ -35,7 +35,7 @@ TICK_SECONDS, LONGEST_TICK_SECONDS = 4.0, 16.0
 PATIENCE_SECONDS = 240.0
 """The longest of such ticks where half an hour is waited for something that never comes."""
 LONGEST = timedelta(hours=2)
-"""Of one rollout. Beyond it something is wrong with the demo, and it says so instead of going on for ever."""
+"""Of one rollout. Beyond it something is wrong with the demo, and it says so and stops."""
 
 
 class Operations:

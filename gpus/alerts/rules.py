@@ -245,7 +245,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
                 pod.watts.append(float(power))
     judged = {key: pod for key, pod in pods.items() if STOPPED not in pod.states and states.NONE not in pod.states}
     idle = {key: pod for key, pod in judged.items() if set(pod.states) == {states.HELD}}
-    # Busy on one GPU is busy, whatever is unknown of the others.
+    # Busy on one GPU is busy, even where others are unknown.
     busy_ = {key for key, pod in pods.items() if {states.LOW, states.EFFECTIVE} & set(pod.states)}
     unknown = frozenset(f"{namespace}/{name}" for namespace, name in pods.keys() - judged.keys() - busy_)
     owners, since = _owners(cluster_id, [name for _, name in idle]), _since(cluster_id)

@@ -1,6 +1,6 @@
 """Effect of a change, from devices before and after it: estimate, interval, and a verdict, perhaps "inconclusive".
 
-Pure arithmetic over pairs; who belongs into which window, arm and cluster is `gpus.effects.studies`' to say.
+Pure arithmetic over pairs; `gpus.effects.studies` decides which window, arm and cluster a device belongs to.
 
 *Before and after*: sums after over sums before. It mixes the change with all else that happened meanwhile.
 *Difference in differences*: what the treated became, over what they would have become if they had changed like the

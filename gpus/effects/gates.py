@@ -22,7 +22,7 @@ from jobs.models import Rollout, Step
 from jobs.rollouts import engine_signals
 
 STANDS = timedelta(hours=24)
-"""A gate, and a look: as long as the engine waits for a person at most. Both are written again as readings come."""
+"""A gate, and a look: as long as the engine waits for a decision at most. Both are written again as readings come."""
 NEWEST_NODES = 64
 SILENT = timedelta(minutes=15)
 """Without a reading at the end of the time watched. Earlier, a node's exporter may be on its way up still."""

@@ -19,7 +19,7 @@ from gpus.metrics.samples import Metric
 
 STEP = timedelta(minutes=5)
 FEWEST = 3.0
-"""Buckets' worth of held time that each window needs: 15 minutes. A judgement: fewer are one job's start or end."""
+"""Buckets' worth of held time that each window needs: 15 minutes. A judgment: fewer are one job's start or end."""
 NO_READINGS, NOT_HELD, OTHER_WORK = "no readings", "not held", "other work"
 WHY = {
     NO_READINGS: "less than 15 minutes of readings in one of the windows",

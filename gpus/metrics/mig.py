@@ -46,7 +46,7 @@ class Split:
     parts: Mapping[DeviceKey, float]
     """Of each instance; what is not there is a whole GPU. Those of one board are never more than 1 together."""
     left: float
-    """Of the boards that are split, what no instance has: nobody can hold it, so it is free."""
+    """Of the boards that are split, what no instance has: no pod can hold it, so it is free."""
     mean: float
     """Of a device that only the API server knows, as those that telemetry knows are on the average."""
 

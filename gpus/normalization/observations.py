@@ -201,7 +201,7 @@ class Claims:
     def _describe(self, claim: Claim, labels: Mapping[str, str]) -> None:
         """Take the device's description from the labels.
 
-        Where two series disagree, the smaller text, whatever their order.
+        Where two series disagree, the smaller text, in any order.
         """
         get = labels.get
         hostname = get("hostname") or get("Hostname") or ""

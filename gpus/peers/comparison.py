@@ -21,7 +21,7 @@ from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
 
 FEWEST_HOURS = 3
-"""At work and compared; fewer are one job's start and end. A judgement."""
+"""At work and compared; fewer are one job's start and end. A judgment."""
 FEWEST_PEERS = 4
 """Besides the node itself. With fewer, half of them is one."""
 COVERED_FROM = 0.5
@@ -29,7 +29,7 @@ COVERED_FROM = 0.5
 STEADY_FROM = 0.8
 """Busy for as much of the hour: below, a GPU lowers its clock and its power by itself."""
 LEAST = 0.05
-"""Slower by less is nobody's work to look into. A judgement."""
+"""Slower by less is not worth an investigation. A judgment."""
 SPREADS = 4.0
 """How many robust standard deviations below the usual is outside. docs/gpu.md has the false alarms by simulation."""
 NORMAL = 1.4826

@@ -41,7 +41,7 @@ class HealthCondition:
     title: str
     text: str
     word: str
-    """Who or what mends it: application, watch, reset the GPU, restart the node, vendor."""
+    """Remedy: application, watch, reset the GPU, restart the node, vendor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A cluster's GPUs as one picture: which of them, in which order and groups, and the numbers that a canvas draws.
 
-What is asked for stands in the address, so that a picture can be sent to somebody; the table behind it has the same
-nodes in the same order. What the address asks that there is not is said, and not applied.
+The filters are in the address, so that a picture can be shared; the table behind it has the same
+nodes in the same order. An unknown filter is reported, and not applied.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def cells(heatmap_nodes: Iterable[HeatmapNode], metric: str) -> dict[str, Any]:
     nodes   [key, name, group's number, GPUs, GPUs without telemetry]
     states  a digit each GPU, node after node: its place in `words`
     value, busy, power, heat    a number each GPU, -1 where there is none
-    pod     its first pod's place in `pods`, -1 where nobody holds it
+    pod     its first pod's place in `pods`, -1 where no pod holds it
     names   {place of a GPU: its name}, where it is not its place in the node
     parts   {place of a GPU: [first, of]}, where MIG splits one GPU into this and more cells
     xid     {place of a GPU: its worst XID}

@@ -18,7 +18,7 @@ from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric, Sample
 
 FINE, COARSE = 300, 3600
-"""Seconds of a bucket, and of its roll-up; from midnight UTC, whatever the clocks of people do."""
+"""Seconds of a bucket, and of its roll-up; from midnight UTC, regardless of daylight saving time."""
 COVERS_SECONDS = 180.0
 """The most that one reading speaks for: six missed readings, as long as a sample counts for the present."""
 LOOKED_SECONDS = 600.0
@@ -34,7 +34,7 @@ COUNTERS = frozenset(
 """Kept as increases; every other metric as a mean."""
 METRICS: Mapping[str, Metric] = {str(metric): metric for metric in Metric}
 STATES = ("effective", "low", "held", "held_unknown", "free", "out", "free_unknown")
-"""As in gpus.models.GpuBand. Of a namespace only the first four: what nobody holds belongs to none."""
+"""As in gpus.models.GpuBand. Of a namespace only the first four: what no pod holds belongs to none."""
 SEVERAL = "/"
 """No holder's name: it was held by one after another, or by several."""
 

@@ -33,7 +33,7 @@ def hours(
 ) -> dict[Device, list[Bucket]]:
     """The same in steps of an hour, each of the fives in it, as far back as SETPOINT_GPU_HOUR_DAYS. One query.
 
-    A holder stands where it was the same in every five minutes of the hour.
+    The holder is given where it was the same in every five minutes of the hour.
     """
     return _read(cluster_id, COARSE, start, end, nodes)
 

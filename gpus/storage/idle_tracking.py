@@ -1,8 +1,8 @@
 """Pods that hold GPUs and do nothing with them: since when, and what that has come to.
 
 A row lives as long as all of the pod's GPUs do nothing at every reading. It is written when something changes and
-every five minutes; in between it goes on at the same rate, which `so_far` adds. Time that no reading covers is not
-counted, and after an hour of it nobody knows whether the pod did nothing all along: then it counts again.
+every five minutes; in between it grows at the same rate, which `so_far` adds. Time that no reading covers is not
+counted, and after an hour of it it is not known whether the pod was idle all along: then it counts again.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Scraping:
         self._fleet, self._at_once, self._namespace = fleet, at_once, namespace
 
     def close(self) -> None:
-        """The fleet belongs to who gave it."""
+        """The fleet belongs to the caller."""
 
     def series(self, into: Gathering) -> Iterator[Series]:
         try:

@@ -75,7 +75,7 @@ def _addressed(source: TelemetrySource) -> Prometheus:
         key = secret
     certificate = source.certificate if key else ""
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
-    # A secret is never sent in the clear, whatever the row says.
+    # A secret is never sent in the clear, also where the row says so.
     door = HttpClient(policy, ca=source.ca, certificate=certificate, key=key, allows_http=source.auth == Auth.NONE)
     base = source.url.rstrip("/")
 

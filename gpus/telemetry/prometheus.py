@@ -235,8 +235,8 @@ def _error_text(body: bytes) -> str:
 def _vector(text: str, labels: _Labels) -> Iterator[InstantSample]:
     """The points of an answer, one by one. Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
 
-    Prometheus prints without a space, so an element can be cut up where it stands: no quotation mark inside of a JSON
-    string follows a comma or a colon, so none of the marks looked for can be part of a label. Whatever looks
+    Prometheus prints without a space, so an element can be cut up in place: no quotation mark inside of a JSON
+    string follows a comma or a colon, so none of the marks looked for can be part of a label. An answer that looks
     different is read as any JSON is.
     """
     start = _START.search(text[:10_000])

@@ -22,9 +22,9 @@ from jobs.diffs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 
 MOST_APPROVERS = 10
-"""A judgement: more people than a platform team has is a mistake, and no plan would ever be approved."""
+"""A judgment: more people than a platform team has is a mistake, and no plan would ever be approved."""
 MOST = 1_000_000
-"""A judgement: no cluster has more GPUs or jobs."""
+"""A judgment: no cluster has more GPUs or jobs."""
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {"name": "default", "approvers": 1},

@@ -58,7 +58,7 @@ class RuleRequirement:
 
 
 UNMET = 1000
-"""Approvers that a rule asks for which somebody changed in the table: what it asked for before is not known."""
+"""Approvers required by a rule that was changed in the table: what it asked for before is not known."""
 UNKNOWN = "unknown"
 """The environment of a cluster whose row was changed past Setpoint."""
 FLOOR = RuleRequirement("default", 1, about="every plan, whatever the rules say")
@@ -81,12 +81,12 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class RuleNeed:
-    """One rule, and how far those who approved meet it."""
+    """One rule, and how far the approvals meet it."""
 
     rule: RuleRequirement
     approved: int
     held: int
-    """Of those who approved, how many hold the role that the rule names."""
+    """Number of approvers that hold the role that the rule names."""
 
     @property
     def missing(self) -> int:

@@ -25,7 +25,7 @@ NODES = "nodes"
 Status = Step.Status
 FORWARD, REVERT = Step.Direction.FORWARD, Step.Direction.REVERT
 _FINE = (Status.SUCCEEDED, Status.SKIPPED)
-"""A person who skips a component goes on without it, or knows that it is there."""
+"""Skipping a component means that it is not needed, or is there already."""
 _DOING = {
     Status.QUEUED: "has not begun",
     Status.APPLYING: "is being {verb}",
@@ -45,7 +45,7 @@ class DependencyWait:
     on: str
     """What for, as a clause: `cert-manager, which is being installed`."""
     is_for_good: bool = False
-    """Only a person can end it: what is waited for failed, is held, or was put back."""
+    """Only an operator can end it: the other failed, is held, or was reverted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _nodes(count: int) -> str:
 
 
 def topological_order(requires: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> list[str]:
-    """Names in an order in which each stands after all that it waits for; by name where that says nothing.
+    """Names in an order in which each comes after all that it waits for; by name where that says nothing.
 
     Raises Invalid, naming who waits for whom, on a circle. `nodes` and names of others count as there.
     """

@@ -38,7 +38,7 @@ def batch_waits(rollout: Rollout, batch: int, strategy: Strategy) -> str:
 def evaluate_gate(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     """A gate that was not evaluated is shut: unknown is not treated as healthy.
 
-    `jobs.models.Signal` of kind `look` says that somebody has, once the GPUs were watched long enough.
+    `jobs.models.Signal` of kind `look` reports that look, once the GPUs were watched long enough.
     """
     if not strategy.is_gated:
         return ""

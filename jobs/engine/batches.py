@@ -76,7 +76,7 @@ def may_open(rollout: Rollout, batch: int, tally: StepTally) -> bool:
 
 
 def _held_before(batch: int, rollout: Rollout, tally: StepTally, strategy: Strategy) -> bool:
-    """Held is no failure yet, but a canary that waits for a person has not shown that going on is safe."""
+    """Held is no failure yet, but a canary that waits for an operator has not shown that it is safe to continue."""
     if (tally.first_batch((Status.HELD,)) or batch) >= batch:
         return False
     held_count = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.HELD).count()

@@ -88,7 +88,7 @@ def claim_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
     if not due_for_helm(at).filter(pk=step_id).exists():
         return token, None
-    # By columns of the row alone: PostgreSQL judges them anew when another worker was faster, but no subquery.
+    # By columns of the row alone: PostgreSQL judges them again when another worker was faster, but no subquery.
     free = Step.objects.filter(_free(at), pk=step_id, status=Step.Status.APPLYING)
     if not free.update(claim=token, lease_until=until):
         return token, None

@@ -128,7 +128,7 @@ class ClaimRenewal:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"renew-{step.component}", daemon=True)
         self.why = ""
-        """Why helm must end, as a clause; empty while it may go on."""
+        """Why helm must end, as a clause; empty while it may continue."""
 
     def __enter__(self) -> ClaimRenewal:
         self._thread.start()
@@ -174,7 +174,7 @@ class ClaimRenewal:
             while not self._ended.wait(every):
                 self.beat()
         except Exception:
-            # Unrenewed, the lease ends and another worker begins: helm must not go on beside it.
+            # Unrenewed, the lease ends and another worker begins: helm must not continue beside it.
             log.exception("the lease of step %s is renewed no more", self._step.pk)
             self.why = "its lease could not be renewed"
         finally:

@@ -55,7 +55,7 @@ def set_waiting_sentence(rollout: Rollout, sentence: str, since: datetime | None
 
 
 def set_sentence_unless_held(rollout: Rollout, tally: StepTally, sentence: str) -> None:
-    """Say it, unless a step is held: that waits for a person, the rest for time, and `progress.settle` says it."""
+    """Say it, unless a step is held: that waits for an operator, the rest for time, and `progress.settle` says it."""
     if not tally.holds(rollout):
         set_waiting_sentence(rollout, sentence)
 

@@ -29,7 +29,7 @@ LEFT_PENDING = "It joined while {rollout} ran and {needs}. It stays pending; a p
 def admit(rollout: Rollout, strategy: Strategy) -> int:
     """Steps for nodes that joined since the plan was made. Returns how many came.
 
-    One query where none did. Who is not Ready yet, or whose agent has not answered, is looked at again next time.
+    One query where none did. A node that is not Ready, or whose agent has not answered, is checked again next time.
     """
     newest = digests.newest_key_when_planned(rollout.plan)
     if newest is None or rollout.status != Rollout.Status.RUNNING:

@@ -262,7 +262,7 @@ def _still_allowed(
 def _with_slots(
     rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, StepOutcome]]
 ) -> list[tuple[StepView, StepOutcome]]:
-    """Those that want to be admitted ask the ledger; who gets no place waits, and says for what."""
+    """Steps to be admitted ask the ledger; one without a place waits, and says for what."""
     asking = [view.step for view, out in outcomes if out.to == Status.ADMITTED]
     outcomes = _with_places(rollout, strategy, outcomes)
     if not asking:

@@ -19,12 +19,12 @@ SECONDS_EACH: Mapping[Disruption, float] = {
     Disruption.NEW_PODS: 2,
     # systemctl restart kubelet, and the node Ready again at its next heartbeat (10 s by default).
     Disruption.KUBELET_RESTART: 30,
-    # A judgement: the network agent of a node is back within its probes' first minute.
+    # A judgment: the network agent of a node is back within its probes' first minute.
     Disruption.NETWORK: 60,
-    # A judgement: most pods end within their default 30 s grace, a few PDBs wait for a replacement.
+    # A judgment: most pods end within their default 30 s grace, a few PDBs wait for a replacement.
     Disruption.DRAIN: 180,
     Disruption.CONTAINERD_RESTART: 240,
-    # A judgement: GPU pods end as in a drain, then the driver or the device plugin starts again.
+    # A judgment: GPU pods end as in a drain, then the driver or the device plugin starts again.
     Disruption.GPU_PODS: 300,
     # Bare-metal GPU reboots are reported at 15 to 30 minutes (NVSentinel issue 126).
     Disruption.REBOOT: 900,

@@ -1,7 +1,7 @@
 """The one place that hands out slots (law 1). One transaction on the cluster's ledger row, so no two hand out the
 same place.
 
-Who is out of service is one answer for a cluster, whichever rollout asks and whichever page shows it.
+A cluster has one answer on what is out of service, for every rollout and every page.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def out_of_service(cluster: Cluster, plan_id: UUID | None = None) -> OutOfServic
     columns = ("plan_id", "is_carried_out", "has_operator", "plan__strategy", "plan__summary")
     asking = list(steps.values_list(*columns))
     plans = {pk: raw for pk, is_carried_out, _, *raw in asking if is_carried_out}
-    # A node that is gone is out of service no more, whatever became of the step that had its slot (law 9).
+    # A node that is gone is out of service no more, also where its step still has the slot (law 9).
     rows = Node.objects.filter(cluster=cluster, gone_at=None).annotate(
         is_held=Exists(Slot.objects.filter(cluster=cluster, node=OuterRef("pk"))),
         is_out=ExpressionWrapper(unavailable_now(), output_field=BooleanField()),

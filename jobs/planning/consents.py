@@ -17,7 +17,7 @@ def consent_phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
     counts = [int(kind["count"]) for kind in destroyed]
     if not any(counts):
         return ""
-    if min(counts) < 0:  # of one kind nobody could count them
+    if min(counts) < 0:  # of one kind they could not be counted
         return f"destroy all objects in {cluster}"
     total = sum(counts)
     return f"destroy {total} object{'' if total == 1 else 's'} in {cluster}"

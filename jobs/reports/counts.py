@@ -20,7 +20,7 @@ from jobs.rollouts.possible_actions import CAN_BE_PUT_BACK
 
 DONE = (Step.Status.SUCCEEDED, Step.Status.REVERTED)
 WAIT_FOR_A_PERSON = ("stopped", "held", "paused")
-"""States in which nothing goes on by itself, the worst first."""
+"""States in which nothing continues by itself, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RolloutCounts:
     """Running, aborting or reverting, and not held: something changes, or is about to. As Rollout.is_under_way."""
     stopped: int
     held: int
-    """Running, aborting or reverting, but each step that is left waits for a person, or for one that does."""
+    """Running, aborting or reverting, but each step that is left waits for an operator, or for one that does."""
     paused: int
     queued: int
     """Started for a later time."""
@@ -64,10 +64,10 @@ class FinishedSteps:
     """Finished steps of a rollout. Nodes and parts of the cluster are never added up."""
 
     nodes: int
-    """Steps of nodes that succeeded or were put back."""
+    """Steps of nodes that succeeded or were reverted."""
     of_nodes: int
     parts: int
-    """Steps of components, and of groups of policy objects, that succeeded or were put back."""
+    """Steps of components, and of groups of policy objects, that succeeded or were reverted."""
     of_parts: int
 
 

@@ -1,6 +1,6 @@
-"""The overview: the three axes of every cluster side by side, and what needs a person now, in one list.
+"""The overview: the three axes of every cluster side by side, and what needs attention now, in one list.
 
-Each answer costs a fixed number of queries, whatever the size of the fleet.
+Each answer costs a fixed number of queries, for any size of the fleet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jobs.models import Approval, Plan, Rollout, Step
 from jobs.reports import counts, selectors
 
 SHOWN = 10
-"""Of each kind of thing that needs a person."""
+"""Of each kind of item that needs attention."""
 NEWEST = 5
 """Of rollouts and of open plans."""
 LATELY = 2
@@ -44,7 +44,7 @@ TOLD = {"drifted": "drifted", "foreign": "was changed by another party", "missin
 
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
-    """One thing that needs a person: what, why, since when, and where it is dealt with."""
+    """One item that needs attention: what, why, since when, and where it is dealt with."""
 
     what: str
     why: str

@@ -114,7 +114,7 @@ class PolicyDifference(ObjectDifference):
     """Change of a policy object."""
 
     takes: tuple[Take, ...] = ()
-    """Fields that are taken from who holds them."""
+    """Fields that are taken from their holders."""
 
 
 def objects_of(prepared: cluster_scope.Prepared) -> Sequence[ObjectDifference]:

@@ -187,7 +187,7 @@ def _count_steps(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[possibl
 
 
 def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[str, Any]]:
-    """Batches with their counts; nodes only of the few where most is going on, at most SHOWN_STEPS of each.
+    """Batches with their counts; nodes only of the few with the most steps in progress, at most SHOWN_STEPS of each.
 
     Batches in a row that are all done, or all wait, are one line however many there are.
     """

@@ -24,7 +24,7 @@ ENDED = (Step.Status.SUCCEEDED, Step.Status.SKIPPED, Step.Status.REVERTED, Step.
 @dataclass(frozen=True, slots=True)
 class RemainingTime:
     seconds: int | None
-    """Left; None where nobody can say, and `why` tells why."""
+    """Left; None where it is unknown, and `why` has the reason."""
     why: str
     """What the number rests on, or why there is none."""
 

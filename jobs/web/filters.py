@@ -47,7 +47,7 @@ PLAN_ORDERS = Orders(
     descending=frozenset({"number", "created_at", "asked", "worst_class", "nodes"}),
 )
 REVIEW_ORDERS = Orders(PLAN_ORDERS.columns, default="asked", descending=PLAN_ORDERS.descending)
-"""Who has waited longest stands first."""
+"""The plan that has waited longest is first."""
 REVIEW_CHOICES = (
     ("asked", "longest waiting"),
     ("expires_at", "expiring first"),
@@ -59,9 +59,9 @@ MINE_ORDERS = Orders(
     default="answer",
     descending=PLAN_ORDERS.descending,
 )
-"""What the asker must answer stands first, then what can be started, then the newest."""
+"""What the requester must answer is first, then what can be started, then the newest."""
 STATUS_RANK = ("review", "changes", "approved", "draft", "started", "rejected", "expired", "withdrawn")
-"""What needs somebody stands first."""
+"""What needs attention is first."""
 
 
 def sortable_plans(rows: QuerySet[Plan]) -> QuerySet[Plan]:

@@ -22,7 +22,7 @@ from jobs.web.request_bodies import read_body
 
 
 class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):
-    """Freezes: while one stands, no step starts."""
+    """Freezes: while one is active, no step starts."""
 
     request: UserApiRequest
     queryset = Freeze.objects.none()

@@ -1,4 +1,4 @@
-"""The page of a takeover: what is newer than this database, who asked for what, and the second person's approval.
+"""The page of a takeover: what is newer than this database, the request, and the second person's approval.
 
 takeover.html      cluster, newer [TakeoverNode] (read from the cluster; of an open takeover, what was shown), open
                    (Takeover or None), last (the newest that is over, or None), is_unread (why it cannot be read; empty:

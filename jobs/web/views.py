@@ -163,7 +163,7 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
 
 
 def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal) -> HttpResponse:
-    """The plan as it is now; what concerns a field stands beside it, the rest on top, and nothing typed is lost."""
+    """The plan as it is now; errors of a field are shown beside it, the rest on top, and nothing typed is lost."""
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     if not refusal.fields:
         messages.error(request, str(refusal))

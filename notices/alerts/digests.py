@@ -44,7 +44,7 @@ def send_due() -> int:
 def compose(channel: Channel, at: datetime) -> dict[str, Any]:
     """Pods that are, or within the last day were, held idle, the most GPU-hours first.
 
-    Whatever the channel's least severity: that is about alerts. What somebody silenced is left out.
+    For any least severity of the channel: that is about alerts. Silenced ones are left out.
     """
     lately = Q(status=Alert.Status.OPEN) | Q(status=Alert.Status.CLOSED, closed_at__gte=at - DAY)
     rows = Alert.objects.filter(lately, rule=RULE).select_related("cluster").order_by("began_at", "pk")

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 CLAIM = timedelta(seconds=120)
 """For the looks of all rules at one cluster, and their writing."""
 GAP = timedelta(minutes=3)
-"""Not found wrong for so long, because nobody could look: how long it lasts is counted again."""
+"""Without an evaluation for so long, the duration of a condition is counted from the start again."""
 MOST = 1000
 """Live alerts of one rule in one cluster; more would say no more."""
 AT_ONCE = 200

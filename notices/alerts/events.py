@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"[PR]-([0-9]{1,9})")
 def read() -> int:
     """Makes deliveries of what was recorded since the last time. Returns how many records were read.
 
-    The first time of all it begins with what comes next: nobody wants to be told the past.
+    The first time it begins with the next event: the past is not reported.
     """
     head = Chain.objects.aggregate(seq=Max("seq"))["seq"] or 0
     cursor, is_new = Cursor.objects.get_or_create(defaults={"seq": head}, pk=1)

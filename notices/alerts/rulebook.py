@@ -135,7 +135,7 @@ def change(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int, 
             elif not RuleSetting.objects.filter(pk=row.pk, version=version).update(**values):
                 raise _stale(rule)
             _record("change", rule, cluster, by, before=before, after=field_values(row))
-    except IntegrityError as error:  # somebody else set it for the first time meanwhile
+    except IntegrityError as error:  # another request set it for the first time meanwhile
         raise _stale(rule) from error
     row.refresh_from_db()
     return row

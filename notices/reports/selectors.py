@@ -29,7 +29,7 @@ ALERT_ORDERS = Orders(
     default="-urgent",
     descending=frozenset({"urgent", "opened_at", "began_at", "severity"}),
 )
-"""What is open stands first, of that what is critical, of that what is newest."""
+"""Open alerts first, of those the critical, of those the newest."""
 STATUSES = [(value, word) for value, word in Alert.Status.choices if value != Alert.Status.PENDING]
 
 

@@ -90,7 +90,7 @@ class SettingInfo:
     coupled: tuple[str, ...]
     """Keys that a write to this one changes; a profile may hold one of them."""
     owner: str
-    """Who else writes it: kubelet, cni, kube-proxy, or empty."""
+    """Other writers: kubelet, cni, kube-proxy, or empty."""
     observe_only: bool
     raise_only: bool
     """Best asked for with >=: a machine may already have more."""

@@ -198,7 +198,7 @@ def digest(content: Content) -> str:
     """`sha256:<hex>` over what nodes and cluster would get: keys, operators, values, marks, components, policy objects.
 
     Origins and reasons are left out: moving a setting into a base profile, or explaining it better, changes no node.
-    Two revisions with one digest are the same tuning, whatever their names. What a revision wants of the cluster is
+    Two revisions with one digest are the same tuning, under any names. What a revision wants of the cluster is
     part of the input only where there is any: digests from before there was are the same still.
     """
     meaning: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Laying a document over the revision it extends, and what only shows when everything stands side by side."""
+"""Laying a document over the revision it extends, and what only shows in all layers together."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _THRESHOLDS = tuple(tuple(f"net.{family}.neigh.default.gc_thresh{n}" for n in (1
 
 
 def _together(document: ProfileDocument, content: Content) -> tuple[list[ProfileNote], list[ProfileNote]]:
-    """Problems and warnings that only show when everything stands side by side, inherited settings included."""
+    """Problems and warnings that only show in all layers together, inherited settings included."""
     by_key = {s.key: s for s in content.settings}
     problems: list[ProfileNote] = []
     warnings: list[ProfileNote] = []

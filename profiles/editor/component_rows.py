@@ -1,7 +1,7 @@
 """The components of a profile as a form's fields, and back: only the entry that changed is written again.
 
 The values are the text of the YAML itself, moved to the left: their comments and their order are part of it, and stay.
-What is written is read again and compared; comments that a changed entry held elsewhere are named by who asks.
+What is written is read again and compared; comments that a changed entry held elsewhere are named by the caller.
 """
 
 from __future__ import annotations

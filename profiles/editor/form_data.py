@@ -61,7 +61,7 @@ class Sheet:
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
     """Line of each part in the text it was read from."""
     kept: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
-    """What the parts of KEPT hold in the text it was read from, whatever it is."""
+    """What the parts of KEPT hold in the text it was read from, unchecked."""
 
     @property
     def is_empty(self) -> bool:

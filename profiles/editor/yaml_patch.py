@@ -89,7 +89,7 @@ def _refuse_twice(sheet: Sheet) -> None:
 
 
 def comments(source: str) -> list[str]:
-    """Every comment, as it stands: what looks like one inside a value is none."""
+    """Every comment, unchanged: what looks like one inside a value is none."""
     try:
         scalars = [token for token in pyyaml.scan(source, Loader=_Loader) if isinstance(token, pyyaml.ScalarToken)]
         taken = [(token.start_mark.index, token.end_mark.index) for token in scalars]

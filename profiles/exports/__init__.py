@@ -1,6 +1,6 @@
 """A revision as files of other tools: one module a format, each naming what it could not express.
 
-What each holds: docs/profiles.md. What a file cannot hold stands in its first lines as comments too,
+What each holds: docs/profiles.md. What a file cannot hold is in its first lines as comments too,
 so that it is not lost with the answer it came in.
 """
 

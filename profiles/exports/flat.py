@@ -1,4 +1,4 @@
-"""A profile document again, without `extends`: everything inherited written out, so that it stands by itself."""
+"""A profile document again, without `extends`: everything inherited written out, so that it needs no other."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _put(sections: dict[str, list[str]], name: str, lines: list[str]) -> None:
 
 
 def _signed(setting: WantedSetting, draft: ExportDraft) -> str:
-    """TuneD compares whole numbers only; of a list it would write the text as it stands."""
+    """TuneD compares whole numbers only; of a list it would write the text unchanged."""
     sign = _SIGN[Operator(setting.operator)]
     if sign and " " in setting.value:
         return "".join(f"{w.key}={w.value}" for w in draft.exact([setting], "TuneD, for several numbers,"))

@@ -14,7 +14,7 @@ from profiles.catalog import known_settings
 from profiles.models import Profile, Revision
 
 SETTING_PAGE = "compliance:settings"
-"""Where a setting's value on every node stands; an address by name, for this room knows nothing of it."""
+"""The page of a setting's value on every node; an address by name, for this room knows nothing of it."""
 
 
 def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:

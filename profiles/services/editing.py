@@ -21,9 +21,9 @@ from profiles.document.schema import Checked, InvalidProfile, ProfileDocument, P
 from profiles.models import Profile, Revision
 
 LIBRARY = "Setpoint library"
-"""Who publishes what comes with the product."""
+"""Publisher of the profiles that come with the product."""
 DEEPEST = 8
-"""Revisions that may extend one another in a row: beyond that nobody can say where a value comes from."""
+"""Revisions that may extend one another in a row: beyond that the origin of a value is hard to see."""
 
 DRAFT = "draft"
 """The origin of what a text says itself, before it is published."""
@@ -100,7 +100,7 @@ def parent(document: ProfileDocument, profile: Profile | None) -> Revision | Non
 def meant(name: str) -> Revision | None:
     """The revision to plan with, by digest or id; None for other text.
 
-    Profiles with equal content share a digest, and each is its own intent: who owns it, what extends it, whose pools
+    Profiles with equal content share a digest, and each is its own intent: its owner, what extends it, whose pools
     follow it. Raises Invalid where the digest leaves open which profile is meant.
     """
     matches = list(Revision.objects.named(name).select_related("profile"))
@@ -227,7 +227,7 @@ def discard_draft(profile: Profile, *, by: User, version: int) -> Profile:
 def publish(profile: Profile, *, message: str = "", by: User, version: int) -> Revision:
     """Make the draft the next revision, for ever. Without a draft, the last text is taken again over its newest parent.
 
-    `version` is the one the publisher read: nobody publishes a text they have not seen. Raises InvalidProfile, Invalid,
+    `version` is the one the publisher read: no text is published unseen. Raises InvalidProfile, Invalid,
     NotAllowed, Stale, WrongState.
     """
     require(by, Role.OPERATOR, ANYWHERE, doing=f"publish {profile}")

@@ -12,7 +12,7 @@ profiles/edit.html
     loose, cautions problems and warnings that stand beside no row
     unreadable      why the form cannot show this text, or nothing
     find, found     what was looked for in the catalog, and what fits
-    focus           where to go on: a row's key, or FIND, TEXT, GIVEN_UP and a key
+    focus           where to continue: a row's key, or FIND, TEXT, GIVEN_UP and a key
     extendable      names for `extends`
 
 What a button's `intent` asks is in `editor_state`. All but `save` keep nothing and answer with the same page, so that

@@ -14,11 +14,11 @@ profiles/profile.html
     cluster         ClusterPart of it, or None: components, objects
     draft           Judged or None: source, is_valid, problems, warnings, changes, digest
     publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
-    extendable      whether this person may make a profile that stands on it
+    extendable      whether this person may make a profile that extends it
     may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
 
 profiles/revision.html
-    revision, profile, groups, content, cluster, authors, chain (Revisions that it stands on, nearest first)
+    revision, profile, groups, content, cluster, authors, chain (Revisions that it extends, nearest first)
     against         Revision or None: what `changes` compares with (?against=<number>, default the one before)
     others          Revisions of this profile to compare with
     is_latest
@@ -182,7 +182,7 @@ def renewed(form: F, profile: Profile) -> F:
 
 
 def explain(form: Form, refusal: Refusal) -> None:
-    """Each complaint beside its field; what has none stands above the form."""
+    """Each complaint beside its field; one without a field is shown above the form."""
     for name, complaints in refusal.fields.items():
         form.add_error(name if name in form.fields else None, list(complaints))
     if not refusal.fields:

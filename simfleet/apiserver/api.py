@@ -216,7 +216,7 @@ class Api:
                 named = wanted | {"metadata": {**(wanted.get("metadata") or {}), "name": name}}
                 raw = admission.prepared(self._store, caller, plural, named, namespace, suffix="")
                 admission.check(self._store, caller, plural, None, raw)
-                # Owned is what was applied: defaults and what admission adds are nobody's.
+                # Owned is what was applied: defaults and what admission adds are no one's.
                 asked = admission.encoded(named) if plural == "secrets" else named
                 owners = ownership.applied({}, asked, manager, of, at, force=True)["metadata"].get("managedFields", [])
                 new = raw | {"metadata": raw["metadata"] | {"managedFields": owners}}

@@ -102,7 +102,7 @@ def begin(view: ComponentView) -> StepOutcome:
         return go(Status.APPLYING, waiting_for=view.words.waits, output=[])
     sentence = f"Waits for {view.waits.on}."
     if view.waits.is_for_good and view.is_revert:
-        # Forwards the rollout stops and a person decides; backwards nobody else says that it cannot go on.
+        # Forwards the rollout stops and an operator decides; backwards nothing else reports that it is stuck.
         return hold(view, sentence)
     return StepOutcome(waits_for=sentence, is_patient=True)
 

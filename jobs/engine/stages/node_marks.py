@@ -29,7 +29,7 @@ def changing_labels(view: NodeView) -> Iterator[tuple[KnownLabel, str | None]]:
 def write_labels(view: NodeView) -> str:
     """Write these labels, and take each program's older answer away in the same write. Returns why not, as a sentence.
 
-    They are written whatever their field manager, for their programs' operators set them themselves; but only over what
+    They are written over any field manager, for their programs' operators set them themselves; but only over what
     the plan saw (law 2). Twice does no harm: where the label has its value, the answer beside it is about that value.
     """
     marks = list(changing_labels(view))
