@@ -55,7 +55,7 @@ class PreflightResult:
     mark: str | None = None
     """The installation that owns the cluster."""
     is_known: bool = False
-    """Whether a cluster here has this identity, whatever its URL."""
+    """Whether a cluster here has this identity, at any URL."""
     known_as: str = ""
     """Its name, where the caller may see it."""
 

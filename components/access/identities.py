@@ -44,7 +44,7 @@ def _administrators(server: ApiServer) -> Iterator[tuple[str, str]]:
     try:
         bindings = server.get(Call("list", "clusterrolebindings"), _BINDINGS).get("items") or []
     except FleetRefused:
-        return  # who may not list them is none, or has no components in this cluster
+        return  # an account that may not list them is none, or has no components in this cluster
     for binding in bindings:
         if (binding.get("roleRef") or {}).get("name") != "cluster-admin":
             continue

@@ -50,7 +50,7 @@ class Catalog:
         return self.components[name]
 
     def order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """These, each behind those that it needs or follows. Names that are no component, and `nodes`, stand first."""
+        """These, each behind those that it needs or follows. Names that are no component, and `nodes`, come first."""
         wanted = {*names}
         known = tuple(name for name in self.components if name in wanted)
         return (*sorted(wanted - {*known}), *known)

@@ -237,7 +237,7 @@ def save(here: ComponentInCluster, own: Any, *, by: User, version: int) -> Clust
 
 
 def _stored(here: ComponentInCluster, own: dict[str, Any], by: User, version: int) -> ClusterValues:
-    before = here.row.authors if here.row and own else []  # who empties them is the author of that, alone
+    before = here.row.authors if here.row and own else []  # emptied values have one author, the editor
     authors = sorted({*before, by.pk})
     changed = {"values": own, "authors": authors, "changed_by": str(by)[:150], "changed_at": now()}
     rows = ClusterValues.objects.filter(cluster=here.cluster, component=here.component.name)

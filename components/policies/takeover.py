@@ -1,8 +1,8 @@
 """Fields of a policy object that an approved plan takes back, reverting changes to them by hand.
 
 Only of objects that carry Setpoint's mark, and never from what would write its value again: Argo CD, Flux, a
-controller. What is taken is the API server's own answer to a forced dry run: all fields that others no longer hold in it.
-Each field is in the plan's digest with its manager and its value; a write of anything else than those is refused.
+controller. What is taken is the API server's own answer to a forced dry run: all fields that others no longer hold in
+it. Each field is in the plan's digest with its manager and its value; a write of anything else is refused.
 """
 
 from __future__ import annotations

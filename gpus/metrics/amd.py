@@ -2,8 +2,8 @@
 
 By its list of metrics (github.com/ROCm/device-metrics-exporter, docs/configuration/metricslist.md) and its source
 (pkg/amdgpu/gpuagent/gpuagent_gpu_metrics.go, pkg/exporter/utils/utils.go). Left out, for their meaning is not
-documented or they are seen to be wrong: violations ("residency accumulated", without a unit), GPU_PROF_* but the tensor pipe's
-(GUI_UTIL is 44 % on an idle board), activity of engines one by one, links, voltages.
+documented or they are seen to be wrong: violations ("residency accumulated", without a unit), GPU_PROF_* but the tensor
+pipe's (GUI_UTIL is 44 % on an idle board), activity of engines one by one, links, voltages.
 """
 
 from __future__ import annotations

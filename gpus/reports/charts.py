@@ -1,4 +1,4 @@
-"""State bands and sparklines as SVG, made by the server: they print, and need no script. Their numbers stand beside."""
+"""State bands and sparklines as SVG, made by the server: they print, and need no script. The numbers are beside."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Authors of what a plan brings. None of them approves it, with any role: a second pair of eyes must be another's.
 
 Authors are those of the revision and of all that it extends, of this cluster's values of the components that it
-brings, of the pool's selector since its last approved plan, and of its charts: an uploader of the archive, or the people
-that set up the repository that sent it. They are found when the plan is made, stored with it, and covered by its digest:
-what is cleaned up afterwards removes no author.
+brings, of the pool's selector since its last approved plan, and of its charts: an uploader of the archive, or the
+people that set up the repository that sent it. They are found when the plan is made, stored with it, and covered by its
+digest: what is cleaned up afterwards removes no author.
 """
 
 from __future__ import annotations

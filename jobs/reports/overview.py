@@ -170,7 +170,7 @@ def cluster_work(user: User, clusters: Sequence[Cluster]) -> ClusterWork:
     return ClusterWork(**rollouts_by_kind, plans=lists_of(plans, parts))
 
 
-# ── what needs a person ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── what needs attention ──────────────────────────────────────────────────────────────────────────────────────────────
 def attention_items(user: User, clusters: Sequence[Cluster], work: ClusterWork) -> list[AttentionItem]:
     """List what waits for this person's verdict, then what is stuck or wrong, then what is imminent.
     `clusters` carry the counts of clusters.reports.selectors.

@@ -251,7 +251,7 @@ def _taints(rows: Sequence[TaintLine], judged: Judged) -> list[MarkRow]:
 
 
 def elsewhere(shown: FormPage, notes: Sequence[ProfileNote]) -> list[ProfileNote]:
-    """Those that stand beside no row."""
+    """Those that belong to no row."""
     rows: list[Any] = [*shown.rows, *shown.labels, *shown.annotations, *shown.taints]
     beside = {id(note) for row in rows for note in (*row.problems, *row.warnings)}
     return [note for note in notes if id(note) not in beside]

@@ -32,7 +32,7 @@ class PolicyKind:
     """apiVersions that are understood, the one to write first."""
     is_namespaced: bool
     fields: frozenset[str]
-    """What may stand beside apiVersion, kind and metadata."""
+    """Fields allowed beside apiVersion, kind and metadata."""
     check: Callable[[Judge, Mapping[str, Any]], None]
     component: str = ""
     """Which brings the kind's definition; empty: Kubernetes itself."""

@@ -9,7 +9,7 @@ profiles/edit.html
     latest          Revision or None
     lost            comments that saving would lose
     components      [ComponentFormRow] of the form view; `choices`: hooks.ComponentChoice that can be added
-    loose, cautions problems and warnings that stand beside no row
+    loose, cautions problems and warnings that belong to no row
     unreadable      why the form cannot show this text, or nothing
     find, found     what was looked for in the catalog, and what fits
     focus           where to continue: a row's key, or FIND, TEXT, GIVEN_UP and a key

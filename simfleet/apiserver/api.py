@@ -94,7 +94,7 @@ class Api:
         """SelfSubjectAccessReview, which everybody may ask, and what its like answers about others."""
         with self._call(caller, "create", plural):
             if "*" in (verb, resource):
-                return caller.inside or not self.forbidden  # who may do all may do each
+                return caller.inside or not self.forbidden  # the right to all verbs includes each
             return self.allowed(caller, verb, resource)
 
     def watch(
