@@ -1,4 +1,4 @@
-"""Filters that people keep under a name: a list page and the query of its URL, one's own or shared with everybody.
+"""Filters that people keep under a name: a list page and the query of its URL, one's own or shared with everyone.
 
 A filter is only an address. Opening it shows what its reader may see; sharing it gives no rights.
 """

@@ -58,7 +58,7 @@ def grant(application: dict[str, Any]) -> None:
             if _is_there(cursor, table):
                 _execute(cursor, "REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role}", table=table, role=role)
         _execute(cursor, "REVOKE INSERT ON django_migrations FROM {role}", role=role)
-        if _may_create(cursor, role, schema):  # PostgreSQL before 15 lets everybody
+        if _may_create(cursor, role, schema):  # PostgreSQL before 15 lets everyone
             _execute(cursor, "REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, {role}", **names)
         _refuse_what_is_left(cursor, role)
 

@@ -230,7 +230,7 @@ def examples() -> dict[str, Any]:
 
 @cache
 def _document() -> bytes:
-    """The same for everybody. Seconds of CPU: made once in a process, and by one thread."""
+    """The same for everyone. Seconds of CPU: made once in a process, and by one thread."""
     generator: Any = SchemaGenerator  # untyped
     schema = generator().get_schema(request=None, public=True)
     return bytes(OpenApiJsonRenderer().render(schema, renderer_context={}))

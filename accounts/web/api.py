@@ -153,7 +153,7 @@ class BindingIn(Body[RoleBinding]):
 
 
 class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
-    """Roles by account and scope. Everybody sees their own; an administrator of a scope sees and changes that scope."""
+    """Roles by account and scope. Everyone sees their own; an administrator of a scope sees and changes that scope."""
 
     request: UserApiRequest
     scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}

@@ -40,7 +40,7 @@ class SessionsEnded(serializers.Serializer[LiveSession]):
 
 
 class Sessions(mixins.ListModelMixin, ApiViewSet):
-    """Browsers logged in as oneself; administrators of everything see everybody's. DELETE logs that browser out."""
+    """Browsers logged in as oneself; administrators of everything see all. DELETE logs that browser out."""
 
     request: UserApiRequest
     scope_for = {"GET": "read", "DELETE": "admin", "end_others": "admin"}

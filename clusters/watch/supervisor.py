@@ -236,7 +236,7 @@ class Watch:
                     chore(watched.cluster, watched.fleet)
                 except (CredentialsRefused, Untrusted) as error:
                     log.error("%s: %s", watched.cluster, error)
-                    watched.relist.add("nodes")  # whose list then tells everybody
+                    watched.relist.add("nodes")  # whose list then informs all
                 except FleetError as error:
                     log.warning("%s of %s: %s", name, watched.cluster, error)
         except Exception:

@@ -29,7 +29,7 @@ class Right:
     danger: str = ""
     """What else its holder can do; empty: nothing that the chart does not say."""
     lacks: tuple[str, ...] = ()
-    """What of it the account has not, each as `create configmaps`; () where it has all, and before anybody asked."""
+    """What of it the account has not, each as `create configmaps`; () where it has all, and before it was asked."""
 
     @property
     def rule(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Secrets in values: references that are resolved only when helm runs, and what everybody else is shown of them."""
+"""Secrets in values: references that are resolved only when helm runs, and how they are shown elsewhere."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class DemoPerson:
 
 
 def arrive() -> dict[str, DemoPerson]:
-    """Make everybody, by name. Passwords are new at every start."""
+    """Make all accounts, by name. Passwords are new at every start."""
     people = {}
     for part in PARTS:
         password = secrets.token_urlsafe(12)

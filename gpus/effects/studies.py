@@ -101,7 +101,7 @@ def advance(study: Study) -> bool:
 
 def _find_nodes(study: Study) -> None:
     steps = study.rollout.steps.of_nodes().select_related("node", "plan_node")
-    known = study.nodes.exclude(node=None).values_list("node_id")  # a NULL in NOT IN keeps everybody out
+    known = study.nodes.exclude(node=None).values_list("node_id")  # a NULL in NOT IN keeps every row out
     if study.is_causal:
         if study.nodes.exists():
             return  # the arms are whole from the beginning; a node that is tried again later is in neither

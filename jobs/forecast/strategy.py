@@ -45,7 +45,7 @@ class Strategy:
     installation's own limits, SETPOINT_HELM_SECONDS and SETPOINT_READY_SECONDS."""
     order: str = "idle-first"
     seed: int = 0
-    """Of the order `measured`, which anybody can draw again from it; 0: drawn when the plan is made."""
+    """Of the order `measured`, which can be drawn again from it; 0: drawn when the plan is made."""
     control: str = "25%"
     """Nodes of each kind that `measured` holds back: a count, or a percentage (rounded up, at least 1)."""
     measure_hours: int = 6

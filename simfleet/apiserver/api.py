@@ -91,7 +91,7 @@ class Api:
         self._snapshots.clear()
 
     def review(self, caller: Caller, verb: str, resource: str, plural: str = "selfsubjectaccessreviews") -> bool:
-        """SelfSubjectAccessReview, which everybody may ask, and what its like answers about others."""
+        """SelfSubjectAccessReview, which everyone may ask, and the same about others."""
         with self._call(caller, "create", plural):
             if "*" in (verb, resource):
                 return caller.inside or not self.forbidden  # the right to all verbs includes each
