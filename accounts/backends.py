@@ -14,8 +14,8 @@ class WithRoles(ModelBackend):
     def get_user(self, user_id: int) -> User | None:
         bindings = list(RoleBinding.objects.filter(user=user_id).select_related("user"))
         if not bindings:
-            found = super().get_user(user_id)
-            return found if isinstance(found, User) else None  # judged there
+            account = super().get_user(user_id)
+            return account if isinstance(account, User) else None  # judged there
         user = bindings[0].user
         user.granted = granted_by(bindings)
         return user if self.user_can_authenticate(user) else None

@@ -18,7 +18,7 @@ BROWSERS = (
     ("curl/", "curl"),
     ("python-", "a Python program"),
 )
-"""The order matters: nearly everybody also claims to be Chrome and Safari."""
+"""The order matters: nearly every browser also claims to be Chrome and Safari."""
 SYSTEMS = (
     ("Android", "Android"),
     ("iPhone", "an iPhone"),

@@ -1,6 +1,6 @@
-"""Filters that people keep under a name: a list page and the query of its URL, one's own or shared with everybody.
+"""Filters that people keep under a name: a list page and the query of its URL, one's own or shared with everyone.
 
-A filter is only an address. Opening it shows what its reader may see; who shared it gives no rights with it.
+A filter is only an address. Opening it shows what its reader may see; sharing it gives no rights.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Shelf:
 def of_page(page: str, user: User) -> Shelf:
     """One query."""
     rows = SavedFilter.objects.filter(Q(owner=user) | Q(is_shared=True, owner__is_active=True), page=page)
-    found = [
+    visible = [
         KeptFilter(row, url_of(row), row.owner_id == user.pk or may(user, Role.ADMIN, GLOBAL))
         for row in rows.select_related("owner")[: 2 * MOST]
     ]
-    own = [kept for kept in found if kept.filter.owner_id == user.pk]
-    return Shelf(page, own, [kept for kept in found if kept.filter.owner_id != user.pk])
+    own = [kept for kept in visible if kept.filter.owner_id == user.pk]
+    return Shelf(page, own, [kept for kept in visible if kept.filter.owner_id != user.pk])
 
 
 def url_of(row: SavedFilter) -> str:
@@ -94,7 +94,7 @@ def keep(*, page: str, name: str, query: str, by: User, is_shared: bool = False)
         raise Invalid(
             "The filter was not saved.", fields={"name": ["You have just saved one of this name."]}
         ) from error
-    if row.is_shared:  # what only its owner sees is nobody else's business
+    if row.is_shared:  # what only its owner sees concerns no other person
         verb = "create" if is_new else "update"
         after = {"page": page, "query": query}
         record(by=by, action=f"filter.{verb}", target=f"filter:{row.pk}", target_name=name, after=after)

@@ -164,7 +164,7 @@ class LoginAttempt(models.Model):
 
 
 class SavedFilter(models.Model):
-    """Named filter of a list: the page and its query, private to its owner or shared with everybody."""
+    """Named filter of a list: the page and its query, private to its owner or shared with everyone."""
 
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_filters")
     page = models.CharField(max_length=20, help_text="A key of accounts.filters.PAGES.")

@@ -2,7 +2,7 @@
 
 A role is held in scopes: `*`, `env:<environment>`, `cluster:<uuid>`. An object names the scopes it falls under
 (`Cluster.scopes`); holding the role in any of them is enough. Roles do not include one another, except that each
-includes viewer. Superusers hold every role, but rules about persons (nobody approves their own plan) bind them too.
+includes viewer. Superusers hold every role, but rules about persons (no one approves their own plan) bind them too.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def may(user: Person, role: str, scopes: Sequence[str]) -> bool:
         return False
     if user.is_superuser:
         return True
-    held = _held(user, role)
-    return bool(held) if "anywhere" in scopes else not held.isdisjoint(scopes)
+    granted = _held(user, role)
+    return bool(granted) if "anywhere" in scopes else not granted.isdisjoint(scopes)
 
 
 def require(user: Person, role: str, scopes: Sequence[str], doing: str = "do this") -> None:
@@ -115,15 +115,15 @@ def check_scope(scope: str) -> str:
             return f"{_CLUSTER}{UUID(scope.removeprefix(_CLUSTER))}"
         except ValueError:
             pass
-    wanted = f"* or env:<{'|'.join(ENVIRONMENTS)}> or cluster:<uuid>"
-    raise Invalid(f"{scope!r} is not a scope.", fields={"scope": [f"Write {wanted}."]})
+    forms = f"* or env:<{'|'.join(ENVIRONMENTS)}> or cluster:<uuid>"
+    raise Invalid(f"{scope!r} is not a scope.", fields={"scope": [f"Write {forms}."]})
 
 
 def _holds(user: User, role: str, scopes: Sequence[str]) -> bool:
-    held = _held(user, role)
-    return user.is_superuser or (bool(held) if "anywhere" in scopes else not held.isdisjoint(scopes))
+    granted = _held(user, role)
+    return user.is_superuser or (bool(granted) if "anywhere" in scopes else not granted.isdisjoint(scopes))
 
 
 def _held(user: User, role: str) -> frozenset[str]:
     """Scopes in which `user` has `role`; every role includes viewer."""
-    return frozenset(scope for held, scope in user.grants if role in (held, Role.VIEWER))
+    return frozenset(scope for granted_role, scope in user.grants if role in (granted_role, Role.VIEWER))

@@ -25,17 +25,17 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
         content.attempt = Attempt(attempt_id, absent=[w.key for w in spec.settings if _absent(node, w.key)])
         content.repairs.clear()
     attempt = content.attempt
-    wanted = {w.key: _examine(node, spec, w) for w in spec.settings}
+    assessments = {w.key: _examine(node, spec, w) for w in spec.settings}
     restores = {r.key: restore.examine(node, spec, r) for r in spec.restore}
-    findings = wanted | restores
+    findings = assessments | restores
     if any(finding.holds for finding in findings.values()):
         attempt.outcomes = _held(findings)
     else:
-        to_write = [w for w in spec.settings if wanted[w.key].outcome is None and not follows(spec, w)]
+        to_write = [w for w in spec.settings if assessments[w.key].outcome is None and not follows(spec, w)]
         to_write.sort(key=lambda w: kinds.ORDER.index(keys.kind_of(w.key)))
         originals = {key: restore.original_of(node, spec, key) for r in spec.restore for key in group(r.key)}
         for setting in to_write:
-            if (reading := wanted[setting.key].reading) and reading.value is not None:
+            if (reading := assessments[setting.key].reading) and reading.value is not None:
                 _enter(node, setting, reading)
         for key in restores:
             action = node.handler(key).restart
@@ -73,8 +73,8 @@ def _absent(node: Node, key: str) -> bool:
 
 def _held(findings: Mapping[str, KeyAssessment]) -> dict[str, KeyOutcome]:
     because = ", ".join(key for key, finding in findings.items() if finding.holds)
-    held = KeyOutcome(SettingStatus.OBSERVED, f"not written, because of {because}")
-    return {key: finding.outcome or held for key, finding in findings.items()}
+    not_written = KeyOutcome(SettingStatus.OBSERVED, f"not written, because of {because}")
+    return {key: finding.outcome or not_written for key, finding in findings.items()}
 
 
 def _examine(node: Node, spec: Spec, wanted: Wanted) -> KeyAssessment:

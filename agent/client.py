@@ -47,21 +47,21 @@ class RequestRefused(Exception):
         self.code = code
 
 
-def _metadata(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = found.get("metadata", {})
+def _metadata(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = raw.get("metadata", {})
     if not isinstance(metadata, dict):
         raise Unavailable("the answer's metadata is no object")
     return metadata
 
 
-def _checked(found: Any) -> dict[str, Any]:
+def _checked(raw: Any) -> dict[str, Any]:
     """An object with the UID and the generation that the agent goes by. Raises Unavailable."""
-    if not isinstance(found, dict):
+    if not isinstance(raw, dict):
         raise Unavailable("the answer is no object")
-    metadata = _metadata(found)
+    metadata = _metadata(raw)
     if not isinstance(metadata.get("uid"), str) or type(metadata.get("generation")) is not int:
         raise Unavailable("the object has no UID, or no generation")
-    return found
+    return raw
 
 
 @cache
@@ -122,14 +122,16 @@ class Client:
             self._raise_for(response)
             while line := response.readline(LARGEST_ANSWER):
                 event = json.loads(line)
-                found = event.get("object") if isinstance(event, dict) else None
-                if not isinstance(found, dict):
+                received = event.get("object") if isinstance(event, dict) else None
+                if not isinstance(received, dict):
                     raise Unavailable("watch: an event has no object")
                 if event.get("type") == "ERROR":
-                    code = found.get("code")
-                    raise RequestRefused(code if isinstance(code, int) else 0, str(found.get("message", ""))[:300])
-                _metadata(found)
-                yield event if event.get("type") not in ("ADDED", "MODIFIED") else event | {"object": _checked(found)}
+                    code = received.get("code")
+                    raise RequestRefused(code if isinstance(code, int) else 0, str(received.get("message", ""))[:300])
+                _metadata(received)
+                yield (
+                    event if event.get("type") not in ("ADDED", "MODIFIED") else event | {"object": _checked(received)}
+                )
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise Unavailable(f"watch: {error}") from error
         finally:

@@ -51,8 +51,8 @@ class Denied(WriteRefused):
 def key_of(path: str) -> str | None:
     """The key that a file of the kernel belongs to; None for a file that belongs to none."""
     for pattern, key in _PATHS:
-        if found := pattern.fullmatch(path):
-            return key(found)
+        if match := pattern.fullmatch(path):
+            return key(match)
     return None
 
 
@@ -76,8 +76,8 @@ class Gate:
         """Read once: memory that is plugged in later counts from the agent's next start on."""
         if self._facts is None or not self._facts.memory_kib:
             lines = (self._host.read_text("/proc/meminfo") or "").splitlines()
-            found = (line.split()[1] for line in lines if line.startswith("MemTotal:"))
-            self._facts = NodeCapacity(memory_kib=int(next(found, "0")))
+            totals = (line.split()[1] for line in lines if line.startswith("MemTotal:"))
+            self._facts = NodeCapacity(memory_kib=int(next(totals, "0")))
         return self._facts
 
     def write_text(self, path: str, value: str) -> None:

@@ -137,7 +137,7 @@ class LinuxHost:
     def glob(self, pattern: str) -> list[str]:
         first = pattern.lstrip("/").partition("/")[0]
         prefix, root = (f"/{first}", self._roots[first]) if first in self._roots else ("", self._root)
-        return sorted(prefix + found[len(root) :] for found in globbing.glob(self._place(pattern)))
+        return sorted(prefix + path[len(root) :] for path in globbing.glob(self._place(pattern)))
 
     def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         place, root = self._root + path, os.path.realpath(self._root or "/")
@@ -219,7 +219,7 @@ def replace_file(path: str, text: str | None, *, mode: int = 0o644) -> None:
         os.makedirs(folder, exist_ok=True)
         new = f"{path}.new"  # one name, so that a crash leaves at most one, and the next write takes it over
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(new)  # never written through: it may be a link to another file, or a pipe that nobody reads
+            os.unlink(new)  # never written through: it may be a link to another file, or a pipe without a reader
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             with open(fd, "wb") as file:

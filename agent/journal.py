@@ -1,7 +1,7 @@
 """The agent's durable state: the originals, what it wrote, and the restarts that it has already carried out.
 
 One small file on the node's own disk, replaced as a whole and durable before the kernel is touched (law 7). A file that
-does not match its digest is never guessed at: the agent stops writing until a person looks.
+does not match its digest is never guessed at: the agent stops writing until an operator acts.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Journal:
     def remember_grant(self, name: str, grant: Grant, boot_id: str) -> None:
         """Note a grant that is spent in boot `boot_id`; of too many the oldest that name another are forgotten."""
         grants = self.content.grants
-        old = [other for other, one in grants.items() if one.boot_id != boot_id and other != name]
+        old = [other for other, grant_of_other in grants.items() if grant_of_other.boot_id != boot_id and other != name]
         grants[name] = grant
         for other in old[: max(0, len(grants) - KEPT_GRANTS)]:
             del grants[other]

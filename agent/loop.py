@@ -52,11 +52,11 @@ class Watcher(threading.Thread):
         failures = 0
         while True:
             try:
-                found, version = self._client.list_one(self._node)
-                self._arrivals.put(found)
+                tuning, version = self._client.list_one(self._node)
+                self._arrivals.put(tuning)
                 failures = 0
                 self._follow(version)
-            except Exception as error:  # whatever it is: without this thread the agent is deaf, and looks alive
+            except Exception as error:  # of every kind: without this thread the agent is deaf, and looks alive
                 if isinstance(error, RequestRefused) and error.code == 410:
                     continue  # the resource version is too old: list again
                 failures += 1
@@ -68,12 +68,12 @@ class Watcher(threading.Thread):
         while True:
             started = time.monotonic()
             for event in self._client.watch_one(self._node, version):
-                found = event.get("object") or {}
-                version = str(found.get("metadata", {}).get("resourceVersion", version))
+                received = event.get("object") or {}
+                version = str(received.get("metadata", {}).get("resourceVersion", version))
                 if event.get("type") == "DELETED":
                     self._arrivals.put(None)
                 elif event.get("type") in ("ADDED", "MODIFIED"):
-                    self._arrivals.put(found)
+                    self._arrivals.put(received)
             if time.monotonic() - started < 1.0:
                 time.sleep(jittered(1.0))  # a server that ends watches at once must not be asked in a tight loop
 
@@ -128,29 +128,29 @@ class Loop:
                 self._arrive(arrived)
             self._tick()
 
-    def _arrive(self, found: dict[str, Any] | None) -> None:
-        if found is None:
+    def _arrive(self, received: dict[str, Any] | None) -> None:
+        if received is None:
             if self._object is not None:
                 log("the node's object is gone: nothing is asked of this node")
             self._object, self._known, self._readable, self._status = None, None, False, None
             self._reconciler.forget()
             return
-        metadata = found.get("metadata", {})
+        metadata = received.get("metadata", {})
         known = (str(metadata.get("uid", "")), int(metadata.get("generation", 0)))
         if self._known is None or self._known[0] != known[0]:
-            self._published = found.get("status") or {}
+            self._published = received.get("status") or {}
             try:
                 self._reconciler.remember(Status.from_json(self._published))
             except Malformed as error:
                 log("the status in the cluster cannot be read, and is replaced", error=str(error))
-        self._object = found
+        self._object = received
         if known != self._known:
             self._known = known
-            self._reconcile(found, known[1])
+            self._reconcile(received, known[1])
 
-    def _reconcile(self, found: dict[str, Any], generation: int) -> None:
+    def _reconcile(self, tuning: dict[str, Any], generation: int) -> None:
         try:
-            spec = Spec.from_json(found.get("spec") or {})
+            spec = Spec.from_json(tuning.get("spec") or {})
         except Malformed as error:
             self._readable = False
             self._status = self._reconciler.refuse("BadSpec", str(error), generation)
@@ -183,10 +183,10 @@ class Loop:
     def _confirm(self) -> Confirmed | None:
         """The object as the API server has it now; None if it cannot be had, and then nothing is restarted."""
         try:
-            found, date = self._client.tuning(self._identity.node)
-            if found is None or self._known is None or found["metadata"]["uid"] != self._known[0]:
+            tuning, date = self._client.tuning(self._identity.node)
+            if tuning is None or self._known is None or tuning["metadata"]["uid"] != self._known[0]:
                 return None
-            return Confirmed(Spec.from_json(found.get("spec") or {}), date)
+            return Confirmed(Spec.from_json(tuning.get("spec") or {}), date)
         except (Unavailable, RequestRefused, Malformed, KeyError, OSError) as error:
             log("cannot confirm a restart, so nothing is restarted", error=str(error))
             return None

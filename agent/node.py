@@ -16,14 +16,14 @@ from contract.keys import KeyKind
 from contract.nodetuning import Operator, RestartAction, SettingStatus
 
 MAY_BE_ABSENT = (KeyKind.MODULE, KeyKind.CMDLINE)
-"""Kinds for which "not there" is an ordinary value, and one that can be put back."""
+"""Kinds for which "not there" is an ordinary value, and one that can be restored."""
 HOLDS = (SettingStatus.MOVED, SettingStatus.DENIED, SettingStatus.UNSUPPORTED, SettingStatus.FAILED)
 """Findings that keep the whole step from being written."""
 
 
-def same(one: str | None, other: str | None) -> bool:
+def same(first: str | None, other: str | None) -> bool:
     """Return whether two answers of the kernel mean the same, absence included."""
-    return one == other or (one is not None and keys.satisfied(Operator.EQUALS, one, other))
+    return first == other or (first is not None and keys.satisfied(Operator.EQUALS, first, other))
 
 
 class Node:
@@ -82,7 +82,7 @@ class KeyAssessment:
     """Assessment of one key before anything is written."""
 
     outcome: KeyOutcome | None = None
-    """Settled: nothing to write. None: it is to be written or put back."""
+    """Settled: nothing to write. None: it is to be written or restored."""
     reading: EffectiveValue | None = None
 
     @property

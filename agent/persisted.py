@@ -41,11 +41,11 @@ def _modules(entries: Mapping[str, JournalEntry]) -> Lines:
 
 def _module_options(entries: Mapping[str, JournalEntry]) -> Lines:
     """List the options of modules that load after boot; the line in tmpfiles.d is for those that are built in."""
-    found = []
+    options = []
     for key, value in _written(entries, KeyKind.MODULE_PARAMETER):
         _, module, parameter = key.split(".")
-        found.append(f"options {module} {parameter}={value}")
-    return found
+        options.append(f"options {module} {parameter}={value}")
+    return options
 
 
 def _tmpfiles(entries: Mapping[str, JournalEntry]) -> Lines:

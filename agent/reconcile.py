@@ -183,9 +183,9 @@ class Reconciler:
 
     def _seen(self, reports: Iterable[SettingReport]) -> dict[str, str]:
         """The last round of all keys, with the newer answers of the spec's own: one status never contradicts itself."""
-        for found in reports:
-            if found.key in self._observed and found.effective is not None:
-                self._observed[found.key] = found.effective
+        for setting_report in reports:
+            if setting_report.key in self._observed and setting_report.effective is not None:
+                self._observed[setting_report.key] = setting_report.effective
         return dict(self._observed)
 
     # ── saying it ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -217,7 +217,7 @@ class Reconciler:
 
 def _attempt_id(spec: Spec, generation: int) -> str:
     """Names what was asked, not only the generation: an object that is made again counts from 1."""
-    asked = json.dumps(
+    identity = json.dumps(
         [spec.step, spec.attempt, [w.to_json() for w in spec.settings], [r.to_json() for r in spec.restore]]
     )
-    return f"{generation}:{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
+    return f"{generation}:{hashlib.sha256(identity.encode()).hexdigest()[:16]}"

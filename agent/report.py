@@ -57,7 +57,7 @@ def settle(node: Node, spec: Spec) -> None:
     for key, entry in list(content.entries.items()):
         coupled = any(k in named or k in content.entries for k in keys.coupled_with(key))
         if key not in named and not entry.done and not coupled and same(node.answer(key), entry.original):
-            del content.entries[key]  # an intent that never reached the kernel, and that nobody wants any more
+            del content.entries[key]  # an intent that never reached the kernel, and that is wanted no more
 
 
 def settings(
@@ -149,13 +149,13 @@ def observed(node: Node, spec: Spec) -> dict[str, str]:
     wanted: Iterable[str] = dict.fromkeys(
         [*(w.key for w in spec.settings), *(r.key for r in spec.restore), *spec.observe]
     )
-    found: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for key in wanted:
-        if keys.is_observable(key) and len(found) < MAX_OBSERVED:
+        if keys.is_observable(key) and len(answers) < MAX_OBSERVED:
             answer = node.answer(key)
             if answer is not None:
-                found[key] = answer[:MAX_VALUE]
-    return found
+                answers[key] = answer[:MAX_VALUE]
+    return answers
 
 
 def conditions(

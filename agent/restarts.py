@@ -107,23 +107,23 @@ def carry_out(
 
     Raises OSError (journal; nothing is restarted then).
     """
-    asked = spec.restart
-    if asked is None or not due(node, spec):
+    restart = spec.restart
+    if restart is None or not due(node, spec):
         return
     boot, confirmed_at = node.host.boot_id(), clock()
-    grant = Grant(str(asked.action), asked.boot_id, JOURNALLED)
+    grant = Grant(str(restart.action), restart.boot_id, JOURNALLED)
     if spec.mode == Mode.OBSERVE:
         grant.state, grant.reason = REFUSED, "mode observe changes nothing on the node"
-    elif asked.boot_id != boot:
-        grant.state, grant.reason = REFUSED, f"it may end boot {asked.boot_id}, and this is {boot}"
+    elif restart.boot_id != boot:
+        grant.state, grant.reason = REFUSED, f"it may end boot {restart.boot_id}, and this is {boot}"
     else:
         fresh = confirm()
-        if fresh is None or fresh.spec.node_uid != spec.node_uid or fresh.spec.restart != asked:
+        if fresh is None or fresh.spec.node_uid != spec.node_uid or fresh.spec.restart != restart:
             return
         grant.run = kubelet_run(node)
-        if why := _is_over(asked, fresh.date):
+        if why := _is_over(restart, fresh.date):
             grant.state, grant.reason = REFUSED, why
-    node.journal.remember_grant(asked.id, grant, boot)
+    node.journal.remember_grant(restart.id, grant, boot)
     node.journal.save()
     if grant.state == REFUSED:
         return
@@ -132,18 +132,18 @@ def carry_out(
         grant.state, grant.reason = REFUSED, "too much time went by after it was confirmed; it needs a new grant"
         node.journal.save()
         return
-    if asked.action == RestartAction.REBOOT and (why := boot_loader.arm(node.host, node.journal)):
+    if restart.action == RestartAction.REBOOT and (why := boot_loader.arm(node.host, node.journal)):
         grant.state, grant.reason = REFUSED, why
         boot_loader.disarm(node.host, node.journal.content)
         node.journal.save()
         return
-    ran = node.host.run(COMMANDS[RestartAction(asked.action)])
-    if asked.action == RestartAction.REBOOT and not ran.is_known:
+    ran = node.host.run(COMMANDS[RestartAction(restart.action)])
+    if restart.action == RestartAction.REBOOT and not ran.is_known:
         return  # a node that goes down ends `systemctl reboot`, too: the next boot shows whether it did
     if ran.code:
         grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
         boot_loader.disarm(node.host, node.journal.content)
-    elif asked.action == RestartAction.KUBELET:
+    elif restart.action == RestartAction.KUBELET:
         _kubelet_restarted(node, grant)
     node.journal.save()
 

@@ -98,13 +98,13 @@ def _unfit(node: Node, spec: Spec, key: str, now: EffectiveValue, original: Effe
     return fitness.unfit(key, Operator.EQUALS, original.value, node.machine())
 
 
-def original_of(node: Node, spec: Spec | None, key: str, told: str | None = None) -> EffectiveValue:
+def original_of(node: Node, spec: Spec | None, key: str, reported: str | None = None) -> EffectiveValue:
     """The journal's, which also knows the places; the control plane's where the journal is lost. See `_disagree`."""
     if entry := node.journal.content.entries.get(key):
         return EffectiveValue(entry.original, entry.places)
     if spec is not None:
-        told = next((r.original for r in spec.restore if r.key == key), None)
-    return EffectiveValue(told)
+        reported = next((r.original for r in spec.restore if r.key == key), None)
+    return EffectiveValue(reported)
 
 
 def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, EffectiveValue]) -> KeyOutcome:
@@ -134,8 +134,8 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Effective
         if not same(answer, original.value):
             node.wait_for(key, RestartAction.REBOOT)
     elif not reason and not same(answer, original.value) and not _is_back_where_it_is(node, key, original):
-        told = rounded(original.value or "nothing", answer)
-        return KeyOutcome(SettingStatus.NOT_EFFECTIVE, told, original.value)
+        deviation = rounded(original.value or "nothing", answer)
+        return KeyOutcome(SettingStatus.NOT_EFFECTIVE, deviation, original.value)
     content.entries.pop(key, None)
     _forget_partners(node, key)
     return KeyOutcome(SettingStatus.RESTORED, reason, original.value)

@@ -24,7 +24,7 @@ SEQUENCES = "USAGE, SELECT"
 GRANTS = (
     "GRANT CONNECT ON DATABASE {database} TO {role}",
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
-    "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}",  # also what somebody gave it by hand
+    "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}",  # also what was granted by hand
     f"GRANT {TABLES} ON ALL TABLES IN SCHEMA {{schema}} TO {{role}}",
     f"GRANT {SEQUENCES} ON ALL SEQUENCES IN SCHEMA {{schema}} TO {{role}}",
     f"ALTER DEFAULT PRIVILEGES IN SCHEMA {{schema}} GRANT {TABLES} ON TABLES TO {{role}}",
@@ -58,7 +58,7 @@ def grant(application: dict[str, Any]) -> None:
             if _is_there(cursor, table):
                 _execute(cursor, "REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role}", table=table, role=role)
         _execute(cursor, "REVOKE INSERT ON django_migrations FROM {role}", role=role)
-        if _may_create(cursor, role, schema):  # PostgreSQL before 15 lets everybody
+        if _may_create(cursor, role, schema):  # PostgreSQL before 15 lets everyone
             _execute(cursor, "REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, {role}", **names)
         _refuse_what_is_left(cursor, role)
 

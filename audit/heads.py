@@ -48,23 +48,23 @@ def kept(*, last: int | None = None) -> list[str]:
         if last is not None:
             file.seek(max(0, file.seek(0, os.SEEK_END) - last))
         text = file.read().decode("ascii", "replace")
-    return [f"{found[1]}:{found[2]}" for line in text.splitlines() if (found := LINE.fullmatch(line.strip()))]
+    return [f"{match[1]}:{match[2]}" for line in text.splitlines() if (match := LINE.fullmatch(line.strip()))]
 
 
 def contradicted(heads: list[str]) -> Iterator[tuple[str, str]]:
     """(head, why) of each that is not in the chain."""
-    wanted = {int(head.partition(":")[0]): head.partition(":")[2] for head in heads}
-    numbers = sorted(wanted)
-    found: dict[int, str] = {}
+    seals_by_number = {int(head.partition(":")[0]): head.partition(":")[2] for head in heads}
+    numbers = sorted(seals_by_number)
+    stored: dict[int, str] = {}
     for start in range(0, len(numbers), 500):
-        found |= dict(Seal.objects.filter(seq__in=numbers[start : start + 500]).values_list("seq", "seal"))
+        stored |= dict(Seal.objects.filter(seq__in=numbers[start : start + 500]).values_list("seq", "seal"))
     newest = Seal.objects.order_by("-seq").values_list("seq", flat=True).first() or 0
     for seq in numbers:
-        if seq not in found:
+        if seq not in stored:
             cut = f"the last one found is {newest}: the tail was cut" if seq > newest else "it is missing"
-            yield f"{seq}:{wanted[seq]}", f"record {seq} was sealed, {cut}"
-        elif not hmac.compare_digest(found[seq], wanted[seq]):
-            yield f"{seq}:{wanted[seq]}", f"record {seq} had another seal: history was rewritten"
+            yield f"{seq}:{seals_by_number[seq]}", f"record {seq} was sealed, {cut}"
+        elif not hmac.compare_digest(stored[seq], seals_by_number[seq]):
+            yield f"{seq}:{seals_by_number[seq]}", f"record {seq} had another seal: history was rewritten"
 
 
 def _append(path: Path, line: str) -> None:

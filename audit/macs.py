@@ -25,10 +25,10 @@ def mark_of(record: Record) -> str:
     return mark(_PURPOSE, content(record))
 
 
-def mark(purpose: bytes, said: Mapping[str, Any]) -> str:
-    """Return the MAC of `said`, which takes the key to compute; a mark of one purpose is none of another."""
+def mark(purpose: bytes, values: Mapping[str, Any]) -> str:
+    """Return the MAC of `values`, which takes the key to compute; a mark of one purpose is none of another."""
     key = hmac.new(settings.SETPOINT_AUDIT_KEY.encode(), purpose, sha256).digest()
-    return hmac.new(key, canonical(said).encode(), sha256).hexdigest()
+    return hmac.new(key, canonical(values).encode(), sha256).hexdigest()
 
 
 def is_right(record: Record) -> bool:

@@ -109,8 +109,8 @@ class Marked(models.Model):
         if not self.is_genuine:
             return self.mac
         over = _by_attribute(self, over)
-        said = {name: over.get(name, getattr(self, name)) for name in self.MARKED}
-        return self._mark({name: _canonical_value(value) for name, value in said.items()})
+        content = {name: over.get(name, getattr(self, name)) for name in self.MARKED}
+        return self._mark({name: _canonical_value(value) for name, value in content.items()})
 
     def remark(self) -> None:
         """Write the mark alone, after a conditional `update` of ours or once the database has given a number."""
@@ -132,8 +132,8 @@ class Marked(models.Model):
         there.pop("_is_genuine", None)
 
     @classmethod
-    def _mark(cls, said: dict[str, Any]) -> str:
-        return macs.mark(f"setpoint row of {cls._meta.label_lower}, scheme 1".encode(), said)
+    def _mark(cls, content: dict[str, Any]) -> str:
+        return macs.mark(f"setpoint row of {cls._meta.label_lower}, scheme 1".encode(), content)
 
 
 def mark_rows(model: Any, columns: Sequence[str]) -> int:
@@ -141,8 +141,8 @@ def mark_rows(model: Any, columns: Sequence[str]) -> int:
     purpose = f"setpoint row of {model._meta.label_lower}, scheme 1".encode()
     count = 0
     for values in model._base_manager.values("pk", *columns).iterator():
-        said = {name: _canonical_value(values[name]) for name in columns}
-        count += model._base_manager.filter(pk=values["pk"]).update(mac=macs.mark(purpose, said))
+        content = {name: _canonical_value(values[name]) for name in columns}
+        count += model._base_manager.filter(pk=values["pk"]).update(mac=macs.mark(purpose, content))
     return count
 
 

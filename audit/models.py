@@ -85,13 +85,13 @@ class Record(models.Model):
     @property
     def seq(self) -> int | None:
         """Its number in the chain; None: it is not sealed yet, or was refused."""
-        found = getattr(self, "sealed_as", None)
-        return found.seq if found else None
+        sealed = getattr(self, "sealed_as", None)
+        return sealed.seq if sealed else None
 
     @property
     def seal(self) -> str:
-        found = getattr(self, "sealed_as", None)
-        return found.seal if found else ""
+        sealed = getattr(self, "sealed_as", None)
+        return sealed.seal if sealed else ""
 
 
 class _Mark(models.Model):
@@ -130,7 +130,7 @@ class Seal(_Mark):
 
 
 class Refusal(_Mark):
-    """A record that the sealer does not seal: it stays unsealed, and is reported until a person accepts it."""
+    """A record that the sealer does not seal: it stays unsealed, and is reported until an administrator accepts it."""
 
     record = models.OneToOneField(Record, on_delete=models.DO_NOTHING, db_constraint=False, related_name="refused_as")
     why = models.CharField(max_length=200)
@@ -144,7 +144,7 @@ class Refusal(_Mark):
 
 
 class Chain(models.Model):
-    """The head of the chain, one row. Who changes it from the `seq` they read is the sealer of those records."""
+    """The head of the chain, one row. The sealer is the process that changes it from the `seq` it read."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     seq = models.BigIntegerField(default=0)

@@ -5,7 +5,7 @@ adds a seal, a row of its own: HMAC-SHA256, with a key that is not in the databa
 the mark and the time. A change breaks the mark, a removal or a reordering breaks the numbers or the next seal. What has
 no right mark, or a time out of all order, is refused: it stays unsealed and is told of. A cut tail leaves a shorter
 chain that is whole in itself, and one that was taken off and sealed again another one: heads that are kept elsewhere
-contradict both (audit.heads), and then nothing is sealed until a person has looked (`verify_audit --accept`).
+contradict both (audit.heads), and then nothing is sealed until an administrator has looked (`verify_audit --accept`).
 
 What is not sealed yet, about a second's worth, can be deleted unseen, but neither changed nor added.
 """
@@ -62,10 +62,12 @@ class ChainFinding:
 # ── Seals ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def seal_of(record: Record, *, seq: int, previous: str, at: datetime | None, scheme: int = Seal.Scheme.MARKED) -> str:
     if scheme == Seal.Scheme.FIRST:
-        said = macs.canonical_first([previous, seq, macs.content(record)])
+        sealed_content = macs.canonical_first([previous, seq, macs.content(record)])
     else:
-        said = macs.canonical([scheme, previous, seq, record.mac, at.astimezone(UTC).isoformat() if at else ""])
-    return hmac.new(settings.SETPOINT_AUDIT_KEY.encode(), said.encode(), sha256).hexdigest()
+        sealed_content = macs.canonical(
+            [scheme, previous, seq, record.mac, at.astimezone(UTC).isoformat() if at else ""]
+        )
+    return hmac.new(settings.SETPOINT_AUDIT_KEY.encode(), sealed_content.encode(), sha256).hexdigest()
 
 
 def seal_waiting() -> int:
@@ -101,26 +103,26 @@ def reason_not_to_seal(chain: Chain | None = None) -> str:
     last = Seal.objects.order_by("-seq").first()
     if last is not None and (chain.seq, chain.seal) != (last.seq, last.seal):
         chain, last = _ends()
-    found = []
+    findings = []
     if last is None and chain.seq:
-        found.append(ChainFinding("tail", 0, "all seals are gone", str(chain)))
+        findings.append(ChainFinding("tail", 0, "all seals are gone", str(chain)))
     elif last is not None and (chain.seq, chain.seal) != (last.seq, last.seal):
-        said = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
-        found.append(ChainFinding("tail", last.seq, said, f"{chain}|{last}"))
-    found += [_of_head(head, why) for head, why in heads.contradicted(heads.kept(last=heads.LAST))]
-    if not found:
+        message = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
+        findings.append(ChainFinding("tail", last.seq, message, f"{chain}|{last}"))
+    findings += [_of_head(head, why) for head, why in heads.contradicted(heads.kept(last=heads.LAST))]
+    if not findings:
         return ""
     known = accepted()
-    return next((one.message for one in found if one.key not in known), "")
+    return next((finding.message for finding in findings if finding.key not in known), "")
 
 
 def _ends() -> tuple[Chain, Seal | None]:
     """Read the chain's row and the last seal in one statement: between two, another sealer may have moved both."""
-    told = Chain.objects.filter(pk=1)
-    ends = {"told_seq": Subquery(told.values("seq")), "told_seal": Subquery(told.values("seal"))}
+    chains = Chain.objects.filter(pk=1)
+    ends = {"told_seq": Subquery(chains.values("seq")), "told_seal": Subquery(chains.values("seal"))}
     last = Seal.objects.annotate(**ends).order_by("-seq").first()
     if last is None or last.told_seq is None:
-        return told.first() or Chain(), last
+        return chains.first() or Chain(), last
     return Chain(seq=last.told_seq, seal=last.told_seal), last
 
 
@@ -193,7 +195,7 @@ def _write(chain: Chain, good: Sequence[Record], at: datetime) -> tuple[int, str
         seal = seal_of(record, seq=seq, previous=seal, at=at)
         rows.append(Seal(seq=seq, record=record, seal=seal, at=at))
     newest = max([record.at for record in good] + ([chain.newest_at] if chain.newest_at else []), default=None)
-    # The claim: only who still finds the head they built upon may write. Its row lock holds until the commit.
+    # The claim: only a process that still finds the head it built upon may write. Its row lock holds until the commit.
     claimed = Chain.objects.filter(pk=1, seq=chain.seq, seal=chain.seal)
     if not claimed.update(seq=seq, seal=seal, sealed_at=at, checked_at=at, newest_at=newest, broken=""):
         raise _Lost
@@ -244,8 +246,8 @@ def _found(given: Sequence[str]) -> Iterator[ChainFinding]:
         last = rows[-1]
     chain = Chain.objects.filter(pk=1).first() or Chain()
     if (chain.seq, chain.seal) != (last.seq, last.seal):
-        said = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
-        yield ChainFinding("tail", last.seq, said, f"{chain}|{last}")
+        message = f"the chain should end at record {chain.seq}, the last one found is {last.seq}"
+        yield ChainFinding("tail", last.seq, message, f"{chain}|{last}")
     yield from (_of_head(head, why) for head, why in heads.contradicted([*heads.kept(), *given]))
     for record in Record.objects.filter(sealed_as=None).select_related("refused_as").order_by("at", "id").iterator():
         if why := _why_refused(record):

@@ -14,7 +14,12 @@ from common.requests import UserRequest
 @login_required
 def records(request: UserRequest) -> HttpResponse:
     """Audit trail, newest first. Filters live in the URL; an invalid one is reported and not applied."""
-    found = listing.read(request, visible_to(request.user), RecordFilter, ORDERS)
+    record_list = listing.read(request, visible_to(request.user), RecordFilter, ORDERS)
     saved = next(iter(hooks.kept_filters("audit", request.user)), None)
-    context = {"listing": found, "clusters": clusters_named(request.user), "query": found.query, "saved": saved}
+    context = {
+        "listing": record_list,
+        "clusters": clusters_named(request.user),
+        "query": record_list.query,
+        "saved": saved,
+    }
     return render(request, "audit/records.html", context)

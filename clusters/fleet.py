@@ -81,7 +81,7 @@ class Gone(FleetRefused):
 class Untrusted(FleetRefused):
     """The answer is not what an API server says: not JSON, wrong kind.
 
-    Something else answers, as a load balancer does while all API servers are away: nothing was said about what was
+    Something else answers, as a load balancer does while all API servers are away: no answer came about what was
     asked.
     """
 
@@ -228,7 +228,7 @@ class Fleet(Protocol):
     def clock(self) -> datetime:
         """The API server's own time, by the Date of an answer that it gives now. To the second."""
 
-    def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
+    def review(self, permissions: Sequence[Permission]) -> builtins.list[Review]:
         """SelfSubjectAccessReview for each."""
 
     def equipment(self) -> Equipment: ...
@@ -237,7 +237,7 @@ class Fleet(Protocol):
         """Return the id of the installation that owns this cluster, None if it has no owner (law 12)."""
 
     def claim(self, installation: str, *, take_over: bool = False) -> str:
-        """Write our mark if there is none (or take_over). Returns whose mark stands now."""
+        """Write our mark if there is none (or take_over). Returns the mark that is there now."""
 
     def release(self, installation: str) -> None:
         """Remove the mark if it is ours."""
@@ -335,7 +335,7 @@ class Fleet(Protocol):
         """Write what `change` answers to the node's labels, None to take one away, at the version that was read.
 
         Called again where another party was faster. Where it answers nothing, nothing is written. What it writes
-        belongs to nobody's apply, so a later `decorate` leaves it. Raises Conflict, Replaced.
+        belongs to no one's apply, so a later `decorate` leaves it. Raises Conflict, Replaced.
         """
 
     def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:

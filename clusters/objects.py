@@ -40,8 +40,8 @@ def gpu_count(resources: Mapping[str, Any] | None) -> int:
 
 def profile(resource: str) -> str:
     """Return the profile of a part of a GPU: 1g.10gb, cpx_nps4. Empty if the resource is none."""
-    found = _PARTS.fullmatch(resource)
-    return (found[1] or found[2]) if found else ""
+    match = _PARTS.fullmatch(resource)
+    return (match[1] or match[2]) if match else ""
 
 
 def instances(resources: Mapping[str, Any] | None) -> Counter[str]:

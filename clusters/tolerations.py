@@ -25,11 +25,11 @@ def suits(toleration: Raw, taint: Raw) -> bool:
     effect, key = toleration.get("effect"), toleration.get("key")
     if (effect and effect != taint.get("effect")) or (key and key != taint.get("key")):
         return False
-    wanted, there = str(toleration.get("value") or ""), str(taint.get("value") or "")
+    value, there = str(toleration.get("value") or ""), str(taint.get("value") or "")
     operator = toleration.get("operator") or "Equal"
     if operator in ("Lt", "Gt"):
-        return _compares(operator, wanted, there)
-    return operator == "Exists" or (operator == "Equal" and wanted == there)
+        return _compares(operator, value, there)
+    return operator == "Exists" or (operator == "Equal" and value == there)
 
 
 def lasts(tolerations: Sequence[Raw], taints: Iterable[Raw]) -> int | None:
@@ -41,7 +41,7 @@ def lasts(tolerations: Sequence[Raw], taints: Iterable[Raw]) -> int | None:
     for taint in taints:
         if taint.get("effect") != EVICTS:
             continue
-        used = next((one for one in tolerations if suits(one, taint)), None)
+        used = next((toleration for toleration in tolerations if suits(toleration, taint)), None)
         if used is None:
             return 0
         seconds = used.get("tolerationSeconds")
@@ -53,15 +53,15 @@ def lasts(tolerations: Sequence[Raw], taints: Iterable[Raw]) -> int | None:
 def of_pod(pod: Raw) -> list[Raw]:
     """Never raises: pods are strangers' input."""
     spec = pod.get("spec")
-    found = spec.get("tolerations") if isinstance(spec, Mapping) else None
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    raw = spec.get("tolerations") if isinstance(spec, Mapping) else None
+    return [toleration for toleration in raw if isinstance(toleration, Mapping)] if isinstance(raw, list) else []
 
 
-def _compares(operator: str, wanted: str, there: str) -> bool:
+def _compares(operator: str, value: str, there: str) -> bool:
     """Lt: the taint's number is less than the toleration's (Kubernetes 1.35 and later)."""
-    if not (_INTEGER.fullmatch(wanted) and _INTEGER.fullmatch(there)):
+    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(there)):
         return False
-    return int(there) < int(wanted) if operator == "Lt" else int(there) > int(wanted)
+    return int(there) < int(value) if operator == "Lt" else int(there) > int(value)
 
 
 MOST, LONGEST = 64, 317
@@ -76,13 +76,13 @@ def brief(pod: Raw) -> list[dict[str, Any]]:
     What does not fit is left out, so that the pod counts as evicted rather than not.
     """
     out: list[dict[str, Any]] = []
-    for one in of_pod(pod):
-        texts = {name: one.get(name) or "" for name in ("key", "operator", "value", "effect")}
+    for toleration in of_pod(pod):
+        texts = {name: toleration.get(name) or "" for name in ("key", "operator", "value", "effect")}
         if any(not isinstance(text, str) or len(text) > LONGEST for text in texts.values()):
             continue
         if texts.pop("effect") not in ("", EVICTS) or texts["key"].startswith(_FOREIGN):
             continue
-        seconds = one.get("tolerationSeconds")
+        seconds = toleration.get("tolerationSeconds")
         kept: dict[str, Any] = {name: text for name, text in texts.items() if text}
         out.append(kept | ({"tolerationSeconds": seconds} if isinstance(seconds, int) else {}))
     return out[:MOST]

@@ -1,4 +1,4 @@
-"""URLs of servers that Setpoint is told to ask: one judgement for every room, each with its own sentence."""
+"""URLs of servers that Setpoint is to ask: one judgment for every room, each with its own sentence."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class AlertRule:
     look: Callable[[UUID, float], RuleResult]
     """(cluster, threshold) -> Look. A fixed number of queries; no network."""
     opens_after: timedelta = timedelta(0)
-    """Time for which every evaluation must have found it before anybody is notified."""
+    """Time for which every evaluation must have found it before a notice is sent."""
     closes_after: timedelta = timedelta(minutes=5)
     """So long it must have been well, at every look, before that is over."""
     threshold: Threshold | None = None

@@ -41,14 +41,14 @@ class SelectedFields:
     def get_serializer(self, *args: Any, **kwargs: Any) -> BaseSerializer[Any]:
         serializer: BaseSerializer[Any] = super().get_serializer(*args, **kwargs)  # type: ignore[misc]
         request: Request = self.request  # type: ignore[attr-defined]
-        asked = {name.strip() for name in request.query_params.get("fields", "").split(",") if name.strip()}
-        if not asked or request.method not in permissions.SAFE_METHODS:
+        requested = {name.strip() for name in request.query_params.get("fields", "").split(",") if name.strip()}
+        if not requested or request.method not in permissions.SAFE_METHODS:
             return serializer
         inner: Any = getattr(serializer, "child", serializer)
-        if unknown := sorted(asked - set(inner.fields)):
+        if unknown := sorted(requested - set(inner.fields)):
             known = ", ".join(inner.fields)
             raise ValidationError({"fields": [f"Unknown: {', '.join(unknown)}. There are {known}."]})
-        for name in set(inner.fields) - asked:
+        for name in set(inner.fields) - requested:
             inner.fields.pop(name)
         return serializer
 
@@ -110,8 +110,10 @@ class ApiView(APIView):
             return
         if not _KEY.fullmatch(key):
             raise Invalid("Idempotency-Key must be 1 to 255 visible ASCII characters.", fields={"Idempotency-Key": []})
-        asked = b"\0".join((b"POST", request.get_full_path().encode(), request._request.body))
-        self._claim = idempotency.claim(user=request.user, key=key, fingerprint=hashlib.sha256(asked).hexdigest())
+        fingerprinted = b"\0".join((b"POST", request.get_full_path().encode(), request._request.body))
+        self._claim = idempotency.claim(
+            user=request.user, key=key, fingerprint=hashlib.sha256(fingerprinted).hexdigest()
+        )
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, StoredAnswer):

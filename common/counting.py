@@ -17,15 +17,15 @@ AT_ONCE = 100
 
 def counts_of(rows: Mapping[K, QuerySet[Any]]) -> dict[K, int]:
     """Count the rows of each of these querysets: one query for each hundred of them."""
-    found: dict[K, int] = {}
+    counts: dict[K, int] = {}
     keys = list(rows)
     for start in range(0, len(keys), AT_ONCE):
         some = keys[start : start + AT_ONCE]
         parts = [_counted(rows[key], str(place)) for place, key in enumerate(some)]
         by_place = dict(parts[0].union(*parts[1:], all=True))
         # What can have no row, such as `none()`, is left out of the query.
-        found |= {key: by_place.get(str(place), 0) for place, key in enumerate(some)}
-    return found
+        counts |= {key: by_place.get(str(place), 0) for place, key in enumerate(some)}
+    return counts
 
 
 def _counted(rows: QuerySet[Any], place: str) -> Any:
@@ -34,14 +34,14 @@ def _counted(rows: QuerySet[Any], place: str) -> Any:
 
 def keys_of(rows: Mapping[K, QuerySet[Any]]) -> dict[K, set[Any]]:
     """The primary keys of each of these: one query for each hundred of them."""
-    found: dict[K, set[Any]] = {key: set() for key in rows}
+    keys_by_name: dict[K, set[Any]] = {key: set() for key in rows}
     keys = list(rows)
     for start in range(0, len(keys), AT_ONCE):
         some = keys[start : start + AT_ONCE]
         parts = [_placed(rows[key], str(place)).values_list("which", "pk") for place, key in enumerate(some)]
         for place, pk in parts[0].union(*parts[1:], all=True):
-            found[some[int(place)]].add(pk)
-    return found
+            keys_by_name[some[int(place)]].add(pk)
+    return keys_by_name
 
 
 def _placed(rows: QuerySet[Any], place: str) -> Any:
@@ -55,16 +55,16 @@ def lists_of(rows: QuerySet[M], parts: Mapping[str, QuerySet[M]]) -> dict[str, l
     """
     names = {name: f"is_in_{place}" for place, name in enumerate(parts)}
     within = {names[name]: Q(pk__in=part.values("pk")) for name, part in parts.items()}
-    flags = {flag: Case(When(wanted, then=Value(1)), default=Value(0)) for flag, wanted in within.items()}
-    wanted = Q()
-    for one in within.values():
-        wanted |= one
-    found: dict[str, list[M]] = defaultdict(list)
-    for row in rows.order_by().filter(wanted).annotate(**flags):
+    flags = {flag: Case(When(condition, then=Value(1)), default=Value(0)) for flag, condition in within.items()}
+    any_part = Q()
+    for part_condition in within.values():
+        any_part |= part_condition
+    lists: dict[str, list[M]] = defaultdict(list)
+    for row in rows.order_by().filter(any_part).annotate(**flags):
         for name, flag in names.items():
             if getattr(row, flag):
-                found[name].append(row)
-    return {name: _ordered(found[name], part) for name, part in parts.items()}
+                lists[name].append(row)
+    return {name: _ordered(lists[name], part) for name, part in parts.items()}
 
 
 def _ordered(rows: list[M], part: QuerySet[M]) -> list[M]:

@@ -45,19 +45,19 @@ def _is_boolean(text: str) -> bool:
     return text.lower() in ("true", "false", "")
 
 
-def order_of(asked: Mapping[str, str], filters: Sequence[str], orders: Sequence[str], **choices: Sequence[str]) -> str:
+def order_of(params: Mapping[str, str], filters: Sequence[str], orders: Sequence[str], **choices: Sequence[str]) -> str:
     """Return the word to sort by, with its sign, of a list that is no table; empty for the list's own order.
 
     `choices` are the values that a filter may have. Raises ValidationError for any filter, value or order that this
     list lacks.
     """
     known = ", ".join(filters)
-    wrong = {name: [f"There is no such filter; there are {known}."] for name in {*asked} - {*filters} - EVERY_LIST}
-    order = asked.get("ordering", "").strip()
+    wrong = {name: [f"There is no such filter; there are {known}."] for name in {*params} - {*filters} - EVERY_LIST}
+    order = params.get("ordering", "").strip()
     if order.removeprefix("-") not in ("", *orders):
         wrong["ordering"] = [f"{order[:40]!r} is not possible here; order by {', '.join(orders)}."]
     for name, values in choices.items():
-        if asked.get(name) and asked[name] not in values:
+        if params.get(name) and params[name] not in values:
             wrong[name] = [f"There is no such {name}; there are {', '.join(values)}."]
     if wrong:
         raise ValidationError(wrong)
@@ -79,12 +79,12 @@ class InstantField(forms.Field):
             number = int(ago[1])
             return now() - (timedelta(hours=number) if ago[2] == "h" else timedelta(days=number))
         try:
-            found = datetime.fromisoformat(text)
+            parsed = datetime.fromisoformat(text)
         except ValueError as error:
             raise forms.ValidationError("Write 2026-11-21, 2026-11-21T08:00:00Z, or 24h, 7d.") from error
-        if not 1970 <= found.year <= 9000:  # further out, no offset can be added to it
+        if not 1970 <= parsed.year <= 9000:  # further out, no offset can be added to it
             raise forms.ValidationError("A year between 1970 and 9000.")
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
 
 
 class InstantFilter(django_filters.CharFilter):  # type: ignore[misc]
@@ -122,9 +122,9 @@ class PersonFilter(django_filters.CharFilter):  # type: ignore[misc]
     def filter(self, rows: Any, value: str) -> Any:
         if not value:
             return rows
-        found = Q()
+        condition = Q()
         for name in self.field_names:
-            found |= Q(
+            condition |= Q(
                 **({name: self.parent.request.user} if value == "me" else {f"{name}__email__istartswith": value})
             )
-        return rows.filter(found)
+        return rows.filter(condition)

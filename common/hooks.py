@@ -300,7 +300,7 @@ revision_uses = Question[[Any, Sequence[int]], RevisionUse]("revision_uses")
 
 search = Question[[Any, Needle], SearchGroup]("search")
 """Asked with a person: what a room knows by this name, number or identifier, of what they may see. Two queries at most
-a kind, whatever the size."""
+a kind, for any size."""
 
 profile_findings = Question[[Any], Any]("profile_findings", is_strict=True)
 """Asked with a profiles.content.content.Content, flattened: what rooms above know to be wrong with it or risky, as

@@ -39,9 +39,9 @@ class Orders:
         return Order(name, (*self.columns[name], "pk"), is_descending=text.startswith("-"))
 
     def chosen(self, text: str) -> Order:
-        found = self.order(text) or self.order(self.default)
-        assert found is not None, f"{self.default} is not among {list(self.columns)}"
-        return found
+        order = self.order(text) or self.order(self.default)
+        assert order is not None, f"{self.default} is not among {list(self.columns)}"
+        return order
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class Order:
     def beyond(self, values: Sequence[Any], *, backwards: bool = False) -> Q:
         """Rows that come after the row with these values."""
         step = "lt" if self.is_descending is not backwards else "gt"
-        found, equal = Q(), Q()
+        condition, equal = Q(), Q()
         for column, value in zip(self.columns, values, strict=True):
-            found |= equal & Q(**{f"{column}__{step}": value})
+            condition |= equal & Q(**{f"{column}__{step}": value})
             equal &= Q(**{column: value})
         # Said once more of the first column alone, so that an index on it is used.
-        return Q(**{f"{self.columns[0]}__{step}e": values[0]}) & found
+        return Q(**{f"{self.columns[0]}__{step}e": values[0]}) & condition
 
 
 @dataclass(slots=True)
@@ -96,11 +96,11 @@ def page(
     total = rows.count() if count is None else count
     for mark, backwards in ((after, False), (before, True)):
         try:
-            found = _beyond(rows, order, mark, backwards=backwards, size=size, total=total) if mark else None
+            found_page = _beyond(rows, order, mark, backwards=backwards, size=size, total=total) if mark else None
         except BadMark:
-            found = None
-        if found is not None:
-            return found
+            found_page = None
+        if found_page is not None:
+            return found_page
     seen = list(order.of(rows)[: size + 1])
     return _page(seen[:size], order, total, 1 if seen else 0, has_next=len(seen) > size, has_previous=False)
 
@@ -163,12 +163,12 @@ def mark_of(row: Model, order: Order, place: int = 0) -> str:
 def _read(mark: str, columns: int) -> tuple[int, list[Any]]:
     """Place and values. Raises BadMark for anything that `mark_of` never made."""
     try:
-        found = json.loads(base64.urlsafe_b64decode(mark[:LONGEST] + "=" * (-len(mark) % 4)).decode())
+        decoded = json.loads(base64.urlsafe_b64decode(mark[:LONGEST] + "=" * (-len(mark) % 4)).decode())
     except (ValueError, binascii.Error, RecursionError) as error:
         raise BadMark(mark[:80]) from error
-    if not isinstance(found, list) or len(found) != columns + 1:
+    if not isinstance(decoded, list) or len(decoded) != columns + 1:
         raise BadMark(mark[:80])
-    place, *values = found
+    place, *values = decoded
     is_place = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < 10**9
     if not is_place or not all(isinstance(value, str | int) and _is_storable(str(value)) for value in values):
         raise BadMark(mark[:80])

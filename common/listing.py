@@ -67,9 +67,9 @@ def read(
     page = keyset.page(
         narrowed, order, after=request.GET.get("after", ""), before=request.GET.get("before", ""), size=size
     )
-    asked = {name: [v for v in request.GET.getlist(name) if v] for name in bound.filters}
+    given = {name: [v for v in request.GET.getlist(name) if v] for name in bound.filters}
     errors = {name: " ".join(map(str, texts)) for name, texts in bound.form.errors.items()}
-    return Listing(page, order, orders, {n: v for n, v in asked.items() if v}, errors, counts)
+    return Listing(page, order, orders, {n: v for n, v in given.items() if v}, errors, counts)
 
 
 def _usable(bound: Any) -> dict[str, Any]:

@@ -33,16 +33,16 @@ class Ordering(filters.OrderingFilter):
     """
 
     def filter_queryset(self, request: Request, queryset: QuerySet[M, R], view: APIView) -> QuerySet[M, R]:
-        asked = [term.strip() for term in request.query_params.get(self.ordering_param, "").split(",") if term.strip()]
-        if not asked:
+        terms = [term.strip() for term in request.query_params.get(self.ordering_param, "").split(",") if term.strip()]
+        if not terms:
             return queryset
         orders: keyset.Orders | None = getattr(view, "orders", None)
         allowed: Sequence[str] = tuple(orders.columns if orders else getattr(view, "ordering_fields", None) or ())
-        if orders and len(asked) == 1 and (order := orders.order(asked[0])):
+        if orders and len(terms) == 1 and (order := orders.order(terms[0])):
             ordered: Any = order.of(cast(Any, queryset))
             return cast("QuerySet[M, R]", ordered)
         columns: list[str] = []
-        for term in asked:
+        for term in terms:
             name, sign = term.removeprefix("-"), "-" if term.startswith("-") else ""
             if name not in allowed:
                 known = ", ".join(allowed) or "nothing"

@@ -26,7 +26,7 @@ class HasScope(permissions.BasePermission):
         if request.auth is None:
             return True
         scopes: Sequence[str] = getattr(request.auth, "scopes", ())
-        if needed in scopes or (needed == "read" and scopes):  # whoever may change things may look
+        if needed in scopes or (needed == "read" and scopes):  # a scope to change things includes reading
             return True
         raise PermissionDenied(f"This token has no scope {needed}; it has {', '.join(scopes) or 'none'}.")
 

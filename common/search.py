@@ -39,15 +39,15 @@ class Needle:
     @property
     def digits(self) -> str:
         """The hexadecimal digits that an identifier begins with; empty when it is none, or fewer than eight."""
-        found = self.text.lower().removeprefix("sha256:")
-        hexes = found.replace("-", "")
-        return hexes if _UUID.fullmatch(found) and len(hexes) <= 32 else ""
+        text = self.text.lower().removeprefix("sha256:")
+        hexes = text.replace("-", "")
+        return hexes if _UUID.fullmatch(text) and len(hexes) <= 32 else ""
 
     @property
     def digest(self) -> str:
         """The beginning of a digest, as it is stored; empty when the text is none."""
-        found = self.text.lower().removeprefix("sha256:")
-        return f"sha256:{found}" if re.fullmatch(r"[0-9a-f]{8,64}", found) else ""
+        text = self.text.lower().removeprefix("sha256:")
+        return f"sha256:{text}" if re.fullmatch(r"[0-9a-f]{8,64}", text) else ""
 
     @property
     def uuids(self) -> tuple[UUID, UUID] | None:
@@ -58,13 +58,13 @@ class Needle:
 
     def is_of(self, column: str = "pk") -> Q:
         """Rows whose identifier begins so; none when this is no identifier."""
-        found = self.uuids
-        return Q(**{f"{column}__gte": found[0], f"{column}__lte": found[1]}) if found else Q(pk__in=())
+        bounds = self.uuids
+        return Q(**{f"{column}__gte": bounds[0], f"{column}__lte": bounds[1]}) if bounds else Q(pk__in=())
 
     def number(self, letter: str) -> int | None:
         """218 of `218`, `P-218` and `p218`, asked for `P`."""
-        found = _NUMBER.fullmatch(self.text)
-        return int(found[2]) if found and (found[1] or letter).upper() == letter else None
+        match = _NUMBER.fullmatch(self.text)
+        return int(match[2]) if match and (match[1] or letter).upper() == letter else None
 
     def begins(self, column: str, text: str = "") -> Q:
         """Rows whose column begins so, by its index: SQLite's serves no LIKE, PostgreSQL's no range of text."""

@@ -13,14 +13,14 @@ def at_signals() -> threading.Event:
     Not set by the handler itself: that runs in the main thread between any two instructions, also in the middle of the
     Event's own wait, and would wait for the lock that its own thread holds, for ever.
     """
-    asked: queue.SimpleQueue[int] = queue.SimpleQueue()  # its put may interrupt itself
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # its put may interrupt itself
     stop = threading.Event()
 
     def wait() -> None:
-        asked.get()
+        signals.get()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: asked.put(got))
+        signal.signal(number, lambda got, _: signals.put(got))
     threading.Thread(target=wait, name="signals", daemon=True).start()
     return stop

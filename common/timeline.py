@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Request for a timeline: the object, its reader, the start. Visible to everybody that may see the object."""
+    """Request for a timeline: the object, its reader, the start. Visible to everyone that may see the object."""
 
     kind: str
     """cluster, node, pool, profile, plan or rollout."""

@@ -75,8 +75,8 @@ def send_request_id(headers: dict[str, Any] | None = None, **_: Any) -> None:
 @signals.task_prerun.connect
 def take_request_id(task_id: str = "", task: Any = None, **_: Any) -> None:
     # Headers of our own arrive as attributes of the request.
-    asked = str(getattr(task.request, HEADER, None) or (task.request.headers or {}).get(HEADER) or "")
-    identifier = asked if REQUEST_ID.fullmatch(asked) else new_request_id()
+    received = str(getattr(task.request, HEADER, None) or (task.request.headers or {}).get(HEADER) or "")
+    identifier = received if REQUEST_ID.fullmatch(received) else new_request_id()
     stack = _stacks[task_id] = ExitStack()
     stack.enter_context(working_on(identifier))
     stack.enter_context(structlog.contextvars.bound_contextvars(request_id=identifier, task=task.name))

@@ -124,8 +124,8 @@ def lead_links_to(url: str) -> None:
 def _refusal(channel: HTTPChannel, request: Any) -> Task:
     """Answer a refused request in waitress's own words; config.middleware explains, unread, a body that is too long by
     its Content-Length."""
-    told = request.headers.get("CONTENT_LENGTH", "")
-    if isinstance(request.error, RequestEntityTooLarge) and told.isdigit() and int(told) > UPLOAD_LIMIT:
+    length = request.headers.get("CONTENT_LENGTH", "")
+    if isinstance(request.error, RequestEntityTooLarge) and length.isdigit() and int(length) > UPLOAD_LIMIT:
         return _Explained(channel, request)
     return ErrorTask(channel, request)
 

@@ -79,16 +79,16 @@ def words(name: str, default: str = "") -> list[str]:
 
 def prices(name: str) -> dict[str, float]:
     """Comma-separated `product=price`."""
-    found = {}
+    out = {}
     for word in words(name):
         product, _, price = (part.strip() for part in word.partition("="))
         try:
-            found[product] = float(price)
+            out[product] = float(price)
         except ValueError:
-            found[product] = -1.0
-        if not product or not 0 <= found[product] < 1e6:  # nan and inf too
+            out[product] = -1.0
+        if not product or not 0 <= out[product] < 1e6:  # nan and inf too
             raise BadEnvironment(f"{name} must be product=price, …, not {word!r}")
-    return found
+    return out
 
 
 def mail_security(text: str) -> tuple[bool, bool]:

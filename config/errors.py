@@ -235,11 +235,11 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     if request.method == "POST" and not is_api(request) and typed.is_of_this_origin(request):
         if not isinstance(request.user, User):
             return session_ended(request)
-        found = typed.read(request)
+        typed_input = typed.read(request)
         if request.headers.get("HX-Request"):
             return say_ended(HttpResponse(status=403))
-        if not found.is_empty:
-            return ask_to_send(request, found, status=403)
+        if not typed_input.is_empty:
+            return ask_to_send(request, typed_input, status=403)
     detail = "This form is too old, or it came from elsewhere. Reload the page and send it again."
     return answer(request, Problem(403, "csrf", detail))
 

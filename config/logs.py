@@ -12,7 +12,7 @@ from common.requests import request_id
 
 _SECRET_WORDS = ("password", "secret", "authorization", "token", "kubeconfig", "credential")
 _SECRETS = re.compile(r"(/link/|[?&]token=|sp_[a-z0-9]{12}\.)[A-Za-z0-9_-]{8,}")
-"""Links to set a password, set-up tokens and API tokens, wherever they are in a text: who reads logs is no owner."""
+"""Links to set a password, set-up tokens and API tokens, anywhere in a text: readers of logs do not own them."""
 Event = MutableMapping[str, Any]
 
 

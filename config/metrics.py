@@ -57,8 +57,8 @@ class States(Collector):
         )
         for cluster, endings in expiry.of_clusters(Cluster.objects.defer("credential")).items():
             refused.add_metric([cluster.name], cluster.refused_since is not None)
-            for one in endings:
-                ends.add_metric([cluster.name, one.what], one.at.timestamp())
+            for ending in endings:
+                ends.add_metric([cluster.name, ending.what], ending.at.timestamp())
         yield refused
         yield ends
 
@@ -147,7 +147,7 @@ class States(Collector):
 
     def _telemetry(self) -> Iterator[Metric]:
         """Measures of Setpoint's own reading, per cluster; metrics of the GPUs are their exporters' to publish."""
-        said = (
+        gauges = (
             ("devices", "GPUs and MIG instances in the last reading."),
             ("series", "Series of the last reading."),
             ("ticks_total", "Readings that ended."),
@@ -158,7 +158,7 @@ class States(Collector):
             name: (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(
                 f"setpoint_gpu_telemetry_{name.removesuffix('_total')}", help_, labels=["cluster"]
             )
-            for name, help_ in said
+            for name, help_ in gauges
         }
         seconds = GaugeMetricFamily(
             "setpoint_gpu_telemetry_seconds", "What the last reading took, storing included.", labels=["cluster"]
@@ -245,9 +245,9 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _is_allowed(request: HttpRequest) -> bool:
-    if wanted := settings.SETPOINT_METRICS_TOKEN:
+    if token := settings.SETPOINT_METRICS_TOKEN:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode(), wanted.encode())
+        return hmac.compare_digest(given.encode(), token.encode())
     if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
         return False
     try:

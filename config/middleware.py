@@ -44,8 +44,8 @@ def request_context(get_response: GetResponse) -> GetResponse:
     """X-Request-ID: taken if it is sane, else made; in logs, audit records, tasks, and the answer."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
-        asked = request.headers.get("X-Request-ID", "")
-        identifier = asked if REQUEST_ID.fullmatch(asked) else new_request_id()
+        received = request.headers.get("X-Request-ID", "")
+        identifier = received if REQUEST_ID.fullmatch(received) else new_request_id()
         started = time.monotonic()
         with working_on(identifier), structlog.contextvars.bound_contextvars(request_id=identifier):
             response = get_response(request)

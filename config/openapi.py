@@ -156,21 +156,21 @@ class Schema(AutoSchema):
     def get_override_parameters(self) -> list[Any]:
         from drf_spectacular.utils import OpenApiParameter
 
-        found = list(super().get_override_parameters())
+        parameters = list(super().get_override_parameters())
         action = getattr(self.view, "action", None)
         if isinstance(self.view, SelectedFields) and action in ("list", "retrieve"):
-            found.append(OpenApiParameter("fields", str, description="Only these, as `id,name`."))
+            parameters.append(OpenApiParameter("fields", str, description="Only these, as `id,name`."))
         is_versioned = getattr(self.view, "is_versioned", False)
         needed = self.get_operation_id() in _BASED_ON_A_VERSION
         if needed or (is_versioned and self.method == "POST" and "{" in self.path):
-            found.append(OpenApiParameter("If-Match", str, "header", required=needed, description=_IF_MATCH))
+            parameters.append(OpenApiParameter("If-Match", str, "header", required=needed, description=_IF_MATCH))
         if is_versioned and action == "retrieve":
-            found.append(
+            parameters.append(
                 OpenApiParameter(
                     "ETag", str, OpenApiParameter.HEADER, response=[200], description="The version, for If-Match."
                 )
             )
-        return found
+        return parameters
 
 
 def add_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _problems_of(path: str, method: str, operation: dict[str, Any]) -> Iterable[
         yield from (413, 415)  # where no body is asked for, one that is sent is read all the same
         if path.startswith(_ASKS_A_CLUSTER):
             yield 502
-    if any(found["name"] == "If-Match" for found in operation.get("parameters", ())):
+    if any(parameter["name"] == "If-Match" for parameter in operation.get("parameters", ())):
         yield 412
     if operation["operationId"] in _BASED_ON_A_VERSION:
         yield 428
@@ -222,15 +222,15 @@ def _problems_of(path: str, method: str, operation: dict[str, Any]) -> Iterable[
 @cache
 def examples() -> dict[str, Any]:
     """Component → example: what may be sent by hand, answers from a demo. A test holds each to its schema."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for file in sorted(Path(__file__).with_name("api_examples").glob("*.yaml")):
-        found |= yaml.safe_load(file.read_text(encoding="utf-8"))
-    return found
+        by_name |= yaml.safe_load(file.read_text(encoding="utf-8"))
+    return by_name
 
 
 @cache
 def _document() -> bytes:
-    """The same for everybody. Seconds of CPU: made once in a process, and by one thread."""
+    """The same for everyone. Seconds of CPU: made once in a process, and by one thread."""
     generator: Any = SchemaGenerator  # untyped
     schema = generator().get_schema(request=None, public=True)
     return bytes(OpenApiJsonRenderer().render(schema, renderer_context={}))

@@ -15,7 +15,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def settle() -> None:
     """Set the umask so that files of this process are for its owner alone.
 
-    For servers only: other commands write static files of an image and documents, which everybody reads.
+    For servers only: other commands write static files of an image and documents, which everyone reads.
     """
     os.umask(UMASK)
 

@@ -179,7 +179,7 @@ SETPOINT_HELM_SECONDS = env.seconds("SETPOINT_HELM_SECONDS", 900)
 SETPOINT_READY_SECONDS = env.seconds("SETPOINT_READY_SECONDS", 1800)
 """How long a component may take to get ready after helm: drivers are compiled and images of gigabytes pulled."""
 SETPOINT_WAIT_HOURS = env.integer("SETPOINT_WAIT_HOURS", 24, least=1)
-"""How long something may wait for a person or for a place before it gives up by itself (law 4)."""
+"""How long something may wait for a decision or for a place before it gives up by itself (law 4)."""
 SETPOINT_AGENT_SILENT_SECONDS = env.seconds("SETPOINT_AGENT_SILENT_SECONDS", 180)
 """An agent whose Lease is older is not trusted: three renewals of 60 s missed."""
 

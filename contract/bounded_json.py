@@ -60,12 +60,12 @@ def list_of_objects(raw: Mapping[str, Any], name: str, limit: int) -> list[Mappi
 
 def lines(raw: Mapping[str, Any], name: str, limit: int, count: int, each: int) -> tuple[str, ...]:
     """A text of one entry a line; empty text is no entry."""
-    found = text(raw, name, limit, "").split("\n")
-    if found == [""]:
+    entries_of_text = text(raw, name, limit, "").split("\n")
+    if entries_of_text == [""]:
         return ()
-    if len(found) > count:
+    if len(entries_of_text) > count:
         raise Malformed(f"{name}: must be at most {count} lines")
-    return tuple(bounded(line, name, each) for line in found)
+    return tuple(bounded(line, name, each) for line in entries_of_text)
 
 
 def entry_lines(of: Mapping[str, str]) -> str:
@@ -76,12 +76,12 @@ def entry_lines(of: Mapping[str, str]) -> str:
 def entries(raw: Mapping[str, Any], name: str, *, limit: int, count: int, key: int, value: int) -> dict[str, str]:
     """Read texts by key, written by `entry_lines`: at most `count` in `limit` characters; key and value are bounds."""
     try:
-        found = json.loads(text(raw, name, limit, "") or "{}")
+        decoded = json.loads(text(raw, name, limit, "") or "{}")
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{name}: must be a JSON object") from error
-    if not isinstance(found, dict) or len(found) > count:
+    if not isinstance(decoded, dict) or len(decoded) > count:
         raise Malformed(f"{name}: must be a JSON object of at most {count} entries")
-    return {bounded(one, name, key): bounded(each, name, value) for one, each in found.items()}
+    return {bounded(name_of_entry, name, key): bounded(each, name, value) for name_of_entry, each in decoded.items()}
 
 
 def one_of(raw: Mapping[str, Any], name: str, of: type[E], default: E | None = None) -> E:

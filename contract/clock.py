@@ -26,7 +26,7 @@ def parsed(text: str) -> float | None:
 def of_header(text: str | None) -> float | None:
     """An answer's `Date` in seconds since the epoch; None without one that can be read."""
     try:
-        found = parsedate_to_datetime(text or "")
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        instant = parsedate_to_datetime(text or "")
+        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None

@@ -35,7 +35,7 @@ class Limit:
     unit: int = 0
     """Bytes of memory that one takes; 0: none to speak of."""
     share: float = 1.0
-    """Of the node's memory that all of them may take. A judgement: the rest is for the system and its pods."""
+    """Of the node's memory that all of them may take. A judgment: the rest is for the system and its pods."""
     of: str = ""
     """What the minimum counts, where that is not the value itself."""
 
@@ -57,7 +57,7 @@ LIMITS: Mapping[str, Limit] = {
     "vm.user_reserve_kbytes": Limit(unit=KIB, share=0.25),
     # An entry of connection tracking is 320 bytes on 64 bits.
     "net.netfilter.nf_conntrack_max": Limit(minimum=16384, unit=320, share=0.25),
-    # Below these a node loses the network over which the value could be put back. A judgement each: well below what any
+    # Below these a node loses the network over which the value could be restored. A judgment each: well below what any
     # node needs, and above what cuts it off. The kernel itself takes 1 of most, and of some 0.
     "net.core.netdev_budget": Limit(minimum=64),
     "net.core.netdev_budget_usecs": Limit(minimum=500),
@@ -139,35 +139,35 @@ def together(wishes: Iterable[tuple[str, str, str]], machine: MachineSize) -> st
     return _pools(wishes, machine) or _at_boot({key: value for key, _, value in wishes}, machine)
 
 
-def after(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: MachineSize) -> str:
+def after(desired: Mapping[str, tuple[str, str]], standing: Mapping[str, str], machine: MachineSize) -> str:
     """Return why huge pages leave a node unusable after a step, those it does not set included; empty if they do not.
 
-    `asked` is operator and value by key, of settings and of originals that go back; `standing` the node's values by
+    `desired` is operator and value by key, of settings and of originals that go back; `standing` the node's values by
     key, or, for arguments, those of its next boot. A step may leave or lower pages of which others took too many.
     """
-    left = list(_left(asked, standing))
+    left = list(_left(desired, standing))
     grows = any(count > now for _, count, now in left)
     wishes = [(key, str(Operator.EQUALS), str(count)) for key, count, _ in left if grows]
-    if asked.keys() & AT_BOOT:
-        line = {key: standing[key] for key in AT_BOOT if key in standing} | {key: asked[key][1] for key in asked}
+    if desired.keys() & AT_BOOT:
+        line = {key: standing[key] for key in AT_BOOT if key in standing} | {key: desired[key][1] for key in desired}
         wishes += [(key, str(Operator.EQUALS), value) for key, value in line.items() if key in AT_BOOT]
     return together(wishes, machine)
 
 
-def _left(asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
+def _left(desired: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
     """Key, pages after the step and pages now: of a size the whole node's, its NUMA nodes', or both."""
     for size in (key for key in LIMITS if key.startswith("hugepages-")):
-        parts = {key for key in (*asked, *standing) if key.startswith(f"{size}.")}
-        by_part = bool(parts & asked.keys())
+        parts = {key for key in (*desired, *standing) if key.startswith(f"{size}.")}
+        by_part = bool(parts & desired.keys())
         for key in sorted(parts) if by_part else ():
-            yield key, *_counted(key, asked, standing)
-        if size in asked or not by_part:
-            yield size, *_counted(size, asked, standing)
+            yield key, *_counted(key, desired, standing)
+        if size in desired or not by_part:
+            yield size, *_counted(size, desired, standing)
 
 
-def _counted(key: str, asked: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> tuple[int, int]:
+def _counted(key: str, desired: Mapping[str, tuple[str, str]], standing: Mapping[str, str]) -> tuple[int, int]:
     """Return the number of pages after the step, and now."""
-    operator, value = asked.get(key, ("", ""))
+    operator, value = desired.get(key, ("", ""))
     now = int(standing[key]) if _COUNT.fullmatch(standing.get(key, "")) else 0
     if not _COUNT.fullmatch(value):  # not asked for, or refused by itself
         return now, now
@@ -176,10 +176,13 @@ def _counted(key: str, asked: Mapping[str, tuple[str, str]], standing: Mapping[s
     return max(lowest, min(int(value), highest)), now
 
 
-def _at_boot(asked: Mapping[str, str], machine: MachineSize) -> str:
-    size = asked.get("cmdline.hugepagesz", asked.get("cmdline.default_hugepagesz", ""))
+def _at_boot(desired: Mapping[str, str], machine: MachineSize) -> str:
+    size = desired.get("cmdline.hugepagesz", desired.get("cmdline.default_hugepagesz", ""))
     try:
-        amount, unit = _amount("cmdline.hugepages", asked.get("cmdline.hugepages", "0"), machine), _bytes(size or "2M")
+        amount, unit = (
+            _amount("cmdline.hugepages", desired.get("cmdline.hugepages", "0"), machine),
+            _bytes(size or "2M"),
+        )
     except _Unreadable:  # a count is refused by itself, and of a size that the kernel cannot read it makes no pages
         return ""
     return _beyond_memory((amount or 0) * unit, machine)
@@ -272,10 +275,10 @@ def _range(part: str) -> tuple[int, int, int]:
 
 
 def _bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    if not found:
+    match = _SIZE.fullmatch(text)
+    if not match:
         raise _Unreadable
-    return int(found[1]) * _UNITS[found[2].upper()]
+    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def _size(amount: int) -> str:

@@ -167,7 +167,7 @@ DENIED: Mapping[str, str] = {
     "cmdline.lockdown": _SECURITY,
     "cmdline.isolcpus": "it is deprecated and cannot be undone at run time; use the kubelet's static CPU policy",
 }
-"""Keys that no profile may set, whatever its author's role. `denied_reason` adds families and single values."""
+"""Keys that no profile may set, for any role of its author. `denied_reason` adds families and single values."""
 
 DENIED_FAMILIES: tuple[tuple[str, str], ...] = (
     ("net.bridge.", "it belongs to the network plugin"),

@@ -39,7 +39,7 @@ FIELD_MANAGER = "setpoint"
 """Server-side-apply owner of labels and annotations that a profile wants."""
 
 CORDONED_BY = "setpoint.dev/cordoned-by"
-"""Node annotation `<installation>/<step id>`: who may uncordon (law 5)."""
+"""Node annotation `<installation>/<step id>`, the step that may uncordon (law 5)."""
 KEEP_CORDONED = "setpoint.dev/keep-cordoned"
 """Node annotation set by a person while Setpoint holds a cordon: do not uncordon afterwards."""
 

@@ -28,10 +28,10 @@ def read(raw: Any, *, whole: bool = False) -> Decimal:
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):
         raise BadQuantity("must be an amount, such as 8, 500m or 64Gi")
     text = str(raw)
-    found = _QUANTITY.fullmatch(text) if len(text) <= MAX_LENGTH else None
-    if not found:
+    match = _QUANTITY.fullmatch(text) if len(text) <= MAX_LENGTH else None
+    if not match:
         raise BadQuantity(f"{text[:40]!a} is not an amount, such as 8, 500m or 64Gi")
-    number, exponent, unit = found.groups()
+    number, exponent, unit = match.groups()
     amount = Decimal(number + (exponent or ""))
     if unit:
         factor = Decimal(2 ** BINARY[unit]) if unit in BINARY else Decimal(1).scaleb(_UNITS[unit])

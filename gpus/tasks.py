@@ -74,8 +74,8 @@ def study() -> None:
 @shared_task(ignore_result=True)
 def look(pk: str) -> None:
     """A slice of one study. Delivered twice, one of them looks."""
-    if (found := studies.find(UUID(pk))) is not None:
-        studies.advance(found)
+    if (due_study := studies.find(UUID(pk))) is not None:
+        studies.advance(due_study)
 
 
 @shared_task(ignore_result=True)

@@ -45,7 +45,7 @@ class SingleFlight:
 
     def _end(self, pk: UUID, mine: float) -> bool:
         with self._lock:
-            if self._until.get(pk) != mine:  # somebody else's turn by now
+            if self._until.get(pk) != mine:  # another thread's turn by now
                 return False
             del self._until[pk]
             was_woken = pk in self._woken

@@ -13,7 +13,7 @@
     assert sim.kernel("n1").sysctl("vm.swappiness") == "10"
     assert fleet.tuning("n1")["status"]["settings"][0]["state"] == "Effective"
 
-Time is `clock`'s: `SimClock` stands still between ticks, `FrozenClock(freezer)` moves a frozen `datetime` along,
+Time is `clock`'s: `SimClock` stops between ticks, `FrozenClock(freezer)` moves a frozen `datetime` along,
 `WallClock` with `live=True` and a thread that ticks is what the demo uses.
 
 What can happen to a cluster:

@@ -76,8 +76,8 @@ def training_cluster(
     Every twelfth node of 8 GPUs runs an older kernel. `pad`: bytes to blow each Node up by, as an image list does.
     `pools`: how many nodes, in their order, carry each pool's label. `mig`: by number, nodes whose GPUs are split, and
     how; notebooks and small models run there, whether busy or not. `boot_seconds` replaces the hardware's own.
-    Without `is_equipped` nobody installed a network or a device plugin yet: GPU nodes offer no GPU and have NO_NETWORK,
-    until somebody does.
+    Without `is_equipped` no network or device plugin is installed yet: GPU nodes offer no GPU and have NO_NETWORK,
+    until they are.
     """
     cluster = SimCluster(seed, clock, name=name, live=live)
     with cluster.lock:
@@ -127,7 +127,7 @@ def more_gpu_nodes(
 ) -> None:
     """`count` more GPU nodes from number `first` on, as `training_cluster` makes them, in one pool, with exporters.
 
-    Two thirds of them are at work. Where there are racks full of them, somebody left the exporter switched off on the
+    Two thirds of them are at work. Where there are racks full of them, the exporter is switched off on the
     last: the GPU Operator goes by its label NO_EXPORTER.
     """
     last = first + count - 1 if count >= NODES_IN_RACK else None

@@ -41,7 +41,7 @@ class Door:
         port: int = 0,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """`tokens`: who each bearer token is. `ssl_context`: serve TLS with it."""
+        """`tokens`: the account of each bearer token. `ssl_context`: serve TLS with it."""
         self.cluster = cluster
         self.tokens = dict(tokens or {"sim": SETPOINT})
         self._ends: dict[str, float] = {}

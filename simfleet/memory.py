@@ -53,7 +53,7 @@ Items = builtins.list[dict[str, Any]]
 class SimFleet:
     """`clusters.fleet.Fleet` on a SimCluster, acting as Setpoint.
 
-    Whatever faults are on apply; a latency of `timeout` seconds or more is a timeout, a shorter one is not waited for.
+    All faults that are on apply; a latency of `timeout` seconds or more is a timeout, a shorter one is not waited for.
     """
 
     def __init__(self, cluster: SimCluster, *, caller: Caller = SETPOINT, timeout: float = 10.0) -> None:
@@ -82,10 +82,10 @@ class SimFleet:
         with self._talk():
             return self.cluster.clock.now()
 
-    def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
+    def review(self, permissions: Sequence[Permission]) -> builtins.list[Review]:
         answers = []
         with self._talk():
-            for permission in wanted:
+            for permission in permissions:
                 is_allowed = self._api.review(self._caller, permission.verb, permission.resource)
                 answers.append(Review(permission, is_allowed, "" if is_allowed else "simulated RBAC"))
         return answers

@@ -20,7 +20,7 @@ from common.errors import Refusal
 
 TRIES = 5
 TRIES_PER_ADDRESS = 50
-"""For all accounts from one address: many people may sit behind it, nobody guesses a password in 50 tries a minute."""
+"""For all accounts from one address: many people may sit behind it, and 50 tries a minute guess no password."""
 WINDOW = timedelta(minutes=1)
 
 

@@ -56,7 +56,7 @@ class SessionStore(db.SessionStore):
             super().delete(stored(key))
 
     def _get_session_from_db(self) -> Session | None:
-        found = Session.objects.filter(session_key=self.stored_key, expire_date__gt=timezone.now()).first()
-        if found is None:
+        session = Session.objects.filter(session_key=self.stored_key, expire_date__gt=timezone.now()).first()
+        if session is None:
             self._session_key = None
-        return found
+        return session

@@ -96,7 +96,7 @@ def _seen_values(request: HttpRequest) -> dict[str, Any]:
 
 
 def visible_to(user: User) -> QuerySet[LiveSession]:
-    """One's own that still work; administrators of everything see everybody's."""
+    """One's own that still work; administrators of everything see all."""
     working = Session.objects.filter(expire_date__gt=now()).values("session_key")
     rows = LiveSession.objects.filter(key__in=working).select_related("user")
     return rows if may(user, Role.ADMIN, GLOBAL) else rows.filter(user=user)

@@ -96,8 +96,8 @@ def _page_before(request: HttpRequest) -> str:
 def _person(request: HttpRequest) -> int | None:
     """Return the user id of this browser's ended session, whose row is deleted later; None if it is not known."""
     key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
-    found = LiveSession.objects.filter(key=stored(key)).values_list("user_id", flat=True).first() if key else None
-    return int(found) if found else None
+    user_id = LiveSession.objects.filter(key=stored(key)).values_list("user_id", flat=True).first() if key else None
+    return int(user_id) if user_id else None
 
 
 def is_of_this_origin(request: HttpRequest) -> bool:

@@ -68,7 +68,7 @@ def is_mail_set_up() -> bool:
 def lock_out(user: User) -> None:
     """No password, session or token works any more. In the caller's transaction."""
     user.set_unusable_password()
-    user.is_vouched = False  # that was said of the password that just ended
+    user.is_vouched = False  # it was about the password that just ended
     User.objects.get(pk=user.pk).put_marked(password=user.password, is_vouched=False)
     Invitation.objects.filter(user=user).delete()
     sessions.end_all(user)
@@ -128,13 +128,13 @@ def find(request: HttpRequest, secret: str) -> Invitation:
 
 def use(request: HttpRequest, *, secret: str, password: str, code: str) -> User:
     """Set the owner's password. Of two at once one wins. Raises LinkOver, TooManyTries, Invalid."""
-    found = find(request, secret)
+    invitation = find(request, secret)
     with transaction.atomic():
-        return _use(request, found, password, code)
+        return _use(request, invitation, password, code)
 
 
-def _use(request: HttpRequest, found: Invitation, password: str, code: str) -> User:
-    row = Invitation.objects.select_for_update().select_related("user").filter(pk=found.pk).first()
+def _use(request: HttpRequest, invitation: Invitation, password: str, code: str) -> User:
+    row = Invitation.objects.select_for_update().select_related("user").filter(pk=invitation.pk).first()
     if row is None or not row.is_genuine:
         raise LinkOver
     user = row.user
@@ -143,7 +143,7 @@ def _use(request: HttpRequest, found: Invitation, password: str, code: str) -> U
     if fields := check_password(password, user):
         raise Invalid("The password was not set.", fields=fields)
     user.set_password(password)
-    user.is_vouched = row.is_mailed or bool(row.code_hash)  # of this password, whatever was true of the one before
+    user.is_vouched = row.is_mailed or bool(row.code_hash)  # of this password, not of the one before
     user.save(update_fields=["password", "is_vouched"])
     row.delete()
     sessions.end_all(user)

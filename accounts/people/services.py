@@ -53,7 +53,7 @@ def create_user(
         fields |= check_password(password, user)
     if fields:
         raise Invalid("The account was not made.", fields=fields)
-    user.set_password(password or None)  # None makes it unusable; an empty one would let anybody in
+    user.set_password(password or None)  # None makes it unusable; an empty one would admit anyone
     user.is_vouched = bool(password)
     try:
         with transaction.atomic():

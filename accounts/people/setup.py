@@ -1,7 +1,7 @@
 """The first administrator of an installation, made on a page that only the set-up token opens.
 
 `manage.py up` prints the token at every start until an account exists. A reader of that terminal or log owns the
-machine already; one who only reaches the port does not get in. Once an account exists, set-up stays closed.
+machine already; reaching the port alone is not enough. Once an account exists, set-up stays closed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def check(request: HttpRequest, token: str) -> None:
     if _is_right(token):
         login.forgive(_ACCOUNT, address)
         return
-    if not is_open():  # somebody was faster, this moment
+    if not is_open():  # another request was faster
         raise SetupClosed
     tries = f"{left} more {'try' if left == 1 else 'tries'}" if left else "That was the last try"
     raise WrongToken(f"This is not the set-up token of the newest start. {tries} before a pause of one minute.")

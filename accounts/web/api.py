@@ -121,18 +121,18 @@ class Users(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=UserIn, responses={201: UserMade})
     def create(self, request: UserApiRequest) -> Response:
         """Add an account. A person gets a link to set their password with: mailed to them, or shown here once."""
-        wanted = UserIn(data=_without_password(request))
-        wanted.is_valid(raise_exception=True)
-        user, link = services.add_user(**wanted.validated_data, by=request.user)
+        body = UserIn(data=_without_password(request))
+        body.is_valid(raise_exception=True)
+        user, link = services.add_user(**body.validated_data, by=request.user)
         return created(UserOut(user).data | {"link": link_out(link)}, f"/api/v1/users/{user.pk}")
 
     @extend_schema(request=UserChange, responses={200: UserOut, 202: PendingChangeOut})
     def partial_update(self, request: UserApiRequest, pk: int) -> Response:
         """Change an account. 202: activating an approver or administrator takes a second administrator's consent."""
         user = self.get_object()
-        wanted = UserChange(data=_without_password(request))
-        wanted.is_valid(raise_exception=True)
-        done = services.change_user(user=user, by=request.user, **wanted.validated_data)
+        body = UserChange(data=_without_password(request))
+        body.is_valid(raise_exception=True)
+        done = services.change_user(user=user, by=request.user, **body.validated_data)
         return proposed(done) if isinstance(done, Proposed) else Response(UserOut(done).data)
 
     @extend_schema(request=None, responses={200: LinkOut, 202: ProposedOut})
@@ -153,7 +153,7 @@ class BindingIn(Body[RoleBinding]):
 
 
 class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
-    """Roles by account and scope. Everybody sees their own; an administrator of a scope sees and changes that scope."""
+    """Roles by account and scope. Everyone sees their own; an administrator of a scope sees and changes that scope."""
 
     request: UserApiRequest
     scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}
@@ -176,14 +176,14 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
     @extend_schema(request=BindingIn, responses={201: BindingOut, 202: ProposedOut})
     def create(self, request: UserApiRequest) -> Response:
         """Assign a role. 202: approver and admin wait for a second administrator's consent."""
-        wanted = BindingIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        require(request.user, Role.ADMIN, (*GLOBAL, wanted.validated_data["scope"]), "give roles")
-        user = User.objects.filter(email=wanted.validated_data["user"].lower()).first()
+        body = BindingIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        require(request.user, Role.ADMIN, (*GLOBAL, body.validated_data["scope"]), "give roles")
+        user = User.objects.filter(email=body.validated_data["user"].lower()).first()
         if user is None:
             raise serializers.ValidationError({"user": ["No account has this address."]})
         binding = services.bind(
-            user=user, role=wanted.validated_data["role"], scope=wanted.validated_data["scope"], by=request.user
+            user=user, role=body.validated_data["role"], scope=body.validated_data["scope"], by=request.user
         )
         if isinstance(binding, Proposed):
             return proposed(binding)
@@ -230,9 +230,9 @@ class Tokens(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=TokenIn, responses={201: TokenMade})
     def create(self, request: UserApiRequest) -> Response:
-        wanted = TokenIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        wishes = dict(wanted.validated_data)
+        body = TokenIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        wishes = dict(body.validated_data)
         user = _owner(request.user, wishes.pop("user", ""))
         token, text = tokens.issue(user=user, by=request.user, **wishes)
         return created(TokenOut(token).data | {"token": text}, f"/api/v1/tokens/{token.pk}")

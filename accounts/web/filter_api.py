@@ -53,9 +53,9 @@ class SavedFilters(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=SavedFilterIn, responses={201: SavedFilterOut})
     def create(self, request: UserApiRequest) -> Response:
-        wanted = SavedFilterIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = filters.keep(**wanted.validated_data, by=request.user)
+        body = SavedFilterIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        row = filters.keep(**body.validated_data, by=request.user)
         return created(SavedFilterOut(row).data, f"/api/v1/saved-filters/{row.pk}")
 
     @extend_schema(responses={204: None})

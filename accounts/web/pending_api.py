@@ -62,10 +62,10 @@ class ConsentedOut(PendingChangeOut):
         fields = [*PendingChangeOut.Meta.fields, "link"]
 
 
-def proposed(found: Proposed) -> Response:
+def proposed(outcome: Proposed) -> Response:
     """202: nothing is changed yet."""
-    data = PendingChangeOut(found.change).data | {"code": found.code or None}
-    return accepted(data, f"/api/v1/pending-changes/{found.change.pk}")
+    data = PendingChangeOut(outcome.change).data | {"code": outcome.code or None}
+    return accepted(data, f"/api/v1/pending-changes/{outcome.change.pk}")
 
 
 def link_out(link: Link | None) -> dict[str, Any] | None:

@@ -119,18 +119,18 @@ def change_decide(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def link(request: HttpRequest, secret: str) -> HttpResponse:
     """Page of a link, on which its owner sets their password."""
-    found = invitations.find(request, secret)
-    form = LinkForm(request.POST if request.method == "POST" else None, needs_code=bool(found.code_hash))
+    invitation = invitations.find(request, secret)
+    form = LinkForm(request.POST if request.method == "POST" else None, needs_code=bool(invitation.code_hash))
     if request.method == "POST" and form.is_valid():
-        wanted = form.cleaned_data
+        data = form.cleaned_data
         try:
-            invitations.use(request, secret=secret, password=wanted["password"], code=wanted.get("code", ""))
+            invitations.use(request, secret=secret, password=data["password"], code=data.get("code", ""))
         except Invalid as refusal:
             add_errors(form, refusal)
         else:
             messages.success(request, "Your password is set. Log in with it.")
             return redirect("accounts:login")
-    context = {"form": form, "email": found.user.email, "secret": secret}
+    context = {"form": form, "email": invitation.user.email, "secret": secret}
     return render(request, "accounts/link.html", context, status=422 if form.errors else 200)
 
 

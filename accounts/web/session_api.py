@@ -40,7 +40,7 @@ class SessionsEnded(serializers.Serializer[LiveSession]):
 
 
 class Sessions(mixins.ListModelMixin, ApiViewSet):
-    """Browsers logged in as oneself; administrators of everything see everybody's. DELETE logs that browser out."""
+    """Browsers logged in as oneself; administrators of everything see all. DELETE logs that browser out."""
 
     request: UserApiRequest
     scope_for = {"GET": "read", "DELETE": "admin", "end_others": "admin"}
@@ -63,9 +63,9 @@ class Sessions(mixins.ListModelMixin, ApiViewSet):
     @action(detail=False, methods=["post"], url_path="actions/end-others", url_name="end-others")
     def end_others(self, request: UserApiRequest) -> Response:
         """All but the session that this request comes with; through a token, all of them."""
-        wanted = EndSessionsIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        email = str(wanted.validated_data.get("user", request.user.email)).lower()
+        body = EndSessionsIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        email = str(body.validated_data.get("user", request.user.email)).lower()
         user = request.user if email == request.user.email else User.objects.filter(email=email).first()
         if user is None:
             user = _nobody(request.user)

@@ -28,8 +28,10 @@ def end(request: UserRequest, pk: int) -> HttpResponse:
 @login_required
 def end_others(request: UserRequest) -> HttpResponse:
     ended = sessions.end_others(user=request.user, keep=sessions.key_of(request), by=request.user)
-    said = f"{ended} other {'session' if ended == 1 else 'sessions'} ended." if ended else "There was no other session."
-    messages.success(request, said)
+    sentence = (
+        f"{ended} other {'session' if ended == 1 else 'sessions'} ended." if ended else "There was no other session."
+    )
+    messages.success(request, sentence)
     return redirect("accounts:account")
 
 

@@ -37,12 +37,12 @@ def first_run(request: HttpRequest) -> HttpResponse:
         return _page(request, FirstAdministratorForm(initial={"token": token, "also_operates": True}))
     form = FirstAdministratorForm(request.POST)
     if form.is_valid():
-        wanted = {name: value for name, value in form.cleaned_data.items() if name != "again"}
+        data = {name: value for name, value in form.cleaned_data.items() if name != "again"}
         try:
-            user = setup.make_first_administrator(request, **wanted)
+            user = setup.make_first_administrator(request, **data)
         except Invalid as refusal:
-            for name, found in refusal.fields.items():
-                form.add_error(name if name in form.fields else None, found)
+            for name, errors in refusal.fields.items():
+                form.add_error(name if name in form.fields else None, errors)
         else:
             messages.success(request, f"You are {user.email}, an administrator. Next: connect the first cluster.")
             return redirect(NEXT)

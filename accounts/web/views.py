@@ -32,14 +32,14 @@ def login(request: HttpRequest) -> HttpResponse:
     form = LoginForm(request.POST or None)
     context = {"form": form, "error": "", "tries_left": None, "next": _wanted(request), "is_new": setup.is_open()}
     kept = request.POST.get("kept", "")
-    found = typed.opened(request, kept)
-    if found:
-        context |= {"typed": found, "kept": kept}
+    typed_input = typed.opened(request, kept)
+    if typed_input:
+        context |= {"typed": typed_input, "kept": kept}
     status = 200
     if request.method == "POST" and form.is_valid():
         try:
             logins.log_in(request, email=form.cleaned_data["email"], password=form.cleaned_data["password"])
-            return ask_to_send(request, found) if found else redirect(_after_login(request))
+            return ask_to_send(request, typed_input) if typed_input else redirect(_after_login(request))
         except logins.WrongPassword as error:
             status, context["tries_left"] = 401, error.tries_left
             context["error"] = f"Email or password is wrong. {_tries(error.tries_left)}"
@@ -59,14 +59,14 @@ def session_ended(request: HttpRequest) -> HttpResponse:
         return say_ended(
             HttpResponse("Your session has ended.\n", content_type="text/plain; charset=utf-8", status=401)
         )
-    found = typed.read(request)
+    typed_input = typed.read(request)
     context = {
         "form": LoginForm(),
-        "next": found.back,
+        "next": typed_input.back,
         "is_new": setup.is_open(),
         "ended": True,
-        "typed": found,
-        "kept": "" if found.is_empty else typed.seal(request, found),
+        "typed": typed_input,
+        "kept": "" if typed_input.is_empty else typed.seal(request, typed_input),
     }
     return render(request, "accounts/login.html", context, status=401)
 
@@ -77,10 +77,10 @@ def say_ended(response: HttpResponse) -> HttpResponse:
     return response
 
 
-def ask_to_send(request: HttpRequest, found: typed.Typed, *, status: int = 200) -> HttpResponse:
+def ask_to_send(request: HttpRequest, typed_input: typed.Typed, *, status: int = 200) -> HttpResponse:
     """Show the input with a button that sends it: nothing is posted by itself."""
     assert isinstance(request.user, User)
-    return render(request, "accounts/typed.html", typed.shown_to(request.user, found), status=status)
+    return render(request, "accounts/typed.html", typed.shown_to(request.user, typed_input), status=status)
 
 
 @require_POST
@@ -130,7 +130,7 @@ def password(request: UserRequest) -> HttpResponse:
         except Invalid as refusal:
             form.add_error("new", refusal.fields.get("password", [str(refusal)]))
         else:
-            update_session_auth_hash(request, request.user)  # the other sessions ended, this one goes on
+            update_session_auth_hash(request, request.user)  # the other sessions ended, this one continues
             sessions.renamed(before, sessions.key_of(request))
             messages.success(request, "The password is changed. Other browsers are logged out.")
             return redirect("accounts:account")
@@ -169,8 +169,8 @@ def _page(
 
 
 def add_errors(form: Form, refusal: Invalid) -> None:
-    for name, found in refusal.fields.items():
-        form.add_error(name if name in form.fields else None, found)
+    for name, errors in refusal.fields.items():
+        form.add_error(name if name in form.fields else None, errors)
 
 
 def _tries(left: int) -> str:

@@ -16,7 +16,7 @@ PRESENT = "present"
 
 def arguments(line: str) -> dict[str, str]:
     """Kernel arguments by name, the last of a name winning; what follows `--` belongs to init."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     word, quoted = "", False
     for char in line.strip() + " ":
         if char == '"':
@@ -26,11 +26,11 @@ def arguments(line: str) -> dict[str, str]:
                 break
             if word:
                 name, equals, value = word.partition("=")
-                found[name] = value if equals else PRESENT
+                values[name] = value if equals else PRESENT
             word = ""
         else:
             word += char
-    return found
+    return values
 
 
 def argument(key: str, value: str) -> str:

@@ -34,8 +34,8 @@ class Module(Handler):
         kernel = host.kernel()
         if self._built_in[0] != kernel:
             listing = host.read_text(f"/lib/modules/{kernel}/modules.builtin") or ""
-            found = (line.rpartition("/")[2].removesuffix(".ko").replace("-", "_") for line in listing.splitlines())
-            self._built_in = (kernel, frozenset(found) & ALLOWED_MODULES)
+            modules = (line.rpartition("/")[2].removesuffix(".ko").replace("-", "_") for line in listing.splitlines())
+            self._built_in = (kernel, frozenset(modules) & ALLOWED_MODULES)
         return name in self._built_in[1]
 
     def check(self, host: Host, key: str, value: str) -> None:

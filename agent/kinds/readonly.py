@@ -17,10 +17,10 @@ class ReadOnly(Handler):
     def read(self, host: Host, key: str) -> EffectiveValue:
         if name := LIMITS.get(key):
             return EffectiveValue(self._limit(host, name))
-        wanted = key.removeprefix("kubelet.")
+        field = key.removeprefix("kubelet.")
         for line in (host.read_text(KUBELET_CONFIG) or "").splitlines():
             name, colon, value = line.partition(":")
-            if colon and name == wanted:  # a top-level field: nested ones are indented
+            if colon and name == field:  # a top-level field: nested ones are indented
                 return EffectiveValue(value.split("#")[0].strip().strip("\"'") or None)
         return EffectiveValue(None)
 
@@ -34,8 +34,8 @@ class ReadOnly(Handler):
 
     def _limits_file(self, host: Host) -> str | None:
         if not self._containerd or host.read_text(f"{self._containerd}/comm") != "containerd\n":
-            found = (p for p in host.glob("/proc/[0-9]*/comm") if host.read_text(p) == "containerd\n")
-            self._containerd = next(found, "").removesuffix("/comm")
+            containerd_paths = (p for p in host.glob("/proc/[0-9]*/comm") if host.read_text(p) == "containerd\n")
+            self._containerd = next(containerd_paths, "").removesuffix("/comm")
         return host.read_text(f"{self._containerd}/limits") if self._containerd else None
 
     def write(self, host: Host, key: str, operator: str, value: str) -> None:

@@ -47,7 +47,7 @@ def fighting_file(host: Host, key: str, wanted: str, own: str) -> str | None:
     for folder in FOLDERS:
         for path in host.glob(f"{folder}/*.conf"):
             by_name.setdefault(path.rpartition("/")[2], path)
-    found = None
+    place = None
     for path in [*(by_name[name] for name in sorted(by_name)), LAST]:
         if path == own:
             continue
@@ -59,5 +59,5 @@ def fighting_file(host: Host, key: str, wanted: str, own: str) -> str | None:
             name, equals, value = line.strip().lstrip("-").partition("=")
             # `net/ipv4/x` and `net.ipv4.x` are the same key to systemd and to procps.
             if equals and name.strip().replace("/", ".") == key and canonical_value(value) != wanted:
-                found = f"{path}:{number}"
-    return found
+                place = f"{path}:{number}"
+    return place

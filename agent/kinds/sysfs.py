@@ -50,8 +50,8 @@ class Block(Handler):
 
     def paths(self, host: Host, key: str) -> list[str]:
         _, of, attribute = key.split(".")
-        found = host.glob(f"/sys/block/{of}*/queue/{attribute}")
-        return [path for path in found if self.DISKS[of].fullmatch(path.split("/")[3])]
+        matches = host.glob(f"/sys/block/{of}*/queue/{attribute}")
+        return [path for path in matches if self.DISKS[of].fullmatch(path.split("/")[3])]
 
     def parse(self, text: str) -> str:
         return bracketed(text)

@@ -38,30 +38,30 @@ class CredentialExpiry:
     @property
     def sentence(self) -> str:
         ends = f"{self.at:%Y-%m-%d %H:%M} UTC"
-        said = f"{self.title} ended at {ends}" if self.at <= now() else f"{self.title} ends at {ends}"
+        sentence = f"{self.title} ended at {ends}" if self.at <= now() else f"{self.title} ends at {ends}"
         late = " and has not renewed itself" if self.is_late else ""
-        return f"{said}{late}. {self.why}".rstrip()
+        return f"{sentence}{late}. {self.why}".rstrip()
 
 
 def endings(cluster: Cluster, helm: HelmCredential | None = None) -> list[CredentialExpiry]:
     """All that have an end, the next first."""
-    found = []
+    ends = []
     if cluster.credential_expires_at:
         title = "Setpoint's credential for the API server"
         late = cluster.is_renewal_late
         at, why = cluster.credential_expires_at, cluster.renewal_error
-        found.append(CredentialExpiry("credential", title, at, cluster.credential_renews, late, why))
+        ends.append(CredentialExpiry("credential", title, at, cluster.credential_renews, late, why))
     if cluster.authority_expires_at:
         title = "The authority that the API server is trusted by"
-        found.append(CredentialExpiry("authority", title, cluster.authority_expires_at))
+        ends.append(CredentialExpiry("authority", title, cluster.authority_expires_at))
     if helm is not None and helm.expires_at:
-        found.append(CredentialExpiry("helm_credential", "The credential that installs components", helm.expires_at))
-    return sorted(found, key=lambda one: one.at)
+        ends.append(CredentialExpiry("helm_credential", "The credential that installs components", helm.expires_at))
+    return sorted(ends, key=lambda end: end.at)
 
 
 def due(cluster: Cluster, helm: HelmCredential | None = None, *, within: timedelta = SOON) -> list[CredentialExpiry]:
     """Those that a person should see to."""
-    return [one for one in endings(cluster, helm) if one.is_due(within)]
+    return [ending for ending in endings(cluster, helm) if ending.is_due(within)]
 
 
 def of_clusters(clusters: Iterable[Cluster]) -> dict[Cluster, list[CredentialExpiry]]:

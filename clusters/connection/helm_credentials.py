@@ -3,7 +3,7 @@
 What is stored is a token of `setpoint-helm-issuer`, which may do nothing but ask for tokens. For each run of helm it
 asks for one of `setpoint-helm`, good for as long as that run may take and no longer; that one is stored nowhere.
 
-Beside it, for a while, may be a token of `setpoint-helm-admin`, who is a cluster administrator. A person made it, with
+Beside it, for a while, may be a token of `setpoint-helm-admin`, a cluster administrator. A person made it, with
 an end that the API server keeps; Setpoint may neither make nor prolong one, and uses it for plans that name it only.
 """
 
@@ -26,7 +26,7 @@ from common.errors import Invalid
 from contract import names
 
 LONGEST = timedelta(hours=24)
-"""A judgement: an installation and its revert on one working day. Who needs it for longer gives it again."""
+"""A judgment: an installation and its revert on one working day. For longer it is given again."""
 
 
 def store(cluster: Cluster, token: str, *, by: str) -> HelmCredential:
@@ -36,14 +36,14 @@ def store(cluster: Cluster, token: str, *, by: str) -> HelmCredential:
         raise _invalid(f"is not a token of the service account {names.HELM_ISSUER_SERVICE_ACCOUNT}")
     if tokens.lifetime(token) is None:
         raise _invalid("does not expire; make one with `kubectl create token`")
-    found = tokens.with_token(registry.credentials(cluster), token)
-    with registry.server_of(found) as server:
+    credentials = tokens.with_token(registry.credentials(cluster), token)
+    with registry.server_of(credentials) as server:
         tokens.request(server, names.HELM_SERVICE_ACCOUNT, tokens.SHORTEST)
-    sealed = encryption.seal(cluster.pk, HelmCredential.FIELD, json.dumps(found.to_json()), ring=encryption.HELM)
-    fields = {"sealed": sealed.data, "key": sealed.key, "set_at": now(), "expires_at": found.expires_at()}
+    sealed = encryption.seal(cluster.pk, HelmCredential.FIELD, json.dumps(credentials.to_json()), ring=encryption.HELM)
+    fields = {"sealed": sealed.data, "key": sealed.key, "set_at": now(), "expires_at": credentials.expires_at()}
     with transaction.atomic():
         row, _ = HelmCredential.objects.update_or_create(cluster=cluster, defaults=fields)
-        _record(cluster, "cluster.set_helm_credential", by, {"key": sealed.key, "expires_at": found.expires_at()})
+        _record(cluster, "cluster.set_helm_credential", by, {"key": sealed.key, "expires_at": credentials.expires_at()})
     return row
 
 
@@ -58,17 +58,17 @@ def store_administrator(cluster: Cluster, token: str, *, by: str) -> Administrat
         raise _invalid(f"must end within {hours} hours; make one with `kubectl create token --duration`")
     if span[1] <= now():
         raise _invalid(f"ended at {span[1]:%Y-%m-%d %H:%M} UTC")
-    found = tokens.with_token(registry.credentials(cluster), token)
-    with registry.server_of(found) as server:
+    credentials = tokens.with_token(registry.credentials(cluster), token)
+    with registry.server_of(credentials) as server:
         server.get(Call("get", "namespaces", names.NAMESPACE), f"/api/v1/namespaces/{names.NAMESPACE}", "Namespace")
     sealed = encryption.seal(
-        cluster.pk, AdministratorCredential.FIELD, json.dumps(found.to_json()), ring=encryption.HELM
+        cluster.pk, AdministratorCredential.FIELD, json.dumps(credentials.to_json()), ring=encryption.HELM
     )
     fields = {"sealed": sealed.data, "key": sealed.key, "set_at": now(), "expires_at": span[1]}
     with transaction.atomic():
         row, _ = AdministratorCredential.objects.update_or_create(cluster=cluster, defaults=fields)
-        told = {"key": sealed.key, "expires_at": span[1]}
-        _record(cluster, "cluster.set_administrator_credential", by, told)
+        details = {"key": sealed.key, "expires_at": span[1]}
+        _record(cluster, "cluster.set_administrator_credential", by, details)
     return row
 
 
@@ -134,13 +134,13 @@ def _opened(row: HelmCredential | AdministratorCredential) -> Credentials:
         raise registry.CredentialUnreadable(
             f"The credential for helm of {row.cluster} cannot be read: {error}."
         ) from error
-    found = Credentials.from_json(json.loads(text))
-    if found.server != row.cluster.server:
+    credentials = Credentials.from_json(json.loads(text))
+    if credentials.server != row.cluster.server:
         raise CredentialsRefused(
             f"{row.cluster} has another address since its credential for helm was set; set it again with "
             f"`manage.py helm_credential {row.cluster}`"
         )
-    return found
+    return credentials
 
 
 def _record(cluster: Cluster, action: str, by: str, after: dict[str, object] | None) -> None:

@@ -55,7 +55,7 @@ class PreflightResult:
     mark: str | None = None
     """The installation that owns the cluster."""
     is_known: bool = False
-    """Whether a cluster here has this identity, whatever its URL."""
+    """Whether a cluster here has this identity, at any URL."""
     known_as: str = ""
     """Its name, where the caller may see it."""
 
@@ -112,13 +112,13 @@ test_connection.__test__ = False  # type: ignore[attr-defined]  # pytest would t
 
 
 def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) -> PreflightResult:
-    """Raises FleetError when the server does not even say who it is."""
-    found = fleet.identify()
+    """Raises FleetError when the server does not even identify itself."""
+    identity = fleet.identify()
     checks = [
-        Check("Reachable", "ok", f"{server} answers; its kube-system namespace is {found.uid}."),
-        _version(found.version),
+        Check("Reachable", "ok", f"{server} answers; its kube-system namespace is {identity.uid}."),
+        _version(identity.version),
     ]
-    known = Cluster.objects.filter(uid=found.uid).first()
+    known = Cluster.objects.filter(uid=identity.uid).first()
     is_seen = known is not None and (by is None or may(by, Role.VIEWER, known.scopes))
     if known:
         checks.append(_known(known, is_seen=is_seen))
@@ -147,8 +147,8 @@ def _ask(server: str, fleet: Fleet, credential: Credentials, by: User | None) ->
         checks.append(Check("Account", "warn", text, "Use that account's token."))
     return PreflightResult(
         server,
-        found.uid,
-        found.version,
+        identity.uid,
+        identity.version,
         tuple(checks),
         tuple(reviews),
         equipment,
@@ -170,13 +170,13 @@ def _known(cluster: Cluster, *, is_seen: bool) -> Check:
 
 def _version(version: str) -> Check:
     numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
-    wanted = f"{OLDEST[0]}.{OLDEST[1]}"
+    oldest = f"{OLDEST[0]}.{OLDEST[1]}"
     if not numbers:
         return Check(
-            "Version", "bad", f"The server calls its version {version[:40]!r}; Kubernetes {wanted} or newer is needed."
+            "Version", "bad", f"The server calls its version {version[:40]!r}; Kubernetes {oldest} or newer is needed."
         )
     if (int(numbers[1]), int(numbers[2])) < OLDEST:
-        return Check("Version", "bad", f"This is Kubernetes {version[:40]}; {wanted} or newer is needed.")
+        return Check("Version", "bad", f"This is Kubernetes {version[:40]}; {oldest} or newer is needed.")
     return Check("Version", "ok", f"Kubernetes {version[:40]}.")
 
 
@@ -191,17 +191,17 @@ def _permissions(reviews: Sequence[Review]) -> Check:
     )
 
 
-def _equipment(found: Equipment) -> list[Check]:
+def _equipment(equipment: Equipment) -> list[Check]:
     checks = []
-    if found.crd:
+    if equipment.crd:
         checks.append(Check("NodeTuning resource", "ok", "The NodeTuning resource is installed."))
     else:
         checks.append(Check("NodeTuning resource", "bad", "The NodeTuning resource is not installed.", APPLY_COMMAND))
     absent = [
         what
         for there, what in (
-            (found.agent_policy, "agents to their own node"),
-            (found.spec_policy, "requests to Setpoint"),
+            (equipment.agent_policy, "agents to their own node"),
+            (equipment.spec_policy, "requests to Setpoint"),
         )
         if not there
     ]
@@ -210,11 +210,11 @@ def _equipment(found: Equipment) -> list[Check]:
         checks.append(Check("Admission policies", "warn", text, APPLY_COMMAND))
     else:
         checks.append(Check("Admission policies", "ok", "Both admission policies are in force."))
-    if not found.agent_desired:
+    if not equipment.agent_desired:
         checks.append(Check("Agent", "warn", "No agent is deployed: nodes cannot be observed or tuned.", APPLY_COMMAND))
     else:
-        state: CheckState = "ok" if found.agent_ready == found.agent_desired else "warn"
-        checks.append(Check("Agent", state, f"{found.agent_ready} of {found.agent_desired} agents are ready."))
+        state: CheckState = "ok" if equipment.agent_ready == equipment.agent_desired else "warn"
+        checks.append(Check("Agent", state, f"{equipment.agent_ready} of {equipment.agent_desired} agents are ready."))
     return checks
 
 

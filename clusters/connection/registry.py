@@ -67,16 +67,16 @@ def connect(cluster: Cluster) -> Fleet:
     return kept.fleet
 
 
-def open_fleet(found: Credentials) -> Fleet:
+def open_fleet(credential: Credentials) -> Fleet:
     """A fleet for these credentials; the caller closes it. Raises CredentialsRefused."""
     with _lock:
-        if fleet := _overrides.get(found.server):
+        if fleet := _overrides.get(credential.server):
             return fleet
     # Imported here because the client library costs a web process 60 MB and a second, and most never connect.
     from clusters.kube.fleet import KubeFleet
 
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
-    return KubeFleet(found, policy=policy, timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS)
+    return KubeFleet(credential, policy=policy, timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS)
 
 
 @contextmanager
@@ -102,13 +102,13 @@ def api_server(cluster: Cluster, *, connections: int = 32) -> Iterator[ApiServer
 
 
 @contextmanager
-def server_of(found: Credentials, *, connections: int = 32) -> Iterator[ApiServer]:
+def server_of(credential: Credentials, *, connections: int = 32) -> Iterator[ApiServer]:
     """The API server that these credentials are for. Raises CredentialsRefused."""
     from clusters.kube.apiserver import ApiServer
 
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
     timeout = settings.SETPOINT_CALL_TIMEOUT_SECONDS
-    server = ApiServer(found, policy=policy, timeout=timeout, connections=connections)
+    server = ApiServer(credential, policy=policy, timeout=timeout, connections=connections)
     try:
         yield server
     finally:
@@ -116,11 +116,11 @@ def server_of(found: Credentials, *, connections: int = 32) -> Iterator[ApiServe
 
 
 @contextmanager
-def trying(found: Credentials) -> Iterator[Fleet]:
+def trying(credential: Credentials) -> Iterator[Fleet]:
     """A fleet for credentials that are not stored (yet). Raises CredentialsRefused where they are unusable."""
     with _lock:
-        stand_in = _overrides.get(found.server)
-    fleet = stand_in or open_fleet(found)
+        stand_in = _overrides.get(credential.server)
+    fleet = stand_in or open_fleet(credential)
     try:
         yield fleet
     finally:
@@ -154,9 +154,9 @@ def credentials(cluster: Cluster) -> Credentials:
     return Credentials.from_json(json.loads(text))
 
 
-def sealed(cluster_id: UUID, found: Credentials) -> encryption.Sealed:
+def sealed(cluster_id: UUID, credential: Credentials) -> encryption.Sealed:
     """Encrypt credentials for the row. Raises encryption.KeyUnusable."""
-    return encryption.seal(cluster_id, FIELD, json.dumps(found.to_json()))
+    return encryption.seal(cluster_id, FIELD, json.dumps(credential.to_json()))
 
 
 def stored_secrets() -> Iterator[hooks.StoredSecret]:

@@ -46,11 +46,11 @@ def judge_stored() -> int:
     ends = Q(credential_renews=False, credential_expires_at__isnull=False) | Q(authority_expires_at=None)
     for cluster in Cluster.objects.filter(ends):
         try:
-            found = registry.credentials(cluster)
+            credential = registry.credentials(cluster)
         except FleetError:  # the watch says so on the cluster's page
             continue
-        renews = cluster.credential_renews or is_renewable(found)
-        authority = certificates.last_not_after(found.ca)
+        renews = cluster.credential_renews or is_renewable(credential)
+        authority = certificates.last_not_after(credential.ca)
         if (renews, authority) != (cluster.credential_renews, cluster.authority_expires_at):
             mine = Cluster.objects.filter(pk=cluster.pk, credential_set_at=cluster.credential_set_at)
             count += mine.update(credential_renews=renews, authority_expires_at=authority)
@@ -61,16 +61,19 @@ def is_half_over(since: datetime, until: datetime | None) -> bool:
     return until is not None and now() >= since + (until - since) / 2
 
 
-def is_renewable(found: Credentials) -> bool:
+def is_renewable(credential: Credentials) -> bool:
     """Return whether it is an expiring token of Setpoint's own account, which may request its successor."""
-    return tokens.account_of(found.token) == names.CONTROLLER_USERNAME and tokens.lifetime(found.token) is not None
+    return (
+        tokens.account_of(credential.token) == names.CONTROLLER_USERNAME
+        and tokens.lifetime(credential.token) is not None
+    )
 
 
 def renew(cluster: Cluster) -> bool:
     """Renew a cluster's token; return whether a new one is stored. Errors are on the row and in the log."""
     try:
-        found = registry.credentials(cluster)
-        fresh = _exchanged(found, names.CONTROLLER_SERVICE_ACCOUNT)
+        credential = registry.credentials(cluster)
+        fresh = _exchanged(credential, names.CONTROLLER_SERVICE_ACCOUNT)
         sealed = registry.sealed(cluster.pk, fresh)
     except (FleetError, encryption.KeyUnusable) as error:
         log.warning("the token of %s could not be renewed: %s", cluster, error)
@@ -93,15 +96,15 @@ def renew(cluster: Cluster) -> bool:
     return True
 
 
-def renew_issuer(row: HelmCredential, found: Credentials) -> Credentials:
+def renew_issuer(row: HelmCredential, credential: Credentials) -> Credentials:
     """The credential for helm, exchanged at half of its life, for use now. What fails is logged: it is still good."""
     if not is_half_over(row.set_at, row.expires_at):
-        return found
+        return credential
     try:
-        fresh = _exchanged(found, names.HELM_ISSUER_SERVICE_ACCOUNT)
+        fresh = _exchanged(credential, names.HELM_ISSUER_SERVICE_ACCOUNT)
     except FleetError as error:
         log.warning("the credential for helm of %s could not be renewed: %s", row.cluster, error)
-        return found
+        return credential
     sealed = encryption.seal(row.cluster_id, HelmCredential.FIELD, json.dumps(fresh.to_json()), ring=encryption.HELM)
     with transaction.atomic():
         mine = HelmCredential.objects.filter(pk=row.pk, set_at=row.set_at)
@@ -119,9 +122,9 @@ def renew_issuer(row: HelmCredential, found: Credentials) -> Credentials:
     return fresh
 
 
-def _exchanged(found: Credentials, account: str) -> Credentials:
+def _exchanged(credential: Credentials, account: str) -> Credentials:
     """Raises FleetError."""
-    span = tokens.lifetime(found.token)
+    span = tokens.lifetime(credential.token)
     seconds = (span[1] - span[0]).total_seconds() if span else tokens.SHORTEST
-    with registry.server_of(found) as server:
-        return tokens.with_token(found, tokens.request(server, account, seconds))
+    with registry.server_of(credential) as server:
+        return tokens.with_token(credential, tokens.request(server, account, seconds))

@@ -66,10 +66,12 @@ def counts_of(clusters: Sequence[Cluster]) -> dict[UUID, dict[str, dict[str, int
     ):
         ready[cluster_id][is_ready] = count
     for cluster in clusters:
-        found = ready[cluster.pk]
+        of_cluster = ready[cluster.pk]
         same = cluster.health_of_all
         health = (
-            {same: sum(found.values())} if same else {"degraded": found.get(False, 0), "healthy": found.get(True, 0)}
+            {same: sum(of_cluster.values())}
+            if same
+            else {"degraded": of_cluster.get(False, 0), "healthy": of_cluster.get(True, 0)}
         )
         out[cluster.pk]["health"] = {name: count for name, count in health.items() if count}
     for cluster_id, axis, counts in hooks.cluster_counts(clusters):
@@ -119,8 +121,8 @@ def _counted(
 ) -> list[tuple[UUID, date, int, int]]:
     """(cluster, day, nodes with the value, nodes that the axis judges)."""
     rows = ClusterDay.objects.filter(cluster__in=list(cluster_ids), day__gte=span[0])
-    found = rows.values_list("cluster", "day", "counts")
-    axes = ((pk, day, counts.get(axis, {})) for pk, day, counts in found)
+    stored = rows.values_list("cluster", "day", "counts")
+    axes = ((pk, day, counts.get(axis, {})) for pk, day, counts in stored)
     return [
         (pk, day, counts.get(value, 0), sum(counts.values()) - counts.get("unassigned", 0)) for pk, day, counts in axes
     ]

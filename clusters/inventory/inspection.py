@@ -15,13 +15,13 @@ from common.clock import now
 
 def check_identity(cluster: Cluster, fleet: Fleet) -> str:
     """The version of the cluster that answers. Raises Untrusted when another one does, FleetError."""
-    found = fleet.identify()
-    if found.uid != cluster.uid:
+    identity = fleet.identify()
+    if identity.uid != cluster.uid:
         raise Untrusted(
-            f"Another cluster answers at {cluster.server}: its kube-system namespace has the UID {found.uid}, "
+            f"Another cluster answers at {cluster.server}: its kube-system namespace has the UID {identity.uid}, "
             f"that of {cluster} is {cluster.uid}."
         )
-    return found.version
+    return identity.version
 
 
 def truth(cluster: Cluster, fleet: Fleet, kind: ObjectKind) -> Page:
@@ -34,7 +34,7 @@ def truth(cluster: Cluster, fleet: Fleet, kind: ObjectKind) -> Page:
 
 
 def refresh(cluster: Cluster, fleet: Fleet) -> None:
-    """Read the whole cluster into rows now. For who cannot wait for the watch. Raises FleetError.
+    """Read the whole cluster into rows now. For callers that cannot wait for the watch. Raises FleetError.
 
     Nodes first: agents' objects and pods are attached to them.
     """
@@ -57,12 +57,12 @@ def hear(cluster: Cluster, fleet: Fleet) -> None:
 
 def inspect(cluster: Cluster, fleet: Fleet) -> None:
     """Version, ownership and equipment, written where they differ. Raises FleetError."""
-    found: dict[str, Any] = {
+    observed: dict[str, Any] = {
         "kubernetes_version": check_identity(cluster, fleet)[:40],
         "equipment": equipment_json(fleet.equipment()),
         **ownership(fleet.installation()),
     }
-    changed = {name: value for name, value in found.items() if getattr(cluster, name) != value}
+    changed = {name: value for name, value in observed.items() if getattr(cluster, name) != value}
     if changed:
         Cluster.objects.filter(pk=cluster.pk).update(**changed)
         for name, value in changed.items():
@@ -76,5 +76,5 @@ def ownership(mark: str | None) -> dict[str, str]:
     return {"ownership": state, "ownership_mark": (mark or "")[:64]}
 
 
-def equipment_json(found: Equipment) -> dict[str, Any]:
-    return asdict(found) | {"missing": list(found.missing)}
+def equipment_json(equipment: Equipment) -> dict[str, Any]:
+    return asdict(equipment) | {"missing": list(equipment.missing)}

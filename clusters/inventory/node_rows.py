@@ -101,7 +101,7 @@ def _judge(cluster: Cluster, seen: Mapping[str, Raw], dead: Mapping[str, str], o
         holder = names.get(values["name"], uid)
         if holder != uid:
             if not observation.replaces(versions[uid], known[holder].recorded):
-                continue  # late: whoever has the name now came after it
+                continue  # late: the node that has the name now came after it
             writes.over[holder] = observation.buried_at(known[holder].recorded.version, versions[uid])
         writes.parsed[uid] = values
     _compare(writes)
@@ -113,16 +113,16 @@ def _known(
 ) -> dict[str, _StoredNode]:
     """Return rows by UID: all present if complete, else those of the UIDs and names in question; gone ones, too."""
     rows_of = Node.objects.filter(cluster=cluster).values_list(*_COLUMNS)
-    found = list(rows_of.filter(gone_at=None)) if complete else []
-    have = {uid for uid, *_ in found}
+    stored = list(rows_of.filter(gone_at=None)) if complete else []
+    have = {uid for uid, *_ in stored}
     for chunk in write_lock.chunks([uid for uid in (*seen, *dead) if uid not in have]):
-        found += rows_of.filter(uid__in=chunk)
+        stored += rows_of.filter(uid__in=chunk)
     if not complete:
         for chunk in write_lock.chunks([name for _, name in map(rows.identity, seen.values())]):
-            found += rows_of.filter(name__in=chunk, gone_at=None)
+            stored += rows_of.filter(name__in=chunk, gone_at=None)
     return {
         uid: _StoredNode(pk, name, gone is not None, Recorded(version, at))
-        for uid, pk, name, version, at, gone in found
+        for uid, pk, name, version, at, gone in stored
     }
 
 

@@ -203,7 +203,9 @@ def gpu_pod(raw: object) -> Values | None:
         "owner_name": _text(owner, 253),
         "phase": _text(status.get("phase"), 20),
         "started_at": instant(status.get("startTime")),
-        "tolerations": [one for one in tolerations.brief(pod) if all(map(_is_all_storable, one.values()))],
+        "tolerations": [
+            toleration for toleration in tolerations.brief(pod) if all(map(_is_all_storable, toleration.values()))
+        ],
     }
 
 

@@ -48,7 +48,7 @@ def of_rows(cluster: Cluster) -> Iterator[None]:
         mine = RowWriter.objects.select_for_update().filter(cluster=cluster)
         if not list(mine):
             RowWriter.objects.bulk_create([RowWriter(cluster=cluster)], ignore_conflicts=True)
-            list(mine.all())  # another query: whoever inserted it first is waited for, and then it is locked
+            list(mine.all())  # another query: it waits for the process that inserted the row first, then locks it
         yield
 
 
@@ -63,11 +63,11 @@ def record(model: type[models.Model], versions: Mapping[int, str], at: datetime)
 
 def buried(cluster: Cluster, kind: str, keys: Collection[str]) -> dict[str, Recorded]:
     """Return the recorded deletions among these, by key."""
-    found = Tombstone.objects.filter(cluster=cluster, kind=kind)
+    tombstones = Tombstone.objects.filter(cluster=cluster, kind=kind)
     return {
         key: Recorded(version, at)
         for chunk in chunks(sorted(keys))
-        for key, version, at in found.filter(key__in=chunk).values_list("key", "resource_version", "at")
+        for key, version, at in tombstones.filter(key__in=chunk).values_list("key", "resource_version", "at")
     }
 
 
@@ -100,10 +100,10 @@ def allocate(cluster: Cluster, node_names: Collection[str], at: datetime) -> lis
     by_count: dict[int, list[int]] = {}
     for chunk in chunks(sorted(name for name in node_names if name)):
         counted = GpuPod.objects.filter(cluster=cluster, node_name__in=chunk).values_list("node_name")
-        held = dict(counted.annotate(held=Sum("gpus")).order_by())
+        gpus_by_node = dict(counted.annotate(held=Sum("gpus")).order_by())
         nodes = Node.objects.present().filter(cluster=cluster, name__in=chunk)
         for pk, name, allocated in nodes.values_list("pk", "name", "gpu_allocated"):
-            if allocated != (count := min(held.get(name) or 0, rows.MAX_INTEGER)):
+            if allocated != (count := min(gpus_by_node.get(name) or 0, rows.MAX_INTEGER)):
                 by_count.setdefault(count, []).append(pk)
     for count, pks in by_count.items():
         for chunk_of_pks in chunks(pks):

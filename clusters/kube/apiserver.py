@@ -1,7 +1,7 @@
 """One API server over HTTPS: raw JSON in and out, bounded in time and size, every failure a FleetError.
 
 The official client authenticates, builds the address and serializes. It sends through PinnedPools, whose policy and TLS
-context stand in for its own, without retries, redirects or proxies. Answers are read and translated here: the client
+context replace its own, without retries, redirects or proxies. Answers are read and translated here: the client
 would read a body of any length, and its typed models drop fields that they do not know.
 """
 
@@ -64,7 +64,7 @@ class ApiServer:
         """
         answer = self._once(call, method, path, **how)
         if answer.status == 403 and is_for_want_of_a_role(answer):
-            # Started a moment ago it knows nobody's roles yet, and forbids even /readyz, which everybody may read. Once
+            # Started a moment ago it knows no roles yet, and forbids even /readyz, which everyone may read. Once
             # it is ready it is asked again, for it may have become so meanwhile, and what it refused it has not done.
             ready = self._once(Call("get", "readyz"), "GET", "/readyz")
             if ready.status >= 500 or is_starting(message(ready)):
@@ -120,10 +120,10 @@ class ApiServer:
                 for line in read_lines(response, call, time.monotonic() + timeout + _GRACE):
                     if self._closed:
                         return
-                    found = parsed(line)
-                    if found is None:
+                    line_object = parsed(line)
+                    if line_object is None:
                         raise Untrusted(f"{call}: an event is not a JSON object")
-                    yield found
+                    yield line_object
             finally:
                 with self._watches_lock:
                     self._watches.discard(response)

@@ -1,4 +1,4 @@
-"""Questions about a cluster as a whole: who it is, what Setpoint may do there, what is installed, and whose it is."""
+"""Questions about a whole cluster: its identity, what Setpoint may do there, what is installed, and whose it is."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def identify(server: ApiServer) -> Identity:
     return Identity(uid=uid, version=git)
 
 
-def review(server: ApiServer, wanted: Permission) -> Review:
-    resource, _, subresource = wanted.resource.partition("/")
+def review(server: ApiServer, permission: Permission) -> Review:
+    resource, _, subresource = permission.resource.partition("/")
     attributes = {
-        "verb": wanted.verb,
-        "group": wanted.group,
+        "verb": permission.verb,
+        "group": permission.group,
         "resource": resource,
         "subresource": subresource,
-        "namespace": wanted.namespace,
-        "name": wanted.name,
+        "namespace": permission.namespace,
+        "name": permission.name,
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -48,7 +48,7 @@ def review(server: ApiServer, wanted: Permission) -> Review:
     }
     answer = server.ask(Call("create", "selfsubjectaccessreviews"), "POST", _REVIEWS, body=body)
     status = answer.object("SelfSubjectAccessReview").get("status") or {}
-    return Review(wanted, allowed=status.get("allowed") is True, reason=str(status.get("reason") or ""))
+    return Review(permission, allowed=status.get("allowed") is True, reason=str(status.get("reason") or ""))
 
 
 def equipment(server: ApiServer) -> Equipment:
@@ -117,7 +117,7 @@ def claim(server: ApiServer, installation: str, *, take_over: bool) -> str:
             server.ask(call, "PATCH", _MARK, body=change, content_type=MERGE)
             return installation
         except (Conflict, NotFound):
-            continue  # somebody else was faster: look again
+            continue  # another party was faster: look again
     raise Conflict("the installation mark changes faster than it can be read")
 
 

@@ -53,10 +53,10 @@ def read(server: ApiServer) -> ServedApis:
         raise Untrusted("the server does not tell its version")
     resources: dict[tuple[str, str], Resource] = {}
     for root in ("/api", "/apis"):
-        found = server.ask(Call("get", "discovery"), "GET", root, accept=ACCEPT).object()
-        if found.get("kind") != "APIGroupDiscoveryList":
+        answer = server.ask(Call("get", "discovery"), "GET", root, accept=ACCEPT).object()
+        if answer.get("kind") != "APIGroupDiscoveryList":
             raise Untrusted("the API server does not answer with aggregated discovery: is it Kubernetes 1.30 or newer?")
-        resources |= {(one.api_version, one.kind): one for one in _resources(found)}
+        resources |= {(resource.api_version, resource.kind): resource for resource in _resources(answer)}
     return ServedApis(version, resources)
 
 
@@ -72,10 +72,10 @@ def _resources(raw: Mapping[str, Any]) -> Iterator[Resource]:
         name = str((group.get("metadata") or {}).get("name") or "")
         for version in _mappings(group.get("versions")):
             api_version = f"{name}/{version.get('version')}" if name else str(version.get("version"))
-            for one in _mappings(version.get("resources")):
-                kind, plural = (one.get("responseKind") or {}).get("kind"), one.get("resource")
+            for raw_resource in _mappings(version.get("resources")):
+                kind, plural = (raw_resource.get("responseKind") or {}).get("kind"), raw_resource.get("resource")
                 if isinstance(kind, str) and isinstance(plural, str) and _NAME.fullmatch(plural):
-                    yield Resource(api_version, kind, plural, one.get("scope") == "Namespaced")
+                    yield Resource(api_version, kind, plural, raw_resource.get("scope") == "Namespaced")
 
 
 def _mappings(raw: Any) -> Iterator[Mapping[str, Any]]:

@@ -86,8 +86,8 @@ class KubeFleet:
             raise Untrusted(f"{call}: the answer has no Date, so the API server's clock is unknown")
         return datetime.fromtimestamp(seconds, UTC)
 
-    def review(self, wanted: Sequence[Permission]) -> builtins.list[Review]:
-        return [cluster.review(self._server, permission) for permission in wanted]
+    def review(self, permissions: Sequence[Permission]) -> builtins.list[Review]:
+        return [cluster.review(self._server, permission) for permission in permissions]
 
     def equipment(self) -> Equipment:
         return cluster.equipment(self._server)
@@ -119,12 +119,12 @@ class KubeFleet:
             "timeoutSeconds": str(max(1, round(timeout))),
         }
         for raw in self._server.stream(call, _PATHS[kind], query, timeout=timeout):
-            type_, found = raw.get("type"), raw.get("object")
-            if type_ not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR") or not isinstance(found, dict):
+            type_, received = raw.get("type"), raw.get("object")
+            if type_ not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR") or not isinstance(received, dict):
                 raise Untrusted(f"{call}: an event of no known type")
             if type_ == "ERROR":
-                raise watch_error(call, found)
-            yield Event(type_, _trimmed(found))
+                raise watch_error(call, received)
+            yield Event(type_, _trimmed(received))
 
     def node(self, name: str) -> dict[str, Any]:
         return self._server.get(Call("get", "nodes", name), f"{_NODES}/{_segment(name)}", "Node")
@@ -222,7 +222,7 @@ class KubeFleet:
     def decorate(
         self, node: str, uid: str, *, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
     ) -> dict[str, Any]:
-        wanted = {
+        patch = {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
@@ -231,14 +231,14 @@ class KubeFleet:
                 "annotations": {key: value for key, value in annotations.items() if value is not None},
             },
         }
-        return self._change(node, uid, wanted, content_type=APPLY, manager=names.FIELD_MANAGER)
+        return self._change(node, uid, patch, content_type=APPLY, manager=names.FIELD_MANAGER)
 
     def relabel(
         self, node: str, uid: str, change: Callable[[Mapping[str, str]], Mapping[str, str | None]]
     ) -> dict[str, Any]:
         def rewrite(current: dict[str, Any]) -> dict[str, Any] | None:
-            wanted = change(current["metadata"].get("labels") or {})
-            return {"metadata": {"labels": dict(wanted)}} if wanted else None
+            labels = change(current["metadata"].get("labels") or {})
+            return {"metadata": {"labels": dict(labels)}} if labels else None
 
         return self._rewrite(node, uid, rewrite)
 
@@ -322,12 +322,12 @@ class KubeFleet:
             current = self.node(node)
             if objects.meta(current).get("uid") != uid:
                 raise Replaced(f"node {node} was replaced: it is no longer {uid}")
-            wanted = change(current)
-            if wanted is None:
+            patch = change(current)
+            if patch is None:
                 return current
             version = {"resourceVersion": objects.meta(current).get("resourceVersion")}
             try:
-                return self._change(node, uid, {**wanted, "metadata": {**wanted.get("metadata", {}), **version}})
+                return self._change(node, uid, {**patch, "metadata": {**patch.get("metadata", {}), **version}})
             except Replaced:
                 raise
             except Conflict:
@@ -344,10 +344,10 @@ class KubeFleet:
     def _is_there(self, pod: PodRef) -> bool:
         path = f"{_NAMESPACES}/{_segment(pod.namespace)}/pods/{_segment(pod.name)}"
         try:
-            found = self._server.get(Call("get", "pods", pod.name), path, "Pod")
+            current = self._server.get(Call("get", "pods", pod.name), path, "Pod")
         except NotFound:
             return False
-        return objects.meta(found).get("uid") == pod.uid
+        return objects.meta(current).get("uid") == pod.uid
 
     def _blocking(self, pod: PodRef) -> builtins.list[str]:
         """`namespace/name` of each budget that selects the pod; empty when that cannot be found out."""

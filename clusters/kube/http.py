@@ -74,8 +74,8 @@ class HttpClient:
         call = Call(method.lower(), parts.hostname or "?")
         left = max(min(self._timeout, deadline - time.monotonic()), 0.001)
         with translated(call, left):
-            asked = {"User-Agent": "setpoint", "Accept-Encoding": "identity", **headers}
-            response = self._pools.request(method, url, body=body, headers=asked, timeout=left, preload_content=False)
+            sent = {"User-Agent": "setpoint", "Accept-Encoding": "identity", **headers}
+            response = self._pools.request(method, url, body=body, headers=sent, timeout=left, preload_content=False)
             try:
                 answer = read_bounded(response, call, limit, deadline)
             finally:

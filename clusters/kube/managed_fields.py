@@ -36,9 +36,9 @@ def fields(
     What another party owns, such as a label of theirs or a default, is left out; so comparing two of these tells
     whether what was applied is still in effect, and nothing else.
     """
-    held = {path for entry in _entries(raw) if _is(entry, manager) for path in _leaves(entry.get("fieldsV1"))}
-    picked = _picked(raw, _tree({*held, *more}))
-    return picked if (held or more) and isinstance(picked, dict) else {}
+    owned = {path for entry in _entries(raw) if _is(entry, manager) for path in _leaves(entry.get("fieldsV1"))}
+    picked = _picked(raw, _tree({*owned, *more}))
+    return picked if (owned or more) and isinstance(picked, dict) else {}
 
 
 def others(raw: Mapping[str, Any], manager: str = names.FIELD_MANAGER) -> frozenset[Hold]:
@@ -93,8 +93,8 @@ def _is(entry: Mapping[str, Any], manager: str) -> bool:
     return entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
 
 
-def _leaves(held: Any, above: Path = ()) -> Iterator[Path]:
-    for step, below in (held if isinstance(held, Mapping) else {}).items():
+def _leaves(owned: Any, above: Path = ()) -> Iterator[Path]:
+    for step, below in (owned if isinstance(owned, Mapping) else {}).items():
         if isinstance(below, Mapping) and any(name != "." for name in below):
             yield from _leaves(below, (*above, step))
         elif step != ".":
@@ -117,8 +117,8 @@ def _picked(value: Any, owned: Mapping[str, Any]) -> Any:
     if not inside:
         return value
     if isinstance(value, Mapping):
-        wanted = {key[2:]: below for key, below in inside.items() if key.startswith("f:")}
-        return {name: _picked(value[name], below) for name, below in sorted(wanted.items()) if name in value}
+        fields_below = {key[2:]: below for key, below in inside.items() if key.startswith("f:")}
+        return {name: _picked(value[name], below) for name, below in sorted(fields_below.items()) if name in value}
     if isinstance(value, list):
         return [_picked(item, below) for key, below in inside.items() for item in value if is_item(item, key)]
     return value
@@ -127,21 +127,21 @@ def _picked(value: Any, owned: Mapping[str, Any]) -> Any:
 def is_item(item: Any, key: str) -> bool:
     """Return whether `k:{…}` or `v:…` names this item of a list."""
     try:
-        wanted = json.loads(key[2:])
+        item_key = json.loads(key[2:])
     except ValueError:
         return False
     if key.startswith("k:"):
-        return isinstance(item, Mapping) and all(item.get(name) == value for name, value in wanted.items())
-    return key.startswith("v:") and bool(item == wanted)
+        return isinstance(item, Mapping) and all(item.get(name) == value for name, value in item_key.items())
+    return key.startswith("v:") and bool(item == item_key)
 
 
 def holders(raw: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     """Managers that own the field at `path`, `("spec", "weight")`, or anything in it."""
-    found = set()
+    managers = set()
     for entry in objects.meta(raw).get("managedFields") or ():
         below: Any = entry.get("fieldsV1") or {}
         for name in path:
             below = below.get(f"f:{name}") if isinstance(below, Mapping) else None
         if below is not None:
-            found.add(str(entry.get("manager", "")))
-    return sorted(found)
+            managers.add(str(entry.get("manager", "")))
+    return sorted(managers)

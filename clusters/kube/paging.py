@@ -1,7 +1,7 @@
 """Lists in pages: the one place that follows `continue`, so that a page which expired is no refusal anywhere.
 
 Pages of one list are of one moment, which etcd forgets when it compacts. A list that is still being read then starts
-again; where that happens again and again, the API server counts as away, for nothing was said about what is listed.
+again; where that happens again and again, the API server counts as away, for the list is not known.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def listed(
     """All pages; of each object what `keep` returns. Raises FleetUnavailable, Untrusted, FleetRefused."""
     first = {**(query or {}), "limit": str(limit)}
 
-    def ask(asked: Mapping[str, str]) -> dict[str, Any]:
-        return server.ask(call, "GET", path, query=asked, accept=accept).object()
+    def ask(query: Mapping[str, str]) -> dict[str, Any]:
+        return server.ask(call, "GET", path, query=query, accept=accept).object()
 
     for _ in range(TRIES):
         try:
@@ -49,16 +49,18 @@ def _all_pages(
 ) -> Page:
     """Read all pages of one consistent list. Raises Gone once the server has forgotten its version."""
     items: list[Any] = []
-    asked = first
+    query = first
     for _ in range(MAX_PAGES):
-        page = ask(asked)
-        found, meta = page.get("items"), page.get("metadata")
+        page = ask(query)
+        items_of_page, meta = page.get("items"), page.get("metadata")
         if not str(page.get("kind")).endswith("List") or not isinstance(meta, dict):
             raise Untrusted(f"{call}: the answer is not a list")
-        if not isinstance(found := found or [], list) or not all(isinstance(one, dict) for one in found):
+        if not isinstance(items_of_page := items_of_page or [], list) or not all(
+            isinstance(item, dict) for item in items_of_page
+        ):
             raise Untrusted(f"{call}: the list holds something other than objects")
-        items += map(keep, found)
+        items += map(keep, items_of_page)
         if not (token := meta.get("continue")):
             return Page(items, str(meta.get("resourceVersion", "")))
-        asked = {**first, "continue": str(token)}
+        query = {**first, "continue": str(token)}
     raise Untrusted(f"{call}: the list has no end")

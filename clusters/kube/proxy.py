@@ -1,6 +1,6 @@
 """Pods and services asked through the API server's proxy: exporters that nothing outside reaches, Prometheus inside.
 
-Two servers can answer here. What the API server says of the way to a backend is a Kubernetes Status; whatever else
+Two servers can answer here. What the API server says of the way to a backend is a Kubernetes Status; everything else
 comes is the backend's own.
 """
 
@@ -35,16 +35,16 @@ def ask(
     at = f"/api/v1/namespaces/{to.namespace}/{to.kind}/{name}/proxy/{quote(path.lstrip('/'))}"
     call = Call("get", f"{to.kind}/proxy", str(to))
     answer = server.send(call, "GET", at, query=query, accept="*/*", limit=limit, timeout=timeout)
-    if answer.status >= 300 and (said := answer.said()):
+    if answer.status >= 300 and (status := answer.said()):
         if answer.status == 400:
             # The pod has no address yet, or one that is never dialled: the same request may succeed later.
-            raise FleetUnavailable(f"{call}: {_words(str(said.get('message') or 400).encode())}")
+            raise FleetUnavailable(f"{call}: {_words(str(status.get('message') or 400).encode())}")
         raise answer.refusal()
     if answer.status == 503 and answer.body[: len(UNREACHED)].lower() == UNREACHED:
         raise FleetUnavailable(f"{call}: {_words(answer.body)}")
     return Reply(answer.status, answer.body)
 
 
-def _words(said: bytes) -> str:
+def _words(message: bytes) -> str:
     """A server's words, fit for a page: printable, one line, bounded."""
-    return "".join(c if c.isprintable() else " " for c in said[:300].decode(errors="replace")).strip()
+    return "".join(c if c.isprintable() else " " for c in message[:300].decode(errors="replace")).strip()

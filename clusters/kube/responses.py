@@ -44,31 +44,31 @@ class ApiResponse:
 
     def object(self, kind: str = "") -> dict[str, Any]:
         """The body as an object. Raises Untrusted unless it is JSON of that kind."""
-        found = parsed(self.body)
-        if found is None:
+        body = parsed(self.body)
+        if body is None:
             raise Untrusted(f"{self.call}: the answer is not a JSON object; is this an API server?")
-        if kind and found.get("kind") != kind:
-            raise Untrusted(f"{self.call}: expected a {kind}, was given {short(found.get('kind'))!r}")
-        return found
+        if kind and body.get("kind") != kind:
+            raise Untrusted(f"{self.call}: expected a {kind}, was given {short(body.get('kind'))!r}")
+        return body
 
     def said(self) -> dict[str, Any]:
         """The Kubernetes Status in the body, {} when it is something else."""
-        found = parsed(self.body) or {}
-        return found if found.get("kind") == "Status" else {}
+        body = parsed(self.body) or {}
+        return body if body.get("kind") == "Status" else {}
 
     @property
     def retry_after(self) -> float:
         """Seconds, from the header, else the Status, else 1."""
         details = self.said().get("details")
-        told = self.headers.get("Retry-After") or (details or {}).get("retryAfterSeconds")
+        seconds = self.headers.get("Retry-After") or (details or {}).get("retryAfterSeconds")
         try:
-            return min(max(float(told), 0.0), MAX_RETRY_AFTER) if told else 1.0
+            return min(max(float(seconds), 0.0), MAX_RETRY_AFTER) if seconds else 1.0
         except (TypeError, ValueError):
             return 1.0
 
     def refusal(self) -> FleetError:
         """The error that a status of 300 or more means."""
-        status, said = self.said(), short(self.said().get("message") or "")
+        status, words = self.said(), short(self.said().get("message") or "")
         code = self.status
         if code in (404, 409, 410) and not (status or self._is_absent_api()):
             # A load balancer's 404 must never read as "the pod is gone".
@@ -80,35 +80,35 @@ class ApiResponse:
         if code == 403 and is_starting(message(self)):
             return FleetUnavailable(f"{self.call}: the API server has just started and has not read its roles yet")
         if code == 403:
-            return Forbidden(f"may not {self.call}: {said or '403'}")
+            return Forbidden(f"may not {self.call}: {words or '403'}")
         if code == 429:
-            return Throttled(f"{self.call}: throttled, {said or '429'}", self.retry_after)
+            return Throttled(f"{self.call}: throttled, {words or '429'}", self.retry_after)
         if code == 404 and not status:
             return NotFound(f"{self.call}: the cluster does not serve NodeTunings; apply Setpoint's manifests")
         final = {404: NotFound, 409: Conflict, 410: Gone}.get(code)
         if final:
-            return final(f"{self.call}: {said or code}")
+            return final(f"{self.call}: {words or code}")
         if 400 <= code < 500 and code != 408:
-            return FleetRefused(f"{self.call}: {said or code}")
-        return FleetUnavailable(f"{self.call}: the API server answered {code} {said}".rstrip())
+            return FleetRefused(f"{self.call}: {words or code}")
+        return FleetUnavailable(f"{self.call}: the API server answered {code} {words}".rstrip())
 
     def _is_absent_api(self) -> bool:
         """Return whether this is the answer for a group that is not served: the CRD is not installed."""
         return self.call.resource.startswith("nodetunings") and self.body.strip() == b"404 page not found"
 
 
-def is_starting(said: str) -> bool:
+def is_starting(words: str) -> bool:
     """Return whether an API server forbids something only because it has just started.
 
     It answers before it has read the roles: then even those that every API server creates for itself are missing.
     """
-    return "RBAC: " in said and 'clusterrole.rbac.authorization.k8s.io "system:' in said and '" not found' in said
+    return "RBAC: " in words and 'clusterrole.rbac.authorization.k8s.io "system:' in words and '" not found' in words
 
 
 def is_for_want_of_a_role(answer: ApiResponse) -> bool:
     """Return whether an authorizer refused, by its wording: admission (quota, terminating namespace) has another."""
-    said = message(answer)
-    return " cannot " in said and not is_starting(said)
+    words = message(answer)
+    return " cannot " in words and not is_starting(words)
 
 
 def message(answer: ApiResponse) -> str:
@@ -117,10 +117,10 @@ def message(answer: ApiResponse) -> str:
 
 def parsed(body: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(body)
+        body_object = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return body_object if isinstance(body_object, dict) else None
 
 
 def short(text: object, limit: int = 500) -> str:

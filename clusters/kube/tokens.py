@@ -34,9 +34,9 @@ def request(server: ApiServer, account: str, seconds: float) -> str:
     return token
 
 
-def with_token(found: Credentials, token: str) -> Credentials:
+def with_token(credentials: Credentials, token: str) -> Credentials:
     """The same server, reached with this token and nothing else."""
-    return replace(found, token=token, client_certificate="", client_key="")
+    return replace(credentials, token=token, client_certificate="", client_key="")
 
 
 def account_of(token: str) -> str:
@@ -46,9 +46,9 @@ def account_of(token: str) -> str:
 
 def lifetime(token: str) -> tuple[datetime, datetime] | None:
     """Return from when to when a token is valid, by its own claims; None for a token that does not expire."""
-    said = claims(token)
+    token_claims = claims(token)
     try:
-        return certificates.utc(float(said["iat"])), certificates.utc(float(said["exp"]))
+        return certificates.utc(float(token_claims["iat"])), certificates.utc(float(token_claims["exp"]))
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
 
@@ -58,7 +58,7 @@ def claims(token: str) -> dict[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        said = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        decoded = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}

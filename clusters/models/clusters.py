@@ -138,7 +138,7 @@ class Cluster(Marked):
 
 
 DRIVER_FAILED = "upgrade-failed"
-"""The one state of an operator's driver upgrade in which nobody works on the node, and it is out all the same."""
+"""The one state of an operator's driver upgrade in which no one works on the node, although it is out."""
 
 
 def unheard(prefix: str = "") -> Q:

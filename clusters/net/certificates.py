@@ -25,21 +25,21 @@ def not_after(pem: str) -> datetime | None:
 
 def last_not_after(pem: str) -> datetime | None:
     """End of the certificate of a bundle that lasts longest: until then it can be used."""
-    found, _ = _certificates(pem) if pem else ([], "")
-    return max((one.not_valid_after_utc for one in found), default=None)
+    certificates, _ = _certificates(pem) if pem else ([], "")
+    return max((certificate.not_valid_after_utc for certificate in certificates), default=None)
 
 
 def objection_to_ca(pem: str, now: datetime) -> str:
     """Empty when the bundle can be used; a bundle with one valid certificate can."""
     if not pem:
         return ""
-    found, reason = _certificates(pem)
+    certificates, reason = _certificates(pem)
     if reason:
         return reason
-    if all(c.not_valid_after_utc <= now for c in found):
-        return f"expired at {max(c.not_valid_after_utc for c in found):%Y-%m-%d %H:%M} UTC"
-    if all(c.not_valid_before_utc > now for c in found):
-        return f"is not valid before {min(c.not_valid_before_utc for c in found):%Y-%m-%d %H:%M} UTC"
+    if all(c.not_valid_after_utc <= now for c in certificates):
+        return f"expired at {max(c.not_valid_after_utc for c in certificates):%Y-%m-%d %H:%M} UTC"
+    if all(c.not_valid_before_utc > now for c in certificates):
+        return f"is not valid before {min(c.not_valid_before_utc for c in certificates):%Y-%m-%d %H:%M} UTC"
     return ""
 
 
@@ -51,10 +51,10 @@ def objections_to_client(certificate: str, key: str, now: datetime) -> list[tupl
         return [("client_certificate", "is missing, though there is a client key")]
     if not key:
         return [("client_key", "is missing, though there is a client certificate")]
-    found, reason = _certificates(certificate)
+    chain, reason = _certificates(certificate)
     if reason:
         return [("client_certificate", reason)]
-    own = found[0]
+    own = chain[0]
     if own.not_valid_after_utc <= now:
         return [("client_certificate", f"expired at {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; make a new one")]
     if own.not_valid_before_utc > now:
@@ -81,9 +81,9 @@ def _certificates(pem: str) -> tuple[list[x509.Certificate], str]:
     if "PRIVATE KEY-----" in pem:
         return [], "holds a private key; only certificates belong here"
     try:
-        found = x509.load_pem_x509_certificates(pem.encode())
+        certificates = x509.load_pem_x509_certificates(pem.encode())
     except (ValueError, x509.InvalidVersion):
         return [], "is not a certificate in PEM, or is damaged"
-    if len(found) > MAX_CERTIFICATES:
+    if len(certificates) > MAX_CERTIFICATES:
         return [], f"holds more than {MAX_CERTIFICATES} certificates"
-    return found, ""
+    return certificates, ""

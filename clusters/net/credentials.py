@@ -94,12 +94,12 @@ class Credentials:
 
 def from_token(*, server: str, ca: str, token: str, now: datetime) -> Credentials:
     """URL, CA as PEM (empty: the machine's trusted roots) and service-account token. Raises BadCredentials."""
-    found = Credentials(server=server.strip(), ca=ca.strip(), token=token.strip())
-    if not found.token:
+    credentials = Credentials(server=server.strip(), ca=ca.strip(), token=token.strip())
+    if not credentials.token:
         raise BadCredentials("is required", field="token")
-    for name, reason in _objections(found, now):
+    for name, reason in _objections(credentials, now):
         raise BadCredentials(reason, field=name)
-    return found
+    return credentials
 
 
 def from_kubeconfig(text: str | bytes, *, now: datetime, context: str | None = None) -> Credentials:
@@ -143,12 +143,12 @@ class _Kubeconfig:
         values = {
             name: self._decoded(at) if str(at[-1]).endswith("-data") else self._text(at) for name, at in sources.items()
         }
-        found = Credentials(**values, context=chosen)
-        if not found.token and not found.client_certificate:
+        credentials = Credentials(**values, context=chosen)
+        if not credentials.token and not credentials.client_certificate:
             raise self.refusal("has neither a token nor a client certificate", *user)
-        for name, reason in _objections(found, now):
+        for name, reason in _objections(credentials, now):
             raise self.refusal(reason, *sources[name])
-        return found
+        return credentials
 
     def refusal(self, reason: str, *path: str | int, choices: Sequence[str] = ()) -> BadCredentials:
         name = yaml.dotted(path) or "kubeconfig"
@@ -236,14 +236,14 @@ class _Kubeconfig:
             raise self.refusal("is not base64 of a PEM text", *path) from error
 
 
-def _objections(found: Credentials, now: datetime) -> list[tuple[str, str]]:
+def _objections(credentials: Credentials, now: datetime) -> list[tuple[str, str]]:
     """Attribute of Credentials and what is wrong with it, in the order a person would mend them."""
-    client = certificates.objections_to_client(found.client_certificate, found.client_key, now)
+    client = certificates.objections_to_client(credentials.client_certificate, credentials.client_key, now)
     judged = [
-        ("server", _bad_server(found.server)),
-        ("ca", certificates.objection_to_ca(found.ca, now)),
-        ("tls_server_name", _bad_name(found.tls_server_name)),
-        ("token", _bad_token(found.token, now)),
+        ("server", _bad_server(credentials.server)),
+        ("ca", certificates.objection_to_ca(credentials.ca, now)),
+        ("tls_server_name", _bad_name(credentials.tls_server_name)),
+        ("token", _bad_token(credentials.token, now)),
         *client,
     ]
     return [(name, reason) for name, reason in judged if reason]

@@ -155,15 +155,15 @@ def _lookup(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
     """getaddrinfo with a limit of its own: the resolver's may be half a minute. Raises OSError."""
     if numeric := _numeric(host):
         return [numeric]
-    found: list[tuple[socket.AddressFamily, str]] = []
+    addresses: list[tuple[socket.AddressFamily, str]] = []
     failed: list[Exception] = []
 
     def look() -> None:
         try:
             for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
                 if family in (socket.AF_INET, socket.AF_INET6):
-                    found.append((family, str(address[0])))
-        except Exception as error:  # it belongs to the caller, who waits in another thread
+                    addresses.append((family, str(address[0])))
+        except Exception as error:  # it belongs to the caller, which waits in another thread
             failed.append(error)
 
     thread = threading.Thread(target=look, name="dns", daemon=True)
@@ -175,7 +175,7 @@ def _lookup(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
         raise socket.gaierror(socket.EAI_NONAME, f"{host} is not a host name") from failed[0]
     if failed:
         raise failed[0]
-    return found
+    return addresses
 
 
 def _numeric(host: str) -> tuple[socket.AddressFamily, str] | None:

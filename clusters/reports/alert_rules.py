@@ -43,19 +43,19 @@ def refused(cluster_id: UUID, _threshold: float) -> RuleResult:
     cluster = Cluster.objects.filter(pk=cluster_id, refused_since__isnull=False).first()
     if cluster is None:
         return RuleResult()
-    said = f"{cluster} refuses Setpoint's credential: {cluster.reach_reason}"
-    return RuleResult([_amiss(cluster, str(cluster.pk), said)])
+    sentence = f"{cluster} refuses Setpoint's credential: {cluster.reach_reason}"
+    return RuleResult([_amiss(cluster, str(cluster.pk), sentence)])
 
 
 def ends(cluster_id: UUID, threshold: float) -> RuleResult:
-    found = expiry.of_clusters(Cluster.objects.filter(pk=cluster_id))
+    endings_by_cluster = expiry.of_clusters(Cluster.objects.filter(pk=cluster_id))
     within = timedelta(days=threshold)
     return RuleResult(
         [
-            _amiss(cluster, f"{cluster.pk}/{one.what}", one.sentence)
-            for cluster, endings in found.items()
-            for one in endings
-            if one.is_due(within)
+            _amiss(cluster, f"{cluster.pk}/{ending.what}", ending.sentence)
+            for cluster, endings in endings_by_cluster.items()
+            for ending in endings
+            if ending.is_due(within)
         ]
     )
 

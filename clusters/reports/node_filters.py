@@ -64,16 +64,16 @@ class FilteredNodes:
 
 def read(params: Mapping[str, str], user: User) -> FilteredNodes:
     """Raises Http404 for a pool that `user` may not see."""
-    contributed = {found.name: found for found in hooks.node_filters()}
+    contributed = {node_filter.name: node_filter for node_filter in hooks.node_filters()}
     known = (*PLAIN, *contributed)
-    asked = {name: str(params.get(name, "")).strip()[:LONGEST] for name in known}
+    given = {name: str(params.get(name, "")).strip()[:LONGEST] for name in known}
     errors = {name: "There is no such filter." for name in params if name not in known and name not in IGNORED}
-    rows, pool = _by_row_columns(selectors.nodes_visible_to(user), asked, errors, user)
-    if asked["health"] and asked["health"] not in selectors.HEALTH:
-        errors["health"] = f"{asked['health'][:40]!r} is none of {', '.join(selectors.HEALTH)}."
-    for name, found in contributed.items():
-        if asked[name] and asked[name] not in found.values:
-            errors[name] = f"{asked[name][:40]!r} is none of {', '.join(found.values)}."
+    rows, pool = _by_row_columns(selectors.nodes_visible_to(user), given, errors, user)
+    if given["health"] and given["health"] not in selectors.HEALTH:
+        errors["health"] = f"{given['health'][:40]!r} is none of {', '.join(selectors.HEALTH)}."
+    for name, node_filter in contributed.items():
+        if given[name] and given[name] not in node_filter.values:
+            errors[name] = f"{given[name][:40]!r} is none of {', '.join(node_filter.values)}."
     if errors:
         rows = rows.none()
     narrowing: dict[str, Any] = {"health": selectors.in_health} | {n: f.narrow for n, f in contributed.items()}
@@ -81,22 +81,22 @@ def read(params: Mapping[str, str], user: User) -> FilteredNodes:
     for axis in narrowing:
         left = rows
         for name, narrow in narrowing.items():
-            if name != axis and asked[name] and not errors:
-                left = narrow(left, asked[name])
+            if name != axis and given[name] and not errors:
+                left = narrow(left, given[name])
         without[axis] = left
     last = next(reversed(narrowing))
     whole = without[last]
-    if asked[last] and not errors:
-        whole = narrowing[last](whole, asked[last])
-    return FilteredNodes(asked, whole, without, pool, errors)
+    if given[last] and not errors:
+        whole = narrowing[last](whole, given[last])
+    return FilteredNodes(given, whole, without, pool, errors)
 
 
 def counts(narrowed: FilteredNodes) -> dict[str, Mapping[str, int]]:
     """Count nodes by value for each axis's chips: one query an axis."""
-    found: dict[str, Mapping[str, int]] = {}
+    by_axis: dict[str, Mapping[str, int]] = {}
     for axis in hooks.node_filters():
-        found[axis.name] = axis.count(narrowed.without[axis.name])
-    return found
+        by_axis[axis.name] = axis.count(narrowed.without[axis.name])
+    return by_axis
 
 
 def marks_of(rows: Iterable[Node]) -> dict[int, dict[str, hooks.NodeMark]]:
@@ -108,27 +108,27 @@ def marks_of(rows: Iterable[Node]) -> dict[int, dict[str, hooks.NodeMark]]:
 
 
 def _by_row_columns(
-    rows: QuerySet[Node], asked: Mapping[str, str], errors: dict[str, str], user: User
+    rows: QuerySet[Node], given: Mapping[str, str], errors: dict[str, str], user: User
 ) -> tuple[QuerySet[Node], Pool | None]:
     pool = None
-    if asked["q"]:
-        rows = rows.filter(name__icontains=asked["q"])
-    if asked["cluster"]:
-        rows = rows.filter(cluster__name=asked["cluster"])
-    if asked["pool"]:
-        pool = _pool(asked["pool"], user)
+    if given["q"]:
+        rows = rows.filter(name__icontains=given["q"])
+    if given["cluster"]:
+        rows = rows.filter(cluster__name=given["cluster"])
+    if given["pool"]:
+        pool = _pool(given["pool"], user)
         rows = nodes.in_pool(rows, pool)
-    if asked["labels"]:
+    if given["labels"]:
         try:
-            rows = label_selectors.nodes(label_selectors.parse(asked["labels"], "labels"), rows)
+            rows = label_selectors.nodes(label_selectors.parse(given["labels"], "labels"), rows)
         except Invalid as refusal:
             errors["labels"] = str(refusal)
-    if asked["cordoned"] not in ("", "yes", "no"):
+    if given["cordoned"] not in ("", "yes", "no"):
         errors["cordoned"] = "Write yes or no."
-    elif asked["cordoned"]:
-        rows = rows.filter(is_cordoned=asked["cordoned"] == "yes")
-    if asked["gpu_product"]:
-        rows = rows.filter(gpu_product=asked["gpu_product"])
+    elif given["cordoned"]:
+        rows = rows.filter(is_cordoned=given["cordoned"] == "yes")
+    if given["gpu_product"]:
+        rows = rows.filter(gpu_product=given["gpu_product"])
     return rows, pool
 
 
@@ -136,7 +136,7 @@ def _pool(text: str, user: User) -> Pool | None:
     """None for what cannot be a pool's number."""
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         return None
-    found = selectors.pools_visible_to(user).filter(pk=int(text)).first()
-    if found is None:
+    found_pool = selectors.pools_visible_to(user).filter(pk=int(text)).first()
+    if found_pool is None:
         raise Http404
-    return found
+    return found_pool

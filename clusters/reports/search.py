@@ -44,8 +44,8 @@ def _nodes(user: Any, needle: Needle) -> SearchGroup:
         by_uid = Node.objects.filter(needle.begins("uid", text), cluster__in=there)
         rows = list(by_uid.select_related("cluster").only(*_SHOWN).order_by("uid")[: EACH + 1])
     more = f"{reverse('clusters:nodes')}?{urlencode({'q': needle.text})}"
-    found = [SearchResult(str(n.pk), n.name, reverse("clusters:node", args=[n.pk]), _note(n)) for n in rows[:EACH]]
-    return SearchGroup("node", "Nodes", "server", 10, found, more if len(rows) > EACH else "")
+    results = [SearchResult(str(n.pk), n.name, reverse("clusters:node", args=[n.pk]), _note(n)) for n in rows[:EACH]]
+    return SearchGroup("node", "Nodes", "server", 10, results, more if len(rows) > EACH else "")
 
 
 _SHOWN = ("name", "uid", "gone_at", "is_ready", "cluster__name")

@@ -148,9 +148,9 @@ def pools_visible_to(user: User) -> QuerySet[Pool]:
 def pools_of(cluster: Cluster) -> tuple[list[PoolRow], dict[str, int]]:
     """Its pools, and the numbers that rooms above want counted with them: two queries."""
     rows = list(Pool.objects.filter(cluster=cluster).order_by("name"))
-    asked: dict[Hashable, QuerySet[Any]] = dict(hooks.cluster_numbers(cluster))
-    counts = counting.counts_of(asked | {pool.pk: pools.matching(pool) for pool in rows})
-    numbers = {str(name): counts[name] for name in asked}
+    contributed: dict[Hashable, QuerySet[Any]] = dict(hooks.cluster_numbers(cluster))
+    counts = counting.counts_of(contributed | {pool.pk: pools.matching(pool) for pool in rows})
+    numbers = {str(name): counts[name] for name in contributed}
     return [PoolRow(pool, pools.text_of(pool), counts[pool.pk]) for pool in rows], numbers
 
 

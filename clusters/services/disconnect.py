@@ -43,7 +43,7 @@ def disconnect_preview(cluster: Cluster) -> DisconnectPreview:
 def disconnect(cluster: Cluster, *, by: User) -> DisconnectPreview:
     """Remove the mark, the credential and every row of the cluster; what it did stays in the audit record.
 
-    An unreachable cluster can be disconnected, too: its mark stays then, and that is said.
+    An unreachable cluster can be disconnected, too: its mark stays then, which is reported.
 
     Raises NotAllowed, WrongState.
     """

@@ -66,22 +66,22 @@ def parse(text: str, field: str = "selector") -> dict[str, Any]:
     expressions: list[dict[str, Any]] = []
     position = 0
     while position < len(text) and text[position:].strip():
-        found = _TERM.match(text, position)
-        if not found:
+        match = _TERM.match(text, position)
+        if not match:
             rest = text[position : position + 40].strip()
             raise _invalid(field, f"cannot be read at {rest!r}; write it as in `pool=train,zone in (a,b),gpu,!spot`")
-        position = found.end()
-        key = found["absent_key"] or found["set_key"] or found["key"]
-        if found["absent"]:
+        position = match.end()
+        key = match["absent_key"] or match["set_key"] or match["key"]
+        if match["absent"]:
             expressions.append({"key": key, "operator": "DoesNotExist"})
-        elif found["set"]:
-            values = [value.strip() for value in found["values"].split(",")]
-            expressions.append({"key": key, "operator": "In" if found["set"] == "in" else "NotIn", "values": values})
-        elif not found["op"]:
+        elif match["set"]:
+            values = [value.strip() for value in match["values"].split(",")]
+            expressions.append({"key": key, "operator": "In" if match["set"] == "in" else "NotIn", "values": values})
+        elif not match["op"]:
             expressions.append({"key": key, "operator": "Exists"})
-        elif found["op"] == "!=":
-            expressions.append({"key": key, "operator": "NotIn", "values": [found["value"]]})
-        elif labels.setdefault(key, found["value"]) != found["value"]:
+        elif match["op"] == "!=":
+            expressions.append({"key": key, "operator": "NotIn", "values": [match["value"]]})
+        elif labels.setdefault(key, match["value"]) != match["value"]:
             raise _invalid(field, f"wants two values of {key}, which no node can have")
     return check({"matchLabels": labels, "matchExpressions": expressions}, field)
 

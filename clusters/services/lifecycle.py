@@ -98,7 +98,7 @@ def connect_cluster(
             raise _foreign(mark)
         try:
             _store(cluster, verdict, by)
-        except IntegrityError as error:  # somebody else connected it, or took the name, a moment ago
+        except IntegrityError as error:  # another request connected it, or took the name
             if not Cluster.objects.filter(uid=verdict.uid).exists():
                 _take_mark_back(fleet, cluster)
                 raise _taken(name) from error
@@ -215,8 +215,8 @@ def update(cluster: Cluster, *, by: User, version: int | None = None, **changes:
     fields = _checked(changes)
     if fields.get("environment", cluster.environment) != cluster.environment:
         # Moving a cluster moves it out of one environment's rules and into another's: the person must hold both.
-        wanted = f"env:{fields['environment']}"
-        permissions.require_person(by, Role.ADMIN, ("*", wanted), f"move {cluster} there")
+        scope = f"env:{fields['environment']}"
+        permissions.require_person(by, Role.ADMIN, ("*", scope), f"move {cluster} there")
         if not bootstrap.needs_no_consent(by):
             return _propose_move(cluster, by, version, fields)
     return _update(cluster, by, version, fields)
@@ -272,9 +272,9 @@ def recheck(cluster: Cluster, *, by: User) -> PreflightResult:
     except registry.CredentialUnreadable as error:
         raise WrongState(str(error)) from error
     if verdict.uid == cluster.uid and verdict.equipment:
-        found: dict[str, Any] = {"kubernetes_version": verdict.version[:40], **inspection.ownership(verdict.mark)}
-        found["equipment"] = inspection.equipment_json(verdict.equipment)
-        Cluster.objects.filter(pk=cluster.pk).update(**found)
+        observed: dict[str, Any] = {"kubernetes_version": verdict.version[:40], **inspection.ownership(verdict.mark)}
+        observed["equipment"] = inspection.equipment_json(verdict.equipment)
+        Cluster.objects.filter(pk=cluster.pk).update(**observed)
     return verdict
 
 

@@ -3,7 +3,7 @@
 The watch keeps rows true, and this finds out where it does not. It belongs to the process that holds the cluster's
 lease, asks for metadata alone, and takes nothing for a difference that the watch may only be about to write: what
 differs is looked at again after a moment, and what was heard since the list was read is no difference at all. It has no
-way of its own to write rows: what it reads goes through the inventory, and its judgement of what may replace what.
+way of its own to write rows: what it reads goes through the inventory, and its judgment of what may replace what.
 
 Values are compared besides, a part of the rows after each comparison of a kind's names (comparing_values).
 """
@@ -64,16 +64,16 @@ def differences(
     versions: Mapping[str, str], recorded: Mapping[str, Recorded], observation: Observation
 ) -> dict[str, str]:
     """Kind of difference by key, between a complete list and rows that were read after it."""
-    found = {}
+    by_key = {}
     for key, version in versions.items():
         row = recorded.get(key)
         if row is None:
-            found[key] = "missing"
+            by_key[key] = "missing"
         elif rows.is_older(row.version, version):
-            found[key] = "behind"
+            by_key[key] = "behind"
         elif row.version != version and observation.knows(row):
-            found[key] = "misread"
-    return found | {key: "orphaned" for key, row in recorded.items() if key not in versions and observation.knows(row)}
+            by_key[key] = "misread"
+    return by_key | {key: "orphaned" for key, row in recorded.items() if key not in versions and observation.knows(row)}
 
 
 class AntiEntropy:
@@ -126,11 +126,11 @@ class AntiEntropy:
         heads = {_key(kind, raw): raw for raw in page.items}
         heads.pop("", None)
         there = _rows(cluster, kind, None)
-        found = self._compare(kind, heads, there, observation)
-        if not found:
+        differing = self._compare(kind, heads, there, observation)
+        if not differing:
             _count(cluster, kind, {}, 0)
             return None
-        return NameComparison(kind, observation, {key: heads[key] for key in found if key in heads}, found)
+        return NameComparison(kind, observation, {key: heads[key] for key in differing if key in heads}, differing)
 
     def _compare(
         self, kind: ObjectKind, heads: Mapping[str, Raw], there: Mapping[str, ComparedRow], observation: Observation
@@ -150,40 +150,40 @@ class AntiEntropy:
 
     def settle(self, comparison: NameComparison) -> None:
         """Compare what differed again, with the rows as they are now; mend what differs still. Raises FleetError."""
-        found = self._still(comparison)
-        if not found or not self._is_followed(comparison.kind):
+        differing = self._still(comparison)
+        if not differing or not self._is_followed(comparison.kind):
             _count(self.watched.cluster, comparison.kind, {}, 0)
             return
         inspection.check_identity(self.watched.cluster, self.watched.fleet)
-        left: Collection[str] = found
-        if len(found) <= ONE_BY_ONE and "misread" not in found.values():
-            needless = self._read_each(comparison, found)
-            found = {key: difference for key, difference in found.items() if key not in needless}
-            left = self._still(comparison).keys() & found.keys()
+        left: Collection[str] = differing
+        if len(differing) <= ONE_BY_ONE and "misread" not in differing.values():
+            needless = self._read_each(comparison, differing)
+            differing = {key: difference for key, difference in differing.items() if key not in needless}
+            left = self._still(comparison).keys() & differing.keys()
         if left:
             needless = self._read_all(comparison.kind)
-            found = {key: difference for key, difference in found.items() if key not in needless}
-            left = self._still(comparison).keys() & found.keys()
-        self._tell(comparison, found, left)
+            differing = {key: difference for key, difference in differing.items() if key not in needless}
+            left = self._still(comparison).keys() & differing.keys()
+        self._tell(comparison, differing, left)
 
     def _still(self, comparison: NameComparison) -> dict[str, str]:
         cluster, keys = self.watched.cluster, list(comparison.found)
         there = _rows(cluster, comparison.kind, keys)
-        found = self._compare(comparison.kind, comparison.heads, there, comparison.observation)
-        missing = {_tomb(comparison.kind, key, there): key for key, what in found.items() if what == "missing"}
+        differing = self._compare(comparison.kind, comparison.heads, there, comparison.observation)
+        missing = {_tomb(comparison.kind, key, there): key for key, what in differing.items() if what == "missing"}
         for tomb, buried in _buried(cluster, comparison.kind, missing).items():
             if not comparison.observation.knows(buried):
-                del found[missing[tomb]]  # deleted since the list was read, and heard
-        return found
+                del differing[missing[tomb]]  # deleted since the list was read, and heard
+        return differing
 
-    def _read_each(self, comparison: NameComparison, found: Mapping[str, str]) -> set[str]:
+    def _read_each(self, comparison: NameComparison, differing: Mapping[str, str]) -> set[str]:
         """Returns what turned out to need no row, or to be there no more."""
         seen: list[Raw] = []
         dead: list[Raw] = []
         needless: set[str] = set()
-        there = _rows(self.watched.cluster, comparison.kind, list(found))
+        there = _rows(self.watched.cluster, comparison.kind, list(differing))
         read = self._reader(comparison.kind)
-        for key, difference in found.items():
+        for key, difference in differing.items():
             head = comparison.heads[key]["metadata"] if key in comparison.heads else {}
             row = there.get(key)
             namespace = str(head.get("namespace", "")) or (row.namespace if row else "")
@@ -209,8 +209,8 @@ class AntiEntropy:
         fleet = self.watched.fleet
         if kind == "pods":
             return fleet.pod
-        one = fleet.node if kind == "nodes" else fleet.tuning
-        return lambda _, name: one(name)
+        read = fleet.node if kind == "nodes" else fleet.tuning
+        return lambda _, name: read(name)
 
     def _read_all(self, kind: ObjectKind) -> set[str]:
         cluster, at = self.watched.cluster, now()
@@ -229,11 +229,11 @@ class AntiEntropy:
             return True
         return False
 
-    def _tell(self, comparison: NameComparison, found: Mapping[str, str], left: Collection[str]) -> None:
-        cluster, counts = self.watched.cluster, Counter(found.values())
+    def _tell(self, comparison: NameComparison, differing: Mapping[str, str], left: Collection[str]) -> None:
+        cluster, counts = self.watched.cluster, Counter(differing.values())
         _count(cluster, comparison.kind, counts, len(left))
-        if found:
-            some = sorted(found)[:NAMED]
+        if differing:
+            some = sorted(differing)[:NAMED]
             what = ", ".join(f"{n} {difference}" for difference, n in sorted(counts.items()))
             log.warning("rows of %s of %s differed and were read anew: %s (%s)", comparison.kind, cluster, what, some)
         if left:
@@ -271,14 +271,14 @@ def _rows(cluster: Cluster, kind: ObjectKind, keys: Collection[str] | None) -> d
         prefix, by = ("tuning__", "name") if kind == "nodetunings" else ("", "uid")
         columns = (by, "uid", "name", f"{prefix}resource_version", f"{prefix}versioned_at")
     parts = [of] if keys is None else [of.filter(**{f"{by}__in": chunk}) for chunk in write_lock.chunks(sorted(keys))]
-    found: dict[str, ComparedRow] = {}
+    by_key: dict[str, ComparedRow] = {}
     for part in parts:
         for key, second, name, version, at in part.values_list(*columns):
             recorded = Recorded(version, at) if isinstance(at, datetime) else None
-            found[key] = (
+            by_key[key] = (
                 ComparedRow(second, name, key, recorded) if kind == "pods" else ComparedRow("", name, second, recorded)
             )
-    return found
+    return by_key
 
 
 def _count(cluster: Cluster, kind: ObjectKind, counts: Mapping[str, int], left: int) -> None:

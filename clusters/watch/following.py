@@ -65,7 +65,7 @@ class Following:
             self._arrange(wanted[:MOST])
             followers = dict(self._followers)
         why = dict.fromkeys(wanted[MOST:], f"More than {MOST} kinds are not watched at once.")
-        why |= {one: follower.why for one, follower in followers.items() if follower.why}
+        why |= {followed: follower.why for followed, follower in followers.items() if follower.why}
         self._tell(followers, why)
 
     def close(self) -> None:
@@ -77,27 +77,27 @@ class Following:
             self._resources.close()  # ends the watches that threads wait in
 
     def _arrange(self, wanted: Sequence[Followed]) -> None:
-        for gone in [one for one in self._followers if one not in wanted]:
+        for gone in [followed for followed in self._followers if followed not in wanted]:
             self._followers.pop(gone).stop.set()
-        for one in wanted:
-            if one not in self._followers:
-                self._followers[one] = self._start(one)
+        for followed in wanted:
+            if followed not in self._followers:
+                self._followers[followed] = self._start(followed)
 
-    def _start(self, one: Followed) -> Follower:
+    def _start(self, followed: Followed) -> Follower:
         if self._server is None:
             context = registry.api_server(self.cluster, connections=MOST)
             self._server = self._resources.enter_context(context)
-        follower = Follower(self._server, one, self.pace)
-        name = f"follow-{self.cluster.name}-{one.plural}"
+        follower = Follower(self._server, followed, self.pace)
+        name = f"follow-{self.cluster.name}-{followed.plural}"
         threading.Thread(target=follower.run, name=name, daemon=True).start()
         return follower
 
     def _tell(self, followers: Mapping[Followed, Follower], why: dict[Followed, str]) -> None:
         pk, heard, anew = self.cluster.pk, [], []
-        for one, follower in followers.items():
+        for followed, follower in followers.items():
             is_anew, changes = follower.drain()
             heard += changes
-            anew += [one] * is_anew
+            anew += [followed] * is_anew
         if anew:
             hooks.followed_anew(pk, anew)
         if heard:
@@ -127,10 +127,10 @@ class Follower:
         was, self._is_anew = self._is_anew, False
         out: dict[Any, ObjectChange] = {}
         while self._heard:
-            one = self._heard.popleft()
-            key = one.namespace, one.name, tuple(sorted(one.annotations.items()))
-            if key not in out or (out[key].is_status and not one.is_status):
-                out[key] = one
+            change = self._heard.popleft()
+            key = change.namespace, change.name, tuple(sorted(change.annotations.items()))
+            if key not in out or (out[key].is_status and not change.is_status):
+                out[key] = change
         return was, list(out.values())
 
     def run(self) -> None:
@@ -195,14 +195,14 @@ class Follower:
         for raw in self.server.stream(call, self._path, query, timeout=seconds, accept=_ACCEPT.format("")):
             if self.stop.is_set():
                 return
-            type_, found = raw.get("type"), raw.get("object")
-            if not isinstance(found, dict):
+            type_, received = raw.get("type"), raw.get("object")
+            if not isinstance(received, dict):
                 raise Untrusted(f"{call}: an event without an object")
             if type_ == "ERROR":
-                raise watch_error(call, found)
+                raise watch_error(call, received)
             if type_ != "BOOKMARK":
-                self._take(str(type_), found)
-            self._version = str(objects.meta(found).get("resourceVersion") or self._version)
+                self._take(str(type_), received)
+            self._version = str(objects.meta(received).get("resourceVersion") or self._version)
 
     def _take(self, type_: str, raw: Mapping[str, Any]) -> None:
         key, after = _key(raw), _kept(raw)
@@ -215,8 +215,8 @@ class Follower:
         seen = [after] if before is None else [before]
         if before is not None and any(before[name] != after[name] for name in ("labels", "annotations")):
             seen.append(after)  # it may have gone from one owner to another
-        for one in seen:
-            self._heard.append(ObjectChange(self.followed, *key, one["labels"], one["annotations"], is_status))
+        for state in seen:
+            self._heard.append(ObjectChange(self.followed, *key, state["labels"], state["annotations"], is_status))
 
 
 def _key(raw: Mapping[str, Any]) -> Key:

@@ -35,14 +35,14 @@ def hand_over(me: str, mine: Mapping[C, int], loads: Mapping[str, float], total:
     share = total / len(loads)
     while loads[me] > share * (1 + MARGIN) and len(out) < AT_ONCE:
         to = min(loads, key=lambda owner: (loads[owner], owner))
-        fitting = [one for one, weight in left.items() if loads[to] + weight < loads[me] - MARGIN * share]
+        fitting = [cluster for cluster, weight in left.items() if loads[to] + weight < loads[me] - MARGIN * share]
         if not fitting:
             break
-        one = min(fitting, key=lambda one: (left[one], str(one)))
-        weight = left.pop(one)
+        cluster = min(fitting, key=lambda candidate: (left[candidate], str(candidate)))
+        weight = left.pop(cluster)
         loads[me] -= weight
         loads[to] += weight
-        out.append((one, to))
+        out.append((cluster, to))
     return out
 
 
@@ -66,17 +66,17 @@ def weights() -> dict[UUID, int]:
 def loads() -> dict[str, dict[UUID, int]]:
     """Return what each live process holds now, and each of these clusters' weights."""
     at, weight_of = now(), weights()
-    held: dict[str, dict[UUID, int]] = {
+    weights_by_owner: dict[str, dict[UUID, int]] = {
         owner: {} for owner in Watcher.objects.filter(lease_until__gt=at).values_list("owner", flat=True)
     }
     leases = Cluster.objects.filter(watch_lease_until__gt=at).values_list("pk", "watch_owner")
     for pk, owner in leases:
-        if owner in held and pk in weight_of:
-            held[owner][pk] = weight_of[pk]
-    return held
+        if owner in weights_by_owner and pk in weight_of:
+            weights_by_owner[owner][pk] = weight_of[pk]
+    return weights_by_owner
 
 
-def balance(me: str, held: Collection[UUID], let_go: Callable[[UUID], None], lease: timedelta) -> int:
+def balance(me: str, mine_before: Collection[UUID], let_go: Callable[[UUID], None], lease: timedelta) -> int:
     """Hand over what is above this process's share. `let_go` ends its watch here first. Returns how many."""
     if Watcher.objects.filter(lease_until__gt=now()).count() < 2:
         return 0
@@ -85,7 +85,7 @@ def balance(me: str, held: Collection[UUID], let_go: Callable[[UUID], None], lea
         by_owner = loads()
         if me not in by_owner:
             return 0
-        mine = {pk: weight for pk, weight in by_owner[me].items() if pk in held}
+        mine = {pk: weight for pk, weight in by_owner[me].items() if pk in mine_before}
         given = hand_over(
             me, mine, {owner: sum(of.values()) for owner, of in by_owner.items()}, sum(weights().values())
         )

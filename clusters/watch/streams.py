@@ -77,7 +77,7 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A watch ran its full time: everything up to then was said."""
+    """A watch ran its full time: everything up to then was sent."""
 
     kind: ObjectKind
     at: datetime

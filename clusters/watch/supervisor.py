@@ -113,7 +113,7 @@ class Watch:
         except DatabaseError:
             log.exception("the watch could not reach the database")
             if time.monotonic() - self._renewed > self.lease.total_seconds():
-                self._let_go_of_all(release=False)  # the leases have run out: somebody else may hold them
+                self._let_go_of_all(release=False)  # the leases have run out: another process may hold them
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────
     def _renew(self) -> None:
@@ -125,11 +125,11 @@ class Watch:
         mine.update(watch_lease_until=at + self.lease)
         self._renewed = began
         kept = dict(mine.values_list("pk", "credential_set_at"))
-        for pk, held in list(self.held.items()):
-            if kept.get(pk) != held.watched.cluster.credential_set_at:
+        for pk, entry in list(self.held.items()):
+            if kept.get(pk) != entry.watched.cluster.credential_set_at:
                 log.info(
                     "letting go of %s: it was taken over, disconnected or given another credential",
-                    held.watched.cluster,
+                    entry.watched.cluster,
                 )
                 self._let_go(pk)
         self._balance()
@@ -185,12 +185,12 @@ class Watch:
             thread.start()
 
     def _let_go(self, pk: UUID) -> None:
-        held = self.held.pop(pk)
-        held.watched.stop.set()
-        held.resources.close()  # ends the watches that threads wait in
+        entry = self.held.pop(pk)
+        entry.watched.stop.set()
+        entry.resources.close()  # ends the watches that threads wait in
 
     def _let_go_of_all(self, *, release: bool = True) -> None:
-        threads = [thread for held in self.held.values() for thread in held.threads]
+        threads = [thread for entry in self.held.values() for thread in entry.threads]
         for pk in list(self.held):
             self._let_go(pk)
         for thread in threads:
@@ -205,28 +205,28 @@ class Watch:
     # ── chores ────────────────────────────────────────────────────────────────────────────────────────────────────
     def _do_chores(self) -> None:
         at = time.monotonic()
-        for held in self.held.values():
-            if not held.watched.nodes_known.is_set():
+        for entry in self.held.values():
+            if not entry.watched.nodes_known.is_set():
                 continue
             due: dict[str, list[str]] = {}
-            for name, when in held.due.items():
+            for name, when in entry.due.items():
                 if when <= at:
                     due.setdefault("long" if name == "compare_turn" else "short", []).append(name)
             for group, names in due.items():
-                if (running := held.running.get(group)) and not running.done():
+                if (running := entry.running.get(group)) and not running.done():
                     continue
                 for name in names:
-                    held.due[name] = at + getattr(self.pace, name) * random.uniform(0.9, 1.1)  # noqa: S311
-                held.running[group] = self._chores.submit(self._do, held, names)
+                    entry.due[name] = at + getattr(self.pace, name) * random.uniform(0.9, 1.1)  # noqa: S311
+                entry.running[group] = self._chores.submit(self._do, entry, names)
 
-    def _do(self, held: _HeldCluster, due: list[str]) -> None:
-        watched = held.watched
+    def _do(self, entry: _HeldCluster, due: list[str]) -> None:
+        watched = entry.watched
         chores: dict[str, Callable[[Cluster, Fleet], object]] = {
             "inspect": inspection.inspect,
             "enrol": enrolment.enrol,
             "leases": _leases,
-            "follow": lambda cluster, fleet: held.following.turn(),
-            "compare_turn": lambda cluster, fleet: held.comparing.turn(),
+            "follow": lambda cluster, fleet: entry.following.turn(),
+            "compare_turn": lambda cluster, fleet: entry.comparing.turn(),
         }
         try:
             for name, chore in chores.items():
@@ -236,7 +236,7 @@ class Watch:
                     chore(watched.cluster, watched.fleet)
                 except (CredentialsRefused, Untrusted) as error:
                     log.error("%s: %s", watched.cluster, error)
-                    watched.relist.add("nodes")  # whose list then tells everybody
+                    watched.relist.add("nodes")  # whose list then informs all
                 except FleetError as error:
                     log.warning("%s of %s: %s", name, watched.cluster, error)
         except Exception:
@@ -248,9 +248,9 @@ class Watch:
 def _leases(cluster: Cluster, fleet: Fleet) -> None:
     """Hear the agents, and make sure that it is still this cluster, and still ours (law 12)."""
     inspection.check_identity(cluster, fleet)
-    found = inspection.ownership(fleet.installation())
-    if any(getattr(cluster, name) != value for name, value in found.items()):
-        Cluster.objects.filter(pk=cluster.pk).update(**found)
-        for name, value in found.items():
+    observed = inspection.ownership(fleet.installation())
+    if any(getattr(cluster, name) != value for name, value in observed.items()):
+        Cluster.objects.filter(pk=cluster.pk).update(**observed)
+        for name, value in observed.items():
             setattr(cluster, name, value)
     inspection.hear(cluster, fleet)

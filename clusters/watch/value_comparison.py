@@ -107,7 +107,7 @@ class ComparingValues:
         if not some:
             return 0
         inspection.check_identity(cluster, fleet)
-        compared, found = 0, {}
+        compared, altered = 0, {}
         for row in some:
             try:
                 raw = _KINDS[kind].read(fleet, row)
@@ -117,9 +117,9 @@ class ComparingValues:
                 continue
             compared += 1
             if differing := _differing(kind, raw, row):
-                found[row.pk] = (row, raw, differing)
-        left = self._mend(kind, found)
-        counts = {"values_compared": compared, "altered": len(found), "unmended": left}
+                altered[row.pk] = (row, raw, differing)
+        left = self._mend(kind, altered)
+        counts = {"values_compared": compared, "altered": len(altered), "unmended": left}
         more = {name: F(name) + n for name, n in counts.items() if n}
         if more:
             RowCheck.objects.get_or_create(cluster=cluster, kind=kind)
@@ -144,20 +144,20 @@ class ComparingValues:
             self._after[kind] = some[-1].pk
         return some
 
-    def _mend(self, kind: ObjectKind, found: Mapping[int, tuple[_StoredRow, Raw, Sequence[str]]]) -> int:
+    def _mend(self, kind: ObjectKind, altered: Mapping[int, tuple[_StoredRow, Raw, Sequence[str]]]) -> int:
         """Repair rows through the inventory, like all writes: a row without a version is replaced by any. Returns how
         many still differ."""
-        if not found:
+        if not altered:
             return 0
         cluster = self.watched.cluster
-        named = [f"{row.name} ({', '.join(fields)})" for row, _, fields in found.values()][:NAMED]
+        named = [f"{row.name} ({', '.join(fields)})" for row, _, fields in altered.values()][:NAMED]
         log.warning("rows of %s of %s had other values than their objects: %s", kind, cluster, "; ".join(named))
         with write_lock.of_rows(cluster):
-            for pk, (row, _, _) in found.items():
+            for pk, (row, _, _) in altered.items():
                 _KINDS[kind].of(cluster).filter(pk=pk, resource_version=row.version).update(resource_version="")
-        store.OBSERVE[kind](cluster, [raw for _, raw, _ in found.values()], complete=False)
-        now_there = _read(kind, _KINDS[kind].of(cluster).filter(pk__in=list(found)))
-        left = [row.name for row in now_there if _is_still(kind, found[row.pk][1], row)]
+        store.OBSERVE[kind](cluster, [raw for _, raw, _ in altered.values()], complete=False)
+        now_there = _read(kind, _KINDS[kind].of(cluster).filter(pk__in=list(altered)))
+        left = [row.name for row in now_there if _is_still(kind, altered[row.pk][1], row)]
         if left:
             log.error("rows of %s of %s still have other values: %s", kind, cluster, sorted(left)[:NAMED])
         return len(left)
@@ -165,10 +165,10 @@ class ComparingValues:
 
 def _read(kind: ObjectKind, of: QuerySet[Any]) -> list[_StoredRow]:
     how = _KINDS[kind]
-    found = of.values_list("pk", "resource_version", *how.where, *how.fields)
+    stored_rows = of.values_list("pk", "resource_version", *how.where, *how.fields)
     return [
         _StoredRow(pk, version, namespace, name, uid, dict(zip(how.fields, stored, strict=True)))
-        for pk, version, namespace, name, uid, *stored in found
+        for pk, version, namespace, name, uid, *stored in stored_rows
     ]
 
 

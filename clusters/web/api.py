@@ -73,16 +73,16 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
         return serializers.ClusterOut if self.action == "list" else serializers.ClusterDetailOut
 
     def _one(self, cluster: Cluster) -> Any:
-        found = self.get_queryset().filter(pk=cluster.pk).first()
-        return serializers.ClusterDetailOut(found, context=self.get_serializer_context()).data if found else None
+        row = self.get_queryset().filter(pk=cluster.pk).first()
+        return serializers.ClusterDetailOut(row, context=self.get_serializer_context()).data if row else None
 
     @extend_schema(request=serializers.ConnectIn, responses={201: serializers.ClusterDetailOut})
     def create(self, request: UserApiRequest) -> Response:
         """Connect a cluster: tested, marked as this installation's, stored. Its nodes appear within a minute."""
-        wanted = _read(serializers.ConnectIn, request)
-        credential = _credential(wanted)
-        wanted.pop("context", None)
-        cluster = lifecycle.connect_cluster(credential=credential, by=request.user, **wanted)
+        body = _read(serializers.ConnectIn, request)
+        credential = _credential(body)
+        body.pop("context", None)
+        cluster = lifecycle.connect_cluster(credential=credential, by=request.user, **body)
         return created(self._one(cluster), f"/api/v1/clusters/{cluster.pk}", cluster)
 
     @extend_schema(
@@ -153,8 +153,8 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     @action(detail=True, methods=["post"], url_path="pools/preview")
     def preview_pool(self, request: UserApiRequest, pk: object) -> Response:
         """Return the nodes that a selector would choose now. Stores nothing."""
-        wanted = _read(serializers.SelectorIn, request)
-        return Response(serializers.PreviewOut(pools.preview(self.get_object(), wanted["selector"])).data)
+        body = _read(serializers.SelectorIn, request)
+        return Response(serializers.PreviewOut(pools.preview(self.get_object(), body["selector"])).data)
 
 
 class PoolFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -254,9 +254,9 @@ class NodeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def contributed(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
         """A filter that a room above knows how to apply."""
-        for found in hooks.node_filters():
-            if found.name == name:
-                return found.narrow(rows, value)
+        for node_filter in hooks.node_filters():
+            if node_filter.name == name:
+                return node_filter.narrow(rows, value)
         return rows.none()
 
     def in_health(self, rows: QuerySet[Node], name: str, value: str) -> QuerySet[Node]:
@@ -292,6 +292,6 @@ class NodeViewSet(mixins.ListModelMixin, ApiViewSet):
         """Read this node and its agent's object from the cluster now."""
         node = self.get_object()
         nodes.refresh(node, by=request.user)
-        found = selectors.nodes_whole(request.user).filter(pk=node.pk).first()
-        data = serializers.NodeDetailOut(found, context=self.get_serializer_context()).data if found else None
+        row = selectors.nodes_whole(request.user).filter(pk=node.pk).first()
+        data = serializers.NodeDetailOut(row, context=self.get_serializer_context()).data if row else None
         return accepted(data, f"/api/v1/nodes/{node.pk}")

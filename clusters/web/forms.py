@@ -65,7 +65,7 @@ class CredentialForm(forms.Form):
         }
 
     def refuse(self, refusal: Refusal) -> None:
-        """Put each reason beside its field; what has no field of its own stands beside the credential."""
+        """Put each reason beside its field; what has no field of its own is shown beside the credential."""
         if isinstance(refusal, BadCredentials) and refusal.choices:
             self._offer(refusal.choices)
             return

@@ -52,15 +52,15 @@ def pool_new(request: UserRequest, pk: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @login_required
 def pool(request: UserRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(selectors.pools_visible_to(request.user), pk=pk)
-    initial = {"selector": pools.text_of(found)} | {
-        name: getattr(found, name) for name in ("name", "description", "version")
+    row = get_object_or_404(selectors.pools_visible_to(request.user), pk=pk)
+    initial = {"selector": pools.text_of(row)} | {
+        name: getattr(row, name) for name in ("name", "description", "version")
     }
-    return _pool_page(request, found.cluster, found, PoolForm(request.POST or None, initial=initial))
+    return _pool_page(request, row.cluster, row, PoolForm(request.POST or None, initial=initial))
 
 
-def _pool_page(request: UserRequest, cluster: Cluster, found: Pool | None, form: PoolForm) -> HttpResponse:
-    preview = _first_preview(cluster, found, form)
+def _pool_page(request: UserRequest, cluster: Cluster, row: Pool | None, form: PoolForm) -> HttpResponse:
+    preview = _first_preview(cluster, row, form)
     if form.is_bound and form.is_valid():
         data = dict(form.cleaned_data)
         version = data.pop("version")
@@ -68,8 +68,8 @@ def _pool_page(request: UserRequest, cluster: Cluster, found: Pool | None, form:
             preview = pools.preview(cluster, data["selector"])
             _hold_to(request.POST.get("count", ""), preview)
             if request.POST.get("intent") == "save":
-                if found:
-                    lifecycle.update_pool(found, by=request.user, version=version, **data)
+                if row:
+                    lifecycle.update_pool(row, by=request.user, version=version, **data)
                 else:
                     lifecycle.create_pool(cluster, by=request.user, **data)
                 messages.success(request, f"The pool {data['name']} is saved.")
@@ -78,22 +78,22 @@ def _pool_page(request: UserRequest, cluster: Cluster, found: Pool | None, form:
             add_errors(form, refusal)
     context = {
         "cluster": cluster,
-        "pool": found,
+        "pool": row,
         "form": form,
         "preview": preview,
-        "why_not_delete": "; ".join(hooks.pool_blockers(found.pk)) if found else "",
+        "why_not_delete": "; ".join(hooks.pool_blockers(row.pk)) if row else "",
     }
     return render(request, "clusters/pool.html", context, status=422 if form.errors else 200)
 
 
-def _first_preview(cluster: Cluster, found: Pool | None, form: PoolForm) -> pools.Preview | None:
+def _first_preview(cluster: Cluster, row: Pool | None, form: PoolForm) -> pools.Preview | None:
     """Return the preview of a pool as it is, or of the selector in a link; None if there is nothing to show."""
-    if found:
-        return pools.preview(cluster, found.selector)
+    if row:
+        return pools.preview(cluster, row.selector)
     try:
         return pools.preview(cluster, form.initial["selector"]) if form.initial["selector"] else None
     except Refusal:
-        return None  # it stands in its field, and saving says what is wrong with it
+        return None  # it stays in its field, and saving says what is wrong with it
 
 
 def _hold_to(count: str, preview: pools.Preview) -> None:
@@ -107,10 +107,10 @@ def _hold_to(count: str, preview: pools.Preview) -> None:
 @require_POST
 @login_required
 def pool_delete(request: UserRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(selectors.pools_visible_to(request.user), pk=pk)
-    lifecycle.delete_pool(found, by=request.user)
-    messages.success(request, f"The pool {found.name} is deleted.")
-    return redirect("clusters:cluster", found.cluster_id)
+    row = get_object_or_404(selectors.pools_visible_to(request.user), pk=pk)
+    lifecycle.delete_pool(row, by=request.user)
+    messages.success(request, f"The pool {row.name} is deleted.")
+    return redirect("clusters:cluster", row.cluster_id)
 
 
 # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,19 +145,19 @@ def node_list(request: UserRequest) -> HttpResponse:
 @require_GET
 @login_required
 def node(request: UserRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
-    tuning: NodeTuning | None = getattr(found, "tuning", None)
-    namesake = Node.objects.present().filter(cluster=found.cluster_id, name=found.name).exclude(pk=found.pk).first()
+    row = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
+    tuning: NodeTuning | None = getattr(row, "tuning", None)
+    namesake = Node.objects.present().filter(cluster=row.cluster_id, name=row.name).exclude(pk=row.pk).first()
     context = {
-        "node": found,
+        "node": row,
         "tuning": tuning,
         "observed": sorted(tuning.observed.items()) if tuning else [],
-        "gpu_pods": selectors.gpu_pods_on(found),
-        "is_gone": found.gone_at is not None,
-        "replaced_by": namesake if found.gone_at else None,
-        "silent_since": tuning.silence(found.cluster) if tuning else None,
-        "may_refresh": selectors.cluster_permissions(found.cluster, request.user)["refresh"],
-        "panels": sorted(hooks.node_panels(request, found), key=lambda panel: panel.order),
+        "gpu_pods": selectors.gpu_pods_on(row),
+        "is_gone": row.gone_at is not None,
+        "replaced_by": namesake if row.gone_at else None,
+        "silent_since": tuning.silence(row.cluster) if tuning else None,
+        "may_refresh": selectors.cluster_permissions(row.cluster, request.user)["refresh"],
+        "panels": sorted(hooks.node_panels(request, row), key=lambda panel: panel.order),
     }
     return render(request, "clusters/node.html", context)
 
@@ -165,7 +165,7 @@ def node(request: UserRequest, pk: int) -> HttpResponse:
 @require_POST
 @login_required
 def node_refresh(request: UserRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
-    nodes.refresh(found, by=request.user)
-    messages.success(request, f"{found.name} was refreshed.")
+    row = get_object_or_404(selectors.nodes_whole(request.user), pk=pk)
+    nodes.refresh(row, by=request.user)
+    messages.success(request, f"{row.name} was refreshed.")
     return redirect("clusters:node", pk)

@@ -73,10 +73,16 @@ class ClusterDetailOut(ClusterOut):
 
     @extend_schema_field(EndingOut(many=True))
     def get_credential_endings(self, cluster: Cluster) -> list[dict[str, Any]]:
-        (found,) = expiry.of_clusters([cluster]).values()
+        (endings,) = expiry.of_clusters([cluster]).values()
         return [
-            {"what": one.what, "at": one.at, "renews": one.renews, "is_due": one.is_due(), "sentence": one.sentence}
-            for one in found
+            {
+                "what": ending.what,
+                "at": ending.at,
+                "renews": ending.renews,
+                "is_due": ending.is_due(),
+                "sentence": ending.sentence,
+            }
+            for ending in endings
         ]
 
     @extend_schema_field(EquipmentOut(allow_null=True))

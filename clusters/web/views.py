@@ -34,7 +34,7 @@ clusters/cluster.html
     settings_form   ClusterForm: name, environment, budget, version; posts to clusters:update
 
 clusters/_worst.html            fragment and answer of clusters:worst: cluster, worst (the first few nodes that need
-                                attention), marks (how they stand on the other axes)
+                                attention), marks (their values on the other axes)
 clusters/_verdict.html          fragment and answer of clusters:test: verdict, apply_command
 clusters/disconnect.html        cluster, leaving (stays, blockers, commands), why_not; posts to its own address
 """
@@ -80,17 +80,17 @@ LATE = 80
 @login_required
 def clusters(request: UserRequest) -> HttpResponse:
     rows = sortable_clusters(selectors.clusters_with_counts(request.user))
-    found: listing.Listing[Any] = listing.read(request, rows, ClusterFilter, CLUSTER_ORDERS, chips="reach")
-    for row in found.page.rows:
+    cluster_list: listing.Listing[Any] = listing.read(request, rows, ClusterFilter, CLUSTER_ORDERS, chips="reach")
+    for row in cluster_list.page.rows:
         row.health = selectors.health_of(row)
     context = {
-        "listing": found,
-        "clusters": found.page.rows,
+        "listing": cluster_list,
+        "clusters": cluster_list.page.rows,
         "reaches": Cluster.Reach.choices,
         "environments": Cluster.Environment.values,
         "may_connect": may(request.user, Role.ADMIN, ANYWHERE),
         "saved": filters.of_page("clusters", request.user),
-        "query": found.query,
+        "query": cluster_list.query,
     }
     return render(request, "clusters/list.html", context)
 
@@ -167,38 +167,38 @@ def _judged(
 @require_GET
 @login_required
 def cluster(request: UserRequest, pk: UUID) -> HttpResponse:
-    found = _cluster(request, pk)
-    initial = {name: getattr(found, name) for name in ("name", "environment", "budget", "version")}
-    return _cluster_page(request, found, ClusterForm(initial=initial))
+    row = _cluster(request, pk)
+    initial = {name: getattr(row, name) for name in ("name", "environment", "budget", "version")}
+    return _cluster_page(request, row, ClusterForm(initial=initial))
 
 
-def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> HttpResponse:
-    row: Any = found
-    row.health = selectors.health_of(found)
-    pools, numbers = selectors.pools_of(found)
-    panels = sorted(hooks.cluster_panels(request, found), key=lambda panel: panel.order)
-    axes = {axis: values for _, axis, values in hooks.cluster_counts([found])}
+def _cluster_page(request: UserRequest, cluster_row: Cluster, form: ClusterForm) -> HttpResponse:
+    row: Any = cluster_row
+    row.health = selectors.health_of(cluster_row)
+    pools, numbers = selectors.pools_of(cluster_row)
+    panels = sorted(hooks.cluster_panels(request, cluster_row), key=lambda panel: panel.order)
+    axes = {axis: values for _, axis, values in hooks.cluster_counts([cluster_row])}
     compliance = axes.get("compliance", {})
     assigned = sum(compliance.values()) - compliance.get("unassigned", 0)
     context = {
-        "cluster": found,
-        "why_unknown": found.why_unknown,
-        "endings_due": expiry.due(found, getattr(found, "helm_credential", None)),
-        "equipment": found.equipment or None,
+        "cluster": cluster_row,
+        "why_unknown": cluster_row.why_unknown,
+        "endings_due": expiry.due(cluster_row, getattr(cluster_row, "helm_credential", None)),
+        "equipment": cluster_row.equipment or None,
         "apply_command": APPLY_COMMAND,
-        "counts": selectors.numbers_of(found),
+        "counts": selectors.numbers_of(cluster_row),
         "not_enrolled": row.unenrolled,
         "pools": pools,
         "numbers": numbers,
         "compliance": compliance,
         "assigned": assigned,
-        "trend": daily_counts.trend([found.pk], "compliance", "compliant"),
+        "trend": daily_counts.trend([cluster_row.pk], "compliance", "compliant"),
         "totals": {"compliance": compliance, "known": assigned - compliance.get("unknown", 0)},
         "tiles": [panel for panel in panels if panel.place == "tile"],
         "leads": [panel for panel in panels if panel.place == "lead"],
         "panels": [panel for panel in panels if not panel.place and panel.order < LATE],
         "late_panels": [panel for panel in panels if not panel.place and panel.order >= LATE],
-        "why_not": selectors.why_not(found, request.user),
+        "why_not": selectors.why_not(cluster_row, request.user),
         "settings_form": form,
     }
     return render(request, "clusters/cluster.html", context, status=422 if form.errors else 200)
@@ -207,20 +207,20 @@ def _cluster_page(request: UserRequest, found: Cluster, form: ClusterForm) -> Ht
 @require_GET
 @login_required
 def worst(request: UserRequest, pk: UUID) -> HttpResponse:
-    found = get_object_or_404(selectors.clusters_visible_to(request.user), pk=pk)
-    rows = selectors.worst_of(selectors.nodes_visible_to(request.user).filter(cluster=found), WORST)
-    return render(request, "clusters/_worst.html", {"cluster": found, "worst": rows, "marks": marks_of(rows)})
+    row = get_object_or_404(selectors.clusters_visible_to(request.user), pk=pk)
+    rows = selectors.worst_of(selectors.nodes_visible_to(request.user).filter(cluster=row), WORST)
+    return render(request, "clusters/_worst.html", {"cluster": row, "worst": rows, "marks": marks_of(rows)})
 
 
 @require_POST
 @login_required
 def update(request: UserRequest, pk: UUID) -> HttpResponse:
-    found = _cluster(request, pk)
+    row = _cluster(request, pk)
     form = ClusterForm(request.POST)
     if form.is_valid():
         try:
-            saved = lifecycle.update(found, by=request.user, **form.cleaned_data)
-            waits = f"Proposed: {found} moves when another administrator consents."
+            saved = lifecycle.update(row, by=request.user, **form.cleaned_data)
+            waits = f"Proposed: {row} moves when another administrator consents."
             messages.success(request, waits if isinstance(saved, Proposed) else f"{saved} is saved.")
             return redirect("clusters:cluster", pk)
         except Refusal as refusal:
@@ -241,26 +241,26 @@ test.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for 
 @require_POST
 @login_required
 def refresh(request: UserRequest, pk: UUID) -> HttpResponse:
-    found = _cluster(request, pk)
-    lifecycle.may_refresh(found, request.user)
-    tasks.refresh.delay(str(found.pk))
-    messages.success(request, f"{found} is being refreshed.")
+    row = _cluster(request, pk)
+    lifecycle.may_refresh(row, request.user)
+    tasks.refresh.delay(str(row.pk))
+    messages.success(request, f"{row} is being refreshed.")
     return redirect("clusters:cluster", pk)
 
 
 @require_http_methods(["GET", "POST"])
 @login_required
 def disconnect(request: UserRequest, pk: UUID) -> HttpResponse:
-    found = _cluster(request, pk)
+    row = _cluster(request, pk)
     if request.method == "POST":
-        name = str(found)
-        left = lifecycle.disconnect(found, by=request.user)
+        name = str(row)
+        left = lifecycle.disconnect(row, by=request.user)
         messages.success(request, f"{name} is disconnected. What stays behind: {' '.join(left.stays)}")
         return redirect("clusters:clusters")
     context = {
-        "cluster": found,
-        "leaving": lifecycle.disconnect_preview(found),
-        "why_not": selectors.why_not(found, request.user)["disconnect"],
+        "cluster": row,
+        "leaving": lifecycle.disconnect_preview(row),
+        "why_not": selectors.why_not(row, request.user)["disconnect"],
     }
     return render(request, "clusters/disconnect.html", context)
 

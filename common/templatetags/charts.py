@@ -51,9 +51,9 @@ def share(
 @register.inclusion_tag("charts/_bar.html")
 def gpu_bar(bands: Sequence[tuple[str, int]], total: int, what: str) -> dict[str, Any]:
     """Some of the GPUs' states, of one length with the bar of all: a step of a funnel."""
-    said = f"{sum(count for _, count in bands):,} of {total:,} {what}"
+    label = f"{sum(count for _, count in bands):,} of {total:,} {what}"
     rects = _rects([(look.appearance("gpu", name).css, count) for name, count in bands], total or 1)
-    return {"said": said, "rects": rects, "has_track": True}
+    return {"said": label, "rects": rects, "has_track": True}
 
 
 @register.inclusion_tag("charts/_key.html")
@@ -80,9 +80,9 @@ def _bar_of(axis: str, counts: Counts) -> dict[str, Any]:
     ordered = sorted(ordered, key=lambda name: look.appearance(axis, name).css == "nil")  # nothing to judge comes last
     order = [name for name in ordered if counts.get(name)]
     total = sum(counts[name] for name in order)
-    said = ", ".join(f"{counts[name]:,} {look.appearance(axis, name).word.lower()}" for name in order)
+    label = ", ".join(f"{counts[name]:,} {look.appearance(axis, name).word.lower()}" for name in order)
     parts: list[tuple[str, float]] = [(_fill(look.appearance(axis, name).css), counts[name]) for name in order]
-    return {"said": said or "nothing to show", "rects": _rects(parts or [("unk", 1)], total or 1)}
+    return {"said": label or "nothing to show", "rects": _rects(parts or [("unk", 1)], total or 1)}
 
 
 def _rects(parts: Sequence[tuple[str, float]], total: float) -> list[Rect]:

@@ -59,15 +59,15 @@ def head(context: Context, listing: Listing[Any], name: str, label: str, css: st
     turned = not listing.order.is_descending if is_sorted else name in listing.orders.descending
     to = address(context, ordering=f"{'-' if turned else ''}{name}")
     direction = "descending" if listing.order.is_descending else "ascending"
-    said = format_html(' aria-sort="{}"', direction) if is_sorted else ""
+    sort_attribute = format_html(' aria-sort="{}"', direction) if is_sorted else ""
     arrow = (icon("arrow-down", "i-s") if listing.order.is_descending else icon("arrow-up", "i-s")) if is_sorted else ""
     link = format_html('<a href="{}" id="sort-{}" data-back>{}{}</a>', to, name, label, arrow)
-    return format_html('<th scope="col"{}{}>{}</th>', _class(css), said, link)
+    return format_html('<th scope="col"{}{}>{}</th>', _class(css), sort_attribute, link)
 
 
 @register.simple_block_tag(takes_context=True)
 def sortable(context: Context, content: str, listing: Listing[Any] | None = None) -> SafeString:
-    """Around a table with such heads: where a phone shows no heads, a choice of the same orders stands above it."""
+    """Around a table with such heads: where a phone shows no heads, a choice of the same orders is shown above it."""
     heads = context.render_context.get(HEADS) or []
     context.render_context[HEADS] = []
     if not listing or not heads:
@@ -122,8 +122,8 @@ def contains(values: Collection[str] | None, value: str) -> bool:
 @register.simple_tag
 def since_choices(listing: Listing[Any]) -> list[tuple[str, str]]:
     """The usual lengths of time, and any other that the address asks for."""
-    asked = asks(listing, "since")
-    other = [(asked, f"Since {asked}")] if asked and asked not in dict(SINCE) else []
+    chosen = asks(listing, "since")
+    other = [(chosen, f"Since {chosen}")] if chosen and chosen not in dict(SINCE) else []
     return [*SINCE, *other]
 
 

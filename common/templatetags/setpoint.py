@@ -30,11 +30,11 @@ Counts = Mapping[str, int] | Sequence[tuple[str, int]] | None
 @lru_cache(maxsize=2048, typed=True)  # a page has some two hundred; typed: what is safe is no other text's twin
 def icon(name: str, css: str = "", label: str = "") -> SafeString:
     """One icon of the sprite. Without a `label` it is decoration and hidden from screen readers."""
-    said = format_html('role="img" aria-label="{}"', label) if label else SafeString('aria-hidden="true"')
+    role = format_html('role="img" aria-label="{}"', label) if label else SafeString('aria-hidden="true"')
     return format_html(
         '<svg class="i{}" {}><use href="{}#tabler-{}"/></svg>',
         f" {css}" if css else "",
-        said,
+        role,
         static("vendor/icons.svg"),
         name,
     )
@@ -133,15 +133,15 @@ def theme_now(value: object) -> look.Appearance:
 @register.filter
 def linked_to(counts: Counts, axis: str) -> str:
     """The worst value that occurs, for a link to the list of it; empty when only the best does."""
-    found = worst(counts, axis)
-    return "" if found in ("compliant", "healthy", "unassigned") else found
+    value = worst(counts, axis)
+    return "" if value in ("compliant", "healthy", "unassigned") else value
 
 
 @register.filter
 def worst(counts: Counts, axis: str) -> str:
     """The worst value of an axis that occurs in `counts`; empty when none does."""
-    found = dict(counts or {})
-    return next((name for name in look.AXES[axis] if found.get(name)), "")
+    by_value = dict(counts or {})
+    return next((name for name in look.AXES[axis] if by_value.get(name)), "")
 
 
 @register.filter
@@ -171,9 +171,9 @@ def parts(counts: Counts, axis: str) -> list[tuple[str, str, int]]:
 
 
 @register.simple_tag
-def query(**asked: object) -> str:
+def query(**params: object) -> str:
     """The query of a link: `{% query cluster="atlas" health="" %}` is `?cluster=atlas`. What is empty is not asked."""
-    terms = urlencode({name: value for name, value in asked.items() if value})
+    terms = urlencode({name: value for name, value in params.items() if value})
     return f"?{terms}" if terms else ""
 
 
@@ -187,8 +187,8 @@ def sign(operator: str) -> str:
 def sentence(counts: Counts, axis: str) -> str:
     """`7 drifted, 2 unknown`: all but the best value."""
     best = list(look.AXES[axis])[-1] if axis != "compliance" else "compliant"
-    said = [f"{count:,} {word.lower()}" for name, word, count in parts(counts, axis) if name != best]
-    return ", ".join(said)
+    phrases = [f"{count:,} {word.lower()}" for name, word, count in parts(counts, axis) if name != best]
+    return ", ".join(phrases)
 
 
 # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

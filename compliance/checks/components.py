@@ -92,12 +92,12 @@ def policies_of(fleet: Fleet, cluster_id: UUID) -> list[WantedObject]:
     wishes: dict[str, dict[str, WantedObject]] = defaultdict(dict)
     rows = Assignment.objects.filter(pool__cluster=cluster_id).order_by("set_at", "pk")
     for pool, revision, digest in rows.values_list("pool_id", "revision_id", "revision__digest"):
-        for one in content(revision, digest)[1]:
-            wishes[one.title][policy_objects.mark_of(pool)] = one
+        for policy in content(revision, digest)[1]:
+            wishes[policy.title][policy_objects.mark_of(pool)] = policy
     out = []
     for of_pools in wishes.values():
         first, *others = of_pools.values()
-        if any(one.meaning != first.meaning for one in others):
+        if any(other.meaning != first.meaning for other in others):
             first = of_pools.get(policy_objects.owner(fleet, first), first)
         out.append(first)
     return out
@@ -112,10 +112,10 @@ def reconcile() -> None:
             "pk", "cluster_id", "kind", "name", "pool_id", "revision_id"
         )
     }
-    missing = [(*key, one) for key, one in want.items() if key not in have]
+    missing = [(*key, owner) for key, owner in want.items() if key not in have]
     new = [
-        ComponentStanding(cluster_id=pk, kind=kind, name=name, pool_id=one.pool_id, revision_id=one.revision_id)
-        for pk, kind, name, one in missing
+        ComponentStanding(cluster_id=pk, kind=kind, name=name, pool_id=owner.pool_id, revision_id=owner.revision_id)
+        for pk, kind, name, owner in missing
     ]
     ComponentStanding.objects.bulk_create(new, ignore_conflicts=True)  # another worker may be faster
     for key, (pk, before) in have.items():
@@ -164,19 +164,26 @@ def observe(row: ComponentStanding) -> Conformity:
             return policy_conformance.conform(fleet, policies_of(fleet, row.cluster_id), awaited=awaited)
         except FleetError as error:
             return Conformity(conformance.UNKNOWN, f"They could not be checked: {error}")
-    component = next((one for one in content(row.revision.pk, row.revision.digest)[0] if one.name == row.name), None)
+    component = next(
+        (component for component in content(row.revision.pk, row.revision.digest)[0] if component.name == row.name),
+        None,
+    )
     if component is None:
         return Conformity(conformance.UNKNOWN, "It is no longer assigned.")
     return conformance.conform(row.cluster, component)
 
 
 # ── what was found ────────────────────────────────────────────────────────────────────────────────────────────────────
-def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
+def record(row: ComponentStanding, conformity: Conformity, claim: datetime) -> None:
     """Into the row, unless the claim was lost meanwhile; and into history where it is another than before."""
     at, before = now(), (row.state, row.installed, row.sentence)
-    state, said = state_and_reason(row, found)
-    after = (state, row.installed if found.state == conformance.UNKNOWN else found.installed[:60], said[:500])
-    fields = _fields(found) | {"state": state, "sentence": after[2], "checked_at": at, "claimed_until": None}
+    state, sentence = state_and_reason(row, conformity)
+    after = (
+        state,
+        row.installed if conformity.state == conformance.UNKNOWN else conformity.installed[:60],
+        sentence[:500],
+    )
+    fields = _fields(conformity) | {"state": state, "sentence": after[2], "checked_at": at, "claimed_until": None}
     if state != row.state:
         fields["since"] = at
     with transaction.atomic():
@@ -197,39 +204,39 @@ def record(row: ComponentStanding, found: Conformity, claim: datetime) -> None:
         hasten([row.pk], at + SOON)
 
 
-def _fields(found: Conformity) -> dict[str, object]:
+def _fields(conformity: Conformity) -> dict[str, object]:
     """Return the observed fields. What could not be observed keeps its last value, and counts as unknown."""
-    if found.state == conformance.UNKNOWN:
+    if conformity.state == conformance.UNKNOWN:
         return {}
     seen: dict[str, object] = {
-        "release": found.release[:63],
-        "namespace": found.namespace[:63],
-        "installed": found.installed[:60],
-        "assigned": found.assigned[:60],
-        "is_ready": found.is_ready,
-        "missing": found.missing[:500],
-        "differences": [one.to_json() for one in found.differences],
-        "total": found.total,
-        "history": [dict(one) for one in found.history],
+        "release": conformity.release[:63],
+        "namespace": conformity.namespace[:63],
+        "installed": conformity.installed[:60],
+        "assigned": conformity.assigned[:60],
+        "is_ready": conformity.is_ready,
+        "missing": conformity.missing[:500],
+        "differences": [difference.to_json() for difference in conformity.differences],
+        "total": conformity.total,
+        "history": [dict(entry) for entry in conformity.history],
     }
-    if found.number:
-        seen["number"] = found.number
-    return seen | ({"kinds": [list(one) for one in found.kinds]} if found.kinds else {})
+    if conformity.number:
+        seen["number"] = conformity.number
+    return seen | ({"kinds": [list(kind) for kind in conformity.kinds]} if conformity.kinds else {})
 
 
-def state_and_reason(row: ComponentStanding, found: Conformity) -> tuple[str, str]:
+def state_and_reason(row: ComponentStanding, conformity: Conformity) -> tuple[str, str]:
     """Return state and reason: what a live rollout of its pool is about to change is pending, not drift."""
-    if found.state == conformance.BEHIND:
-        return State.PENDING, f"{_work(row) or ''}{found.sentence}"
-    if found.state in _UNDER_WAY and (work := _work(row)):
-        return State.PENDING, f"{work}{found.sentence}"
-    if found.state == conformance.UNFINISHED:
-        return State.DRIFTED, found.sentence
-    if found.state == conformance.MISSING and row.number:
-        return State.MISSING, f"It was removed: {found.sentence}"
-    if found.state == conformance.MISSING and row.kind == Kind.COMPONENT:
-        return State.MISSING, f"No rollout brought it yet: {found.sentence}"
-    return State(found.state), found.sentence
+    if conformity.state == conformance.BEHIND:
+        return State.PENDING, f"{_work(row) or ''}{conformity.sentence}"
+    if conformity.state in _UNDER_WAY and (work := _work(row)):
+        return State.PENDING, f"{work}{conformity.sentence}"
+    if conformity.state == conformance.UNFINISHED:
+        return State.DRIFTED, conformity.sentence
+    if conformity.state == conformance.MISSING and row.number:
+        return State.MISSING, f"It was removed: {conformity.sentence}"
+    if conformity.state == conformance.MISSING and row.kind == Kind.COMPONENT:
+        return State.MISSING, f"No rollout brought it yet: {conformity.sentence}"
+    return State(conformity.state), conformity.sentence
 
 
 def _work(row: ComponentStanding) -> str:

@@ -53,8 +53,8 @@ def _is_about(row: ComponentStanding, event: ObjectChange) -> bool:
     if event.followed == RECORDS:
         name = event.labels.get("name")
         return row.state == ComponentStanding.State.MISSING or (event.namespace, name) == (row.namespace, row.release)
-    told = event.annotations.get(RELEASE_NAMESPACE), event.annotations.get(RELEASE_NAME)
-    return event.followed.label == OF_RELEASES and told == (row.namespace, row.release)
+    release = event.annotations.get(RELEASE_NAMESPACE), event.annotations.get(RELEASE_NAME)
+    return event.followed.label == OF_RELEASES and release == (row.namespace, row.release)
 
 
 def anew(cluster_id: UUID, listed: Iterable[Followed]) -> None:
@@ -79,6 +79,8 @@ def unheard(cluster_id: UUID, why: Mapping[Followed, str]) -> None:
     """Said on the page: what is not followed is only seen by the look every ten minutes."""
     for row in ComponentStanding.objects.filter(cluster=cluster_id):
         lost = sorted({*why} & _of(row))
-        said = f"{', '.join(dict.fromkeys(one.plural for one in lost))}: {why[lost[0]]}"[:300] if lost else ""
-        if said != row.unwatched:
-            ComponentStanding.objects.filter(pk=row.pk).update(unwatched=said)
+        sentence = (
+            f"{', '.join(dict.fromkeys(followed.plural for followed in lost))}: {why[lost[0]]}"[:300] if lost else ""
+        )
+        if sentence != row.unwatched:
+            ComponentStanding.objects.filter(pk=row.pk).update(unwatched=sentence)

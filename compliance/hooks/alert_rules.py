@@ -48,21 +48,21 @@ def drifted(cluster_id: UUID, _threshold: float) -> RuleResult:
 
 
 def _amiss(node: Node, states: Sequence[SettingState]) -> AlertCondition:
-    said = "Something differs from what was approved."
+    sentence = "Something differs from what was approved."
     if states:
         first = states[0]
         effective = "absent" if first.effective is None else first.effective
         approved = f"{sign(first.operator)} {first.desired[:100]}".removeprefix("= ")
-        said = f"{first.key} is {effective[:100]}, approved value: {approved}."
+        sentence = f"{first.key} is {effective[:100]}, approved value: {approved}."
         if first.won_by:
-            said += f" {first.won_by} sets it."
+            sentence += f" {first.won_by} sets it."
         if len(states) > 1:
-            said += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
+            sentence += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
     return AlertCondition(
         SubjectKind.NODE,
         node.uid,
         node.name,
-        said,
+        sentence,
         mend="Find the writer on the node's page and remove it, or plan the same revision again.",
         link=reverse("clusters:node", args=[node.pk]),
         node=node.pk,

@@ -26,8 +26,8 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
 
 def node_settings(user: User, node: Node) -> dict[str, Any]:
     """Return a node's settings panel: five queries, or seven while the node is not at its pool's target."""
-    found = selectors.nodes(user).filter(pk=node.pk).first()
-    expectation = getattr(found, "expectation", None)
+    judged = selectors.nodes(user).filter(pk=node.pk).first()
+    expectation = getattr(judged, "expectation", None)
     rows = sorted(
         SettingState.objects.filter(node=node).annotate(shown=selectors.shown_of_setting()),
         key=lambda row: (selectors.RANK[row.state], row.key),
@@ -37,17 +37,17 @@ def node_settings(user: User, node: Node) -> dict[str, Any]:
         row.rollout_number = numbers.get(row.rollout_id) if row.rollout_id else None
     return {
         "node": node,
-        "shown": found.shown if found else "",
-        "why": exports.why(found) if found else "",
+        "shown": judged.shown if judged else "",
+        "why": exports.why(judged) if judged else "",
         "revision": expectation.revision if expectation else None,
         "since": expectation.since if expectation else None,
         "rollout": numbers.get(expectation.rollout_id) if expectation else None,
         "settings": rows,
         "weakening": sum(1 for row in rows if row.weak),
         "counts": Counter(row.shown for row in rows),
-        "is_known": bool(found and found.shown != "unknown"),
-        "joining": pages.joining(found) if found else None,
-        "assignment": pages.assignment_of(found) if found else None,
+        "is_known": bool(judged and judged.shown != "unknown"),
+        "joining": pages.joining(judged) if judged else None,
+        "assignment": pages.assignment_of(judged) if judged else None,
         "mode": node.tuning.mode if hasattr(node, "tuning") else "",
         "outliers": list(OutlierNode.objects.filter(node=node).select_related("outlier").order_by("outlier__key")[:20]),
     }
@@ -60,8 +60,8 @@ def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
 def of_component(request: HttpRequest, name: str) -> Iterable[Panel]:
     """Yield the panel of a component's clusters and its state in each."""
     assert isinstance(request.user, User)
-    if (found := component_pages.everywhere(request.user, name))["rows"]:
-        yield Panel("compliance/_components.html", found)
+    if (context := component_pages.everywhere(request.user, name))["rows"]:
+        yield Panel("compliance/_components.html", context)
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:

@@ -40,23 +40,23 @@ def entries(subject: Subject) -> Iterable[Entry]:
 def _entries(rows: Iterable[SettingChange], *, on_node: bool) -> Iterator[Entry]:
     for row in rows:
         seen = appearance("compliance", row.state)
-        said = f"{row.key} {_became(row)}"
+        sentence = f"{row.key} {_became(row)}"
         yield Entry(
             place(row.at, SOURCE, row.pk),
             DRIFT,
-            said if on_node else f"{said} on {row.node.name}",
+            sentence if on_node else f"{sentence} on {row.node.name}",
             "arrow-back-up" if row.state == SettingChange.RELEASED else seen.icon,
             "neu" if row.state == SettingChange.RELEASED else seen.css,
             url=f"{reverse('compliance:changes')}?node={row.node_id}&key={row.key}",
             detail=f"{row.won_by} won" if row.won_by else row.get_cause_display() if row.cause else "",
             on=row.key if on_node else row.node.name,
-            alike=TOGETHER.get(row.state, "") if on_node else _many(said),
+            alike=TOGETHER.get(row.state, "") if on_node else _many(sentence),
         )
 
 
-def _many(said: str) -> str:
+def _many(sentence: str) -> str:
     """A value is strangers' text: braces in it are no place for a number."""
-    return said.replace("{", "{{").replace("}", "}}") + " on {} nodes"
+    return sentence.replace("{", "{{").replace("}", "}}") + " on {} nodes"
 
 
 def _became(row: SettingChange) -> str:

@@ -1,4 +1,4 @@
-"""Components and policy objects of a cluster, beside its nodes and never merged with them: how each stands."""
+"""Components and policy objects of a cluster, beside its nodes and never merged with them: the state of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiles.models import Revision
 class ComponentStanding(models.Model):
     """One component that an assignment wants in a cluster, or all its policy objects, as the last look found it.
 
-    What time alone changes (the cluster falls silent, nobody looked for long) is not stored: see
+    What time alone changes (the cluster falls silent, no look for long) is not stored: see
     `compliance.reports.component_selectors`. The row is the queue of looks: `due_at` says when the next one is.
     """
 
@@ -33,7 +33,7 @@ class ComponentStanding(models.Model):
         UNKNOWN = "unknown", "Unknown"
 
     WRONG: ClassVar[tuple[str, ...]] = (State.DRIFTED, State.MISSING, State.FOREIGN, State.NOT_READY)
-    """What needs a person."""
+    """States that need an operator."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="components", db_index=False)
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.COMPONENT)

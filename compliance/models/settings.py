@@ -38,8 +38,8 @@ class Assignment(models.Model):
     @property
     def plan_query(self) -> str:
         """The query of `jobs:plan_new` for a plan that brings the pool back to this target."""
-        asked = {"pool": self.pool_id, "revision": self.revision_id}
-        return urlencode(asked | ({"enforce": 1} if self.mode == self.Mode.ENFORCE else {}))
+        params = {"pool": self.pool_id, "revision": self.revision_id}
+        return urlencode(params | ({"enforce": 1} if self.mode == self.Mode.ENFORCE else {}))
 
 
 class NodeExpectation(models.Model):

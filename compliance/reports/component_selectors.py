@@ -27,7 +27,7 @@ else:
 
 State = ComponentStanding.State
 STALE = EVERY * 3
-"""Nobody looked for so long: what was known then is known no more."""
+"""After so long without a look, the state counts as unknown."""
 MOST = 200
 """Of one cluster; there are some ten in the catalog."""
 RANK: dict[str, int] = {
@@ -62,8 +62,8 @@ def of_cluster(user: User, cluster: Cluster) -> list[ShownComponent]:
     row: Any = cluster
     if not hasattr(row, "component_standings"):
         row.component_standings = list(components(user).filter(cluster=cluster)[:MOST])
-    found: list[ShownComponent] = row.component_standings
-    return found
+    standings: list[ShownComponent] = row.component_standings
+    return standings
 
 
 def wrong(user: User, clusters: Sequence[Cluster], most: int = 100) -> list[ShownComponent]:
@@ -72,8 +72,8 @@ def wrong(user: User, clusters: Sequence[Cluster], most: int = 100) -> list[Show
     One query; for one cluster, that of `of_cluster`.
     """
     if len(clusters) == 1:
-        found = [row for row in of_cluster(user, clusters[0]) if row.shown in ComponentStanding.WRONG]
-        return worst_first(sorted(found, key=lambda row: (row.since, row.pk))[:most])
+        wrong_here = [row for row in of_cluster(user, clusters[0]) if row.shown in ComponentStanding.WRONG]
+        return worst_first(sorted(wrong_here, key=lambda row: (row.since, row.pk))[:most])
     rows = components(user).filter(cluster__in=clusters, state__in=ComponentStanding.WRONG)
     return worst_first(rows.filter(current()).order_by("since", "pk")[:most])
 
@@ -98,8 +98,8 @@ def title(row: ComponentStanding) -> str:
 
 
 def counted(rows: Iterable[Any]) -> dict[str, int]:
-    found = Counter(row.shown for row in rows)
-    return {str(state): found[state] for state in RANK if found[state]}
+    counts = Counter(row.shown for row in rows)
+    return {str(state): counts[state] for state in RANK if counts[state]}
 
 
 def changes(user: User) -> QuerySet[ComponentChange]:

@@ -166,12 +166,12 @@ class AssignmentFilter(django_filters.FilterSet):  # type: ignore[misc]
         return rows.filter(Q(revision__digest=value) | Q(revision__profile__name=value))
 
 
-def strictly(filterset: Any, asked: QueryDict, rows: QuerySet[Any]) -> QuerySet[Any]:
+def strictly(filterset: Any, params: QueryDict, rows: QuerySet[Any]) -> QuerySet[Any]:
     """Those that the filters choose. Raises Invalid, naming each that is unknown or wrong."""
-    found = filterset(asked, queryset=rows)
-    wrong = {name: ["There is no such filter."] for name in asked if name not in found.filters and name != "page"}
-    wrong |= {name: [str(text) for text in texts] for name, texts in found.form.errors.items()}
+    bound = filterset(params, queryset=rows)
+    wrong = {name: ["There is no such filter."] for name in params if name not in bound.filters and name != "page"}
+    wrong |= {name: [str(text) for text in texts] for name, texts in bound.form.errors.items()}
     if wrong:
         raise Invalid("The list cannot be narrowed like this.", fields=wrong)
-    chosen: QuerySet[Any] = found.qs
+    chosen: QuerySet[Any] = bound.qs
     return chosen

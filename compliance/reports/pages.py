@@ -27,40 +27,40 @@ READ_OUTLIERS = 100
 DAYS = 30
 
 
-def fleet(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
-    """`asked`: cluster (a name), environment, all (every key of the matrix)."""
+def fleet(user: User, params: Mapping[str, str]) -> dict[str, Any]:
+    """`params`: cluster (a name), environment, all (every key of the matrix)."""
     scope = Q()
-    if asked.get("cluster"):
-        scope &= Q(cluster__name=asked["cluster"])
-    if asked.get("environment"):
-        scope &= Q(cluster__environment=asked["environment"])
-    everywhere = selectors.groups(restrict(Node.objects.filter(_env(asked)), user))
+    if params.get("cluster"):
+        scope &= Q(cluster__name=params["cluster"])
+    if params.get("environment"):
+        scope &= Q(cluster__environment=params["environment"])
+    everywhere = selectors.groups(restrict(Node.objects.filter(_env(params)), user))
     names = sorted({group.cluster for group in everywhere})
-    found = [group for group in everywhere if asked.get("cluster", "") in ("", group.cluster)]
-    counts = selectors.counted(found)
-    rows = list(selectors.assignments(user).filter(_of_pool(asked)))
-    columns = selectors.matrix(rows, found)
+    groups = [group for group in everywhere if params.get("cluster", "") in ("", group.cluster)]
+    counts = selectors.counted(groups)
+    rows = list(selectors.assignments(user).filter(_of_pool(params)))
+    columns = selectors.matrix(rows, groups)
     keys = selectors.keys_of(columns)
     every = restrict(Outlier.objects.filter(scope), user).select_related("cluster", "pool")
     outliers = alike(every.order_by("-count", "key")[:READ_OUTLIERS])
-    rows_of_pools = pools(user, columns, found)
-    weak = security.WeakSettings(_settings(user, asked))
+    rows_of_pools = pools(user, columns, groups)
+    weak = security.WeakSettings(_settings(user, params))
     return {
-        "filters": asked,
+        "filters": params,
         "cluster_names": names,
         "environments": Cluster.Environment.values,
         "counts": counts,
         "axis": {name: counts[name] for name in selectors.ASSIGNED},
         "assigned": sum(counts[name] for name in selectors.ASSIGNED),
         "total": sum(counts.values()),
-        "clusters": _clusters(found),
+        "clusters": _clusters(groups),
         "pools": rows_of_pools,
-        "matrix": _matrix(columns, keys if asked.get("all") else keys[:FIRST_KEYS]),
+        "matrix": _matrix(columns, keys if params.get("all") else keys[:FIRST_KEYS]),
         "key_count": len(keys),
-        "shown_keys": min(len(keys), len(keys) if asked.get("all") else FIRST_KEYS),
+        "shown_keys": min(len(keys), len(keys) if params.get("all") else FIRST_KEYS),
         "hidden_columns": max(0, len(columns) - MOST_COLUMNS),
         "causes": _causes(user, scope, counts),
-        "unknown_by": _unknown_by(found),
+        "unknown_by": _unknown_by(groups),
         "waiting": _waiting(rows_of_pools),
         "outliers": outliers[:MOST_OUTLIERS],
         "more_outliers": len(outliers) > MOST_OUTLIERS,
@@ -71,32 +71,32 @@ def fleet(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _settings(user: User, asked: Mapping[str, str]) -> QuerySet[SettingState]:
+def _settings(user: User, params: Mapping[str, str]) -> QuerySet[SettingState]:
     """Assigned settings of present nodes in this cluster and environment."""
     rows = SettingState.objects.filter(node__gone_at=None)
-    if asked.get("cluster"):
-        rows = rows.filter(node__cluster__name=asked["cluster"])
-    if asked.get("environment"):
-        rows = rows.filter(node__cluster__environment=asked["environment"])
+    if params.get("cluster"):
+        rows = rows.filter(node__cluster__name=params["cluster"])
+    if params.get("environment"):
+        rows = rows.filter(node__cluster__environment=params["environment"])
     return restrict(rows, user, "node__cluster__")
 
 
-def _env(asked: Mapping[str, str]) -> Q:
-    return Q(cluster__environment=asked["environment"]) if asked.get("environment") else Q()
+def _env(params: Mapping[str, str]) -> Q:
+    return Q(cluster__environment=params["environment"]) if params.get("environment") else Q()
 
 
-def _of_pool(asked: Mapping[str, str]) -> Q:
-    wanted = Q()
-    if asked.get("cluster"):
-        wanted &= Q(pool__cluster__name=asked["cluster"])
-    if asked.get("environment"):
-        wanted &= Q(pool__cluster__environment=asked["environment"])
-    return wanted
+def _of_pool(params: Mapping[str, str]) -> Q:
+    condition = Q()
+    if params.get("cluster"):
+        condition &= Q(pool__cluster__name=params["cluster"])
+    if params.get("environment"):
+        condition &= Q(pool__cluster__environment=params["environment"])
+    return condition
 
 
-def _clusters(found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
+def _clusters(node_groups: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     rows = []
-    for pk, groups in selectors.by(found, "cluster_id").items():
+    for pk, groups in selectors.by(node_groups, "cluster_id").items():
         counts = selectors.counted(groups)
         rows.append({"pk": pk, "name": groups[0].cluster, "counts": counts, "total": sum(counts.values())})
     return sorted(rows, key=lambda row: (_rank(row["counts"]), row["name"]))
@@ -107,9 +107,9 @@ def _rank(counts: Counts) -> tuple[int, int]:
     return selectors.RANK[worst], -counts[worst]
 
 
-def pools(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
+def pools(user: User, columns: Sequence[Column], node_groups: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     """Assigned pools, the worst first, each with its counts, joining nodes, and the plan that waits for them."""
-    by_pool = selectors.by(found, "pool_id")
+    by_pool = selectors.by(node_groups, "pool_id")
     behind = [
         c.assignment for c in columns if any(g.shown == ComplianceState.PENDING for g in by_pool[c.assignment.pool_id])
     ]
@@ -174,16 +174,16 @@ def _column_rank(column: Column) -> tuple[int, int]:
 def _causes(user: User, scope: Q, counts: Counts) -> list[dict[str, Any]]:
     if not counts[ComplianceState.DRIFTED]:
         return []
-    found = selectors.causes(restrict(Node.objects.filter(scope), user))
+    causes = selectors.causes(restrict(Node.objects.filter(scope), user))
     return [
         {"words": selectors.cause_words(cause, path), "cause": cause, "file": path, "nodes": nodes}
-        for cause, path, nodes in found[:3]
+        for cause, path, nodes in causes[:3]
     ]
 
 
-def _unknown_by(found: Iterable[NodeGroup]) -> list[tuple[str, int]]:
+def _unknown_by(groups: Iterable[NodeGroup]) -> list[tuple[str, int]]:
     by_name: dict[str, int] = {}
-    for group in found:
+    for group in groups:
         if group.shown == ComplianceState.UNKNOWN:
             by_name[group.cluster] = by_name.get(group.cluster, 0) + group.nodes
     return sorted(by_name.items(), key=lambda item: (-item[1], item[0]))[:3]
@@ -215,11 +215,11 @@ def alike(rows: Iterable[Outlier]) -> list[dict[str, Any]]:
 
 
 # ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────────
-def summary(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
-    found, columns = _everything(user, asked)
-    weak = security.WeakSettings(_settings(user, asked))
+def summary(user: User, params: Mapping[str, str]) -> dict[str, Any]:
+    groups, columns = _everything(user, params)
+    weak = security.WeakSettings(_settings(user, params))
     return {
-        "counts": selectors.counted(found),
+        "counts": selectors.counted(groups),
         "weakens_security": weak.together(),
         "clusters": [
             {
@@ -228,14 +228,14 @@ def summary(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
                 "counts": row["counts"],
                 "weakens_security": weak.of(row["pk"]),
             }
-            for row in _clusters(found)
+            for row in _clusters(groups)
         ],
-        "pools": _pool_rows(user, columns, found),
+        "pools": _pool_rows(user, columns, groups),
     }
 
 
-def matrix(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
-    found, columns = _everything(user, asked, with_cells=True)
+def matrix(user: User, params: Mapping[str, str]) -> dict[str, Any]:
+    groups, columns = _everything(user, params, with_cells=True)
     rows = [
         {
             "key": key,
@@ -251,19 +251,19 @@ def matrix(user: User, asked: Mapping[str, str]) -> dict[str, Any]:
         }
         for key in selectors.keys_of(columns)
     ]
-    return {"pools": _pool_rows(user, columns, found), "settings": rows}
+    return {"pools": _pool_rows(user, columns, groups), "settings": rows}
 
 
 def _everything(
-    user: User, asked: Mapping[str, str], *, with_cells: bool = False
+    user: User, params: Mapping[str, str], *, with_cells: bool = False
 ) -> tuple[list[NodeGroup], list[Column]]:
-    scope = Q(cluster__name=asked["cluster"]) if asked.get("cluster") else Q()
-    found = selectors.groups(restrict(Node.objects.filter(scope, _env(asked)), user))
-    rows = list(selectors.assignments(user).filter(_of_pool(asked)))
-    return found, selectors.matrix(rows, found) if with_cells else [Column(row) for row in rows]
+    scope = Q(cluster__name=params["cluster"]) if params.get("cluster") else Q()
+    groups = selectors.groups(restrict(Node.objects.filter(scope, _env(params)), user))
+    rows = list(selectors.assignments(user).filter(_of_pool(params)))
+    return groups, selectors.matrix(rows, groups) if with_cells else [Column(row) for row in rows]
 
 
-def _pool_rows(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]) -> list[dict[str, Any]]:
+def _pool_rows(user: User, columns: Sequence[Column], groups: Iterable[NodeGroup]) -> list[dict[str, Any]]:
     return [
         {
             "cluster": row["assignment"].pool.cluster_id,
@@ -276,7 +276,7 @@ def _pool_rows(user: User, columns: Sequence[Column], found: Iterable[NodeGroup]
             "joining": row["joining"],
             "plan": row["plan"].number if row["plan"] else None,
         }
-        for row in pools(user, columns, found)
+        for row in pools(user, columns, groups)
     ]
 
 
@@ -289,9 +289,9 @@ def course(user: User, scope: Q, present: Counts) -> dict[str, Any]:
     today = now().date()
     span = [today - timedelta(days=back) for back in reversed(range(DAYS))]
     rows = restrict(ClusterDay.objects.filter(scope, day__gte=span[0], day__lt=today), user)
-    found = rows.order_by("day").values_list("cluster_id", "day", "counts")
+    stored = rows.order_by("day").values_list("cluster_id", "day", "counts")
     by_day: dict[Any, dict[Any, Mapping[str, int]]] = {}
-    for cluster, day, counts in found:
+    for cluster, day, counts in stored:
         by_day.setdefault(day, {})[cluster] = counts.get("compliance", {})
     last: dict[Any, Mapping[str, int]] = {}
     points: list[tuple[Any, Counts]] = []
@@ -365,12 +365,12 @@ def weak_in(user: User, cluster: Cluster) -> dict[str, int]:
 
 def cluster_targets(user: User, cluster: Cluster) -> dict[str, Any]:
     """Its nodes by compliance and each pool's target. Three queries at most."""
-    found = selectors.groups_of([cluster])[cluster.pk]
-    counts = selectors.counted(found)
+    groups = selectors.groups_of([cluster])[cluster.pk]
+    counts = selectors.counted(groups)
     columns = [Column(row) for row in selectors.assignments(user).filter(pool__cluster=cluster)]
     return {
         "cluster": cluster,
         "counts": counts,
         "assigned": sum(counts[name] for name in selectors.ASSIGNED),
-        "pools": pools(user, columns, found),
+        "pools": pools(user, columns, groups),
     }

@@ -1,4 +1,4 @@
-"""Settings on nodes that weaken security, wanted or observed: counted and filtered in SQL by one function's judgement.
+"""Settings on nodes that weaken security, wanted or observed: counted and filtered in SQL by one function's judgment.
 
 `profiles.catalog.weakening` judges values, not SQL: the few different values that the keys it knows have anywhere are
 read first, and rows are chosen by those that it calls weak.
@@ -34,10 +34,10 @@ def conditions() -> dict[str, Q]:
         if weak.observed and effective is not None:
             values[OBSERVED][key,].add(effective)
     wanted, observed = NOTHING, NOTHING
-    for (key, operator), found in values[WANTED].items():
-        wanted |= Q(key=key, operator=operator, desired__in=sorted(found))
-    for (key,), found in values[OBSERVED].items():
-        observed |= Q(key=key, effective__in=sorted(found))
+    for (key, operator), weak_values in values[WANTED].items():
+        wanted |= Q(key=key, operator=operator, desired__in=sorted(weak_values))
+    for (key,), weak_values in values[OBSERVED].items():
+        observed |= Q(key=key, effective__in=sorted(weak_values))
     return {WANTED: wanted, OBSERVED: observed}
 
 

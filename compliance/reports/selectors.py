@@ -162,9 +162,9 @@ def groups_of(clusters: Sequence[Cluster]) -> dict[UUID, list[NodeGroup]]:
     """
     rows: Sequence[Any] = clusters
     if uncounted := [row for row in rows if not hasattr(row, "groups")]:
-        found = by(groups(Node.objects.filter(cluster__in=uncounted)), "cluster_id")
+        by_cluster = by(groups(Node.objects.filter(cluster__in=uncounted)), "cluster_id")
         for row in uncounted:
-            row.groups = found.get(row.pk, [])
+            row.groups = by_cluster.get(row.pk, [])
     return {row.pk: row.groups for row in rows}
 
 
@@ -176,17 +176,17 @@ def count(rows: QuerySet[Node]) -> Counts:
     return _full(dict(grouped))
 
 
-def counted(found: Iterable[NodeGroup]) -> Counts:
+def counted(node_groups: Iterable[NodeGroup]) -> Counts:
     out = dict.fromkeys(SHOWN, 0)
-    for group in found:
+    for group in node_groups:
         out[group.shown] += group.nodes
     return out
 
 
-def by(found: Iterable[NodeGroup], name: str) -> dict[Any, list[NodeGroup]]:
+def by(node_groups: Iterable[NodeGroup], name: str) -> dict[Any, list[NodeGroup]]:
     """The groups by one of their fields: `cluster_id`, `pool_id`."""
     out: dict[Any, list[NodeGroup]] = defaultdict(list)
-    for group in found:
+    for group in node_groups:
         out[getattr(group, name)].append(group)
     return out
 
@@ -200,10 +200,10 @@ def causes(rows: QuerySet[Node]) -> list[tuple[str, str, int]]:
     drifted = SettingState.objects.filter(
         state=ComplianceState.DRIFTED, node__in=rows.filter(gone_at=None).order_by()
     ).exclude(silent("node__"))
-    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    nodes_by_cause: dict[tuple[str, str], set[int]] = defaultdict(set)
     for node, cause, won_by in drifted.order_by().values_list("node_id", "cause", "won_by"):
-        found[cause, won_by.rpartition(":")[0]].add(node)
-    out = [(cause, path, len(pks)) for (cause, path), pks in found.items()]
+        nodes_by_cause[cause, won_by.rpartition(":")[0]].add(node)
+    out = [(cause, path, len(pks)) for (cause, path), pks in nodes_by_cause.items()]
     return sorted(out, key=lambda item: (-item[2], item[0], item[1]))
 
 
@@ -237,8 +237,8 @@ def assignments(user: User) -> QuerySet[Assignment]:
 
 def rollout_numbers(ids: Iterable[UUID | None]) -> dict[UUID, int]:
     """Their numbers (R-131), from the room that keeps rollouts. One query."""
-    asked = {pk for pk in ids if pk is not None}
-    return {ref.id: ref.number for ref in hooks.rollouts_named(asked)} if asked else {}
+    known_ids = {pk for pk in ids if pk is not None}
+    return {ref.id: ref.number for ref in hooks.rollouts_named(known_ids)} if known_ids else {}
 
 
 def plans_for(rows: Collection[Assignment], work: Iterable[hooks.WorkRef]) -> dict[int, hooks.WorkRef]:
@@ -281,14 +281,14 @@ class Column:
     cells: dict[str, Cell] = field(default_factory=dict)
 
 
-def matrix(rows: Collection[Assignment], found: Iterable[NodeGroup]) -> list[Column]:
+def matrix(rows: Collection[Assignment], node_groups: Iterable[NodeGroup]) -> list[Column]:
     """Return the state of each key of each pool's target. Two queries; only rows that are not compliant are read.
 
     A cluster of 5,000 nodes has a hundred thousand compliant rows: they are the remainder of the pool.
     """
     columns = {row.pool_id: Column(row) for row in rows}
     lacking = 0
-    for group in found:
+    for group in node_groups:
         if group.pool_id is None or group.pool_id not in columns:
             continue
         column = columns[group.pool_id]
@@ -303,10 +303,10 @@ def matrix(rows: Collection[Assignment], found: Iterable[NodeGroup]) -> list[Col
     amiss = _amiss(list(columns))
     lacked = _lacking(list(columns)) if lacking else Counter()
     for pool, column in columns.items():
-        for wanted in column.assignment.revision.content.get("settings", ()):
-            cell = _cell(column, amiss[pool, wanted["key"]], lacked[pool, wanted["key"]])
-            cell.weak = weakening.reason(wanted["key"], wanted["operator"], wanted["value"])
-            column.cells[wanted["key"]] = cell
+        for setting in column.assignment.revision.content.get("settings", ()):
+            cell = _cell(column, amiss[pool, setting["key"]], lacked[pool, setting["key"]])
+            cell.weak = weakening.reason(setting["key"], setting["operator"], setting["value"])
+            column.cells[setting["key"]] = cell
     return list(columns.values())
 
 
@@ -315,13 +315,13 @@ def _cell(column: Column, amiss: Mapping[tuple[int | None, str], int], lacking: 
     here = column.assignment.revision_id
     counts = _full({})
     settled, elsewhere = column.settled, column.elsewhere
-    for (revision, state), found in sorted(amiss.items(), key=lambda item: RANK[ComplianceState(item[0][1])]):
+    for (revision, state), node_count in sorted(amiss.items(), key=lambda item: RANK[ComplianceState(item[0][1])]):
         if revision == here:
-            number = min(found, settled)
+            number = min(node_count, settled)
             settled -= number
             counts[state] += number
         elif state == ComplianceState.DRIFTED:
-            number = min(found, elsewhere)
+            number = min(node_count, elsewhere)
             elsewhere -= number
             counts[state] += number
     counts[UNASSIGNED] = min(lacking, settled)

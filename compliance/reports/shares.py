@@ -50,18 +50,18 @@ class WorstSettings(Sequence[SettingState]):
     def __len__(self) -> int:
         return sum(share.settings for shares in self._shares.values() for share in shares)
 
-    def __getitem__(self, wanted: Any) -> Any:
-        begin, end, _ = wanted.indices(len(self))
-        found: list[SettingState] = []
+    def __getitem__(self, part: Any) -> Any:
+        begin, end, _ = part.indices(len(self))
+        states: list[SettingState] = []
         before = 0
         for state in WORST_FIRST:
             shares = self._shares.get(state, ())
-            held = sum(share.settings for share in shares)
-            first, last = max(0, begin - before), min(held, end - before)
+            size = sum(share.settings for share in shares)
+            first, last = max(0, begin - before), min(size, end - before)
             if first < last:
-                found += self._some(state, shares, first, last)
-            before += held
-        return found
+                states += self._some(state, shares, first, last)
+            before += size
+        return states
 
     def _some(self, state: str, shares: Sequence[Share], first: int, last: int) -> list[SettingState]:
         nodes: list[int] = []
@@ -76,32 +76,32 @@ class WorstSettings(Sequence[SettingState]):
         return list(rows[first - skipped : last - skipped])
 
 
-def counts(found: Iterable[Share]) -> selectors.Counts:
+def counts(shares: Iterable[Share]) -> selectors.Counts:
     """Every state is named."""
     out: Counter[str] = Counter()
-    for share in found:
+    for share in shares:
         out[share.state] += share.settings
     return {name: out[name] for name in selectors.SHOWN}
 
 
-def by_node(user: User, asked: QueryDict) -> list[Share]:
+def by_node(user: User, params: QueryDict) -> list[Share]:
     """Return the shares of all settings that the filters leave, except the one by state. Two queries at most."""
-    others = asked.copy()
+    others = params.copy()
     others.pop("state", None)
     if any(others.get(name) for name in OF_SETTINGS):
         return list(_counted(user, others))
     return list(_rolled_up(user, others))
 
 
-def in_states(found: Iterable[Share], states: Collection[str]) -> list[Share]:
+def in_states(shares: Iterable[Share], states: Collection[str]) -> list[Share]:
     """Those in one of these states; without states, all."""
-    return [share for share in found if not states or share.state in states]
+    return [share for share in shares if not states or share.state in states]
 
 
-def _rolled_up(user: User, asked: QueryDict) -> Iterator[Share]:
+def _rolled_up(user: User, params: QueryDict) -> Iterator[Share]:
     standings = restrict(NodeStanding.objects.filter(node__gone_at=None, settings__gt=0), user, "node__cluster__")
     columns = ("node_id", "node__name", "silent", "settings", "drifted", "pending")
-    rows = StandingFilter(asked, queryset=standings.annotate(silent=_silent("node__"))).qs
+    rows = StandingFilter(params, queryset=standings.annotate(silent=_silent("node__"))).qs
     for pk, name, is_silent, every, drifted, pending in rows.order_by().values_list(*columns):
         if is_silent:
             yield Share(pk, name, ComplianceState.UNKNOWN, every)
@@ -114,14 +114,14 @@ def _rolled_up(user: User, asked: QueryDict) -> Iterator[Share]:
         yield from (Share(pk, name, state, count) for state, count in of.items() if count)
 
 
-def _counted(user: User, asked: QueryDict) -> Iterator[Share]:
+def _counted(user: User, params: QueryDict) -> Iterator[Share]:
     """Count settings by node and state, reading no node columns: settings are twenty times as many as nodes."""
     every = restrict(SettingState.objects.filter(node__gone_at=None), user, "node__cluster__")
-    rows = SettingFilter(asked, queryset=every).qs.order_by()
-    found = list(rows.values_list("node_id", "state").annotate(n=Count("pk")))
-    heard = _heard({pk for pk, *_ in found})
+    rows = SettingFilter(params, queryset=every).qs.order_by()
+    counted = list(rows.values_list("node_id", "state").annotate(n=Count("pk")))
+    heard = _heard({pk for pk, *_ in counted})
     together: Counter[tuple[int, str]] = Counter()
-    for pk, state, count in found:
+    for pk, state, count in counted:
         if pk in heard:
             together[pk, ComplianceState.UNKNOWN if heard[pk][1] else state] += count
     return (Share(pk, heard[pk][0], state, count) for (pk, state), count in together.items())

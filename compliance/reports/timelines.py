@@ -51,8 +51,8 @@ class About:
 def read(about: About, user: User, *, limit: int, before: str = "", only: str = "") -> tuple[list[Entry], str]:
     """Entries and the cursor of the next page. Raises Invalid for a cursor that no page gave, or an unknown kind."""
     if only and only not in about.what:
-        wanted = ", ".join(about.what)
-        raise Invalid(f"There is no {only[:40]!r} here.", fields={"what": [f"Write one of {wanted}."]})
+        choices = ", ".join(about.what)
+        raise Invalid(f"There is no {only[:40]!r} here.", fields={"what": [f"Write one of {choices}."]})
     place = timeline.read_cursor(before)
     subject = Subject(about.kind, about.row, user, limit + 1, place, only, about.targets, about.told)
     return timeline.page(hooks.timeline(subject), limit)
@@ -60,17 +60,17 @@ def read(about: About, user: User, *, limit: int, before: str = "", only: str = 
 
 def show(request: UserRequest, about: About) -> HttpResponse:
     """Render the timeline; an invalid filter or cursor in the URL is reported, and the newest entries are shown."""
-    asked = {name: request.GET.get(name, "") for name in ("what", "before")}
+    params = {name: request.GET.get(name, "") for name in ("what", "before")}
     wrong = ""
     try:
-        entries, following = read(about, request.user, limit=ROWS, before=asked["before"], only=asked["what"])
+        entries, following = read(about, request.user, limit=ROWS, before=params["before"], only=params["what"])
     except Invalid as refusal:
-        wrong, asked = str(refusal), {"what": "", "before": ""}
+        wrong, params = str(refusal), {"what": "", "before": ""}
         entries, following = read(about, request.user, limit=ROWS)
     return render(
         request,
         "compliance/timeline.html",
-        {"about": about, "days": by_day(entries), "next": following, "asked": asked, "wrong": wrong},
+        {"about": about, "days": by_day(entries), "next": following, "asked": params, "wrong": wrong},
     )
 
 

@@ -139,7 +139,7 @@ def _soften_one(fleet: Fleet, name: str) -> Mapping[str, Any] | None:
         raw = fleet.tuning(name)
         softer = softened(Spec.from_json(raw.get("spec") or {}))
         return fleet.tune(name, softer, version=str(raw["metadata"]["resourceVersion"]))
-    except FleetRefused as error:  # gone, or somebody was first: the next look decides anew
+    except FleetRefused as error:  # gone, or another writer was first: the next look decides again
         log.info("the agent of %s was not told to stop repairing: %s", name, error)
     except (FleetError, Malformed) as error:
         log.warning("the agent of %s could not be told to stop repairing: %s", name, error)

@@ -31,16 +31,16 @@ class FoundCause(NamedTuple):
 def why(report: Mapping[str, Any] | None) -> FoundCause:
     """Return the cause of a drifted setting. Without a report nothing is known."""
     report = report or {}
-    found = _FILE.search(str(report.get("reason", "")))
-    won_by = f"{found[1]}:{found[2]}" if found else ""
-    said = report.get("state", "")
-    if said in _BY_STATE:
-        return FoundCause(_BY_STATE[SettingStatus(said)], won_by)
+    match = _FILE.search(str(report.get("reason", "")))
+    won_by = f"{match[1]}:{match[2]}" if match else ""
+    state = report.get("state", "")
+    if state in _BY_STATE:
+        return FoundCause(_BY_STATE[SettingStatus(state)], won_by)
     if won_by:
         return FoundCause(Cause.FILE, won_by)
-    return FoundCause(Cause.HAND if said == SettingStatus.DRIFTED else Cause.NONE, "")
+    return FoundCause(Cause.HAND if state == SettingStatus.DRIFTED else Cause.NONE, "")
 
 
 def without_file(reason: str) -> str:
-    """The reason without the clause that names the file, for where `won_by` stands beside it."""
+    """The reason without the clause that names the file, for where `won_by` is shown beside it."""
     return _CLAUSE.sub("", reason)

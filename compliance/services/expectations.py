@@ -47,7 +47,7 @@ NOTHING_WRITTEN = (
     SettingStatus.DENIED,
     SettingStatus.UNSUPPORTED,
 )
-"""What an agent can say of a key that it never wrote. A key being put back has no written value either."""
+"""What an agent can say of a key that it never wrote. A key being reverted has no written value either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +117,19 @@ def _states(
     target: Expected, earlier: Mapping[tuple[int, str], SettingState], *, rollout_id: UUID, at: datetime
 ) -> Iterator[SettingState]:
     """Yield the states wanted of this node from now on, and reverts of keys that are no longer wanted."""
-    for wanted in target.settings:
-        known = earlier.get((target.node_id, wanted.key))
-        keeps = known is not None and known.has_original and not (wanted.is_untouched and known.written is None)
-        is_so = satisfied(wanted.operator, wanted.value, wanted.original)
+    for setting in target.settings:
+        known = earlier.get((target.node_id, setting.key))
+        keeps = known is not None and known.has_original and not (setting.is_untouched and known.written is None)
+        is_so = satisfied(setting.operator, setting.value, setting.original)
         state = State.COMPLIANT if is_so else State.PENDING
         yield SettingState(
             node_id=target.node_id,
-            key=wanted.key,
-            operator=wanted.operator,
-            desired=wanted.value,
+            key=setting.key,
+            operator=setting.operator,
+            desired=setting.value,
             written=known.written if known else None,
-            effective=wanted.original,
-            original=known.original if known and keeps else wanted.original,
+            effective=setting.original,
+            original=known.original if known and keeps else setting.original,
             has_original=True,
             state=state,
             rollout_id=rollout_id,
@@ -149,8 +149,8 @@ def _earlier(known: NodeExpectation | None, *, is_same: bool) -> list[list[Any]]
     kept: list[list[Any]] = list(known.earlier) if known else []
     if known is None or is_same or known.rollout_id is None:
         return kept
-    one = [str(known.rollout_id), known.previous_id, known.since.isoformat()]
-    return [one, *kept][:MOST_EARLIER]
+    superseded = [str(known.rollout_id), known.previous_id, known.since.isoformat()]
+    return [superseded, *kept][:MOST_EARLIER]
 
 
 MOST_EARLIER = 20
@@ -182,17 +182,17 @@ def adopt(taken: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
     rows = [
         SettingState(
             node_id=node_id,
-            key=one["key"],
-            desired=one["now"],
-            written=one["now"],
-            effective=one["now"],
-            original=one["original"],
+            key=value["key"],
+            desired=value["now"],
+            written=value["now"],
+            effective=value["now"],
+            original=value["original"],
             has_original=True,
             state=State.COMPLIANT,
         )
         for node_id, settings_ in taken.items()
-        for one in settings_
-        if one["is_written"] and one["now"] is not None
+        for value in settings_
+        if value["is_written"] and value["now"] is not None
     ]
     SettingState.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
     if rows:
@@ -201,7 +201,7 @@ def adopt(taken: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
 
 def _lacking(target: Expected) -> list[str]:
     """Keys of the revision that the step leaves out, because the node does not have them."""
-    taken = {wanted.key for wanted in target.settings}
+    taken = {setting.key for setting in target.settings}
     wanted_keys = (s["key"] for s in target.revision.content.get("settings", ())) if target.revision else ()
     return sorted(key for key in wanted_keys if key not in taken)
 
@@ -237,7 +237,7 @@ def forget(keys: Mapping[int, Iterable[str]]) -> None:
 def observe(cluster_id: UUID, node_ids: Sequence[int]) -> None:
     """Take the agents' answers into the setting states of these nodes. Writes only rows that differ."""
     changed, _ = _differing(SettingState.objects.filter(node_id__in=node_ids), node_ids)
-    with transaction.atomic():  # lists count by standings: nobody reads these settings without them
+    with transaction.atomic():  # lists count by standings: these settings are never read without them
         if changed:
             _store(node_ids)
         standings.renew(node_ids)
@@ -284,7 +284,7 @@ def _store(node_ids: Sequence[int]) -> None:
 def _take(row: SettingState, answer: NodeTuning, report: Mapping[str, Any] | None) -> bool:
     """Apply one answer to one row; whether anything changed."""
     effective = report.get("effective") if report else answer.observed.get(row.key, row.effective)
-    written = (report.get("written") if report else None) or row.written  # once written, it is to be put back
+    written = (report.get("written") if report else None) or row.written  # once written, it is to be restored
     state, reason = judge(row, effective, report)
     cause, won_by = causes.why(report) if state == State.DRIFTED else ("", "")
     fresh = (effective, written, state, reason, str(cause), won_by)
@@ -298,13 +298,13 @@ def _take(row: SettingState, answer: NodeTuning, report: Mapping[str, Any] | Non
 
 def judge(row: SettingState, effective: str | None, report: Mapping[str, Any] | None) -> tuple[str, str]:
     """Compliance of one key and why. Effective means compliant; anything else depends on what was there before."""
-    said = (report or {}).get("state", "")
+    state = (report or {}).get("state", "")
     reason = str((report or {}).get("reason", ""))[:512]
     if satisfied(row.operator, row.desired, effective):
         return State.COMPLIANT, ""
-    if said in (SettingStatus.DRIFTED, SettingStatus.CONTENDED, SettingStatus.MOVED):
+    if state in (SettingStatus.DRIFTED, SettingStatus.CONTENDED, SettingStatus.MOVED):
         return State.DRIFTED, reason
-    if said in (SettingStatus.NOT_EFFECTIVE, SettingStatus.FAILED, SettingStatus.UNSUPPORTED, SettingStatus.DENIED):
+    if state in (SettingStatus.NOT_EFFECTIVE, SettingStatus.FAILED, SettingStatus.UNSUPPORTED, SettingStatus.DENIED):
         return State.DRIFTED, reason
     if row.state in (State.COMPLIANT, State.DRIFTED):
         return State.DRIFTED, reason
@@ -313,8 +313,8 @@ def judge(row: SettingState, effective: str | None, report: Mapping[str, Any] | 
 
 def left_behind(cluster_id: UUID) -> list[str]:
     """Return which of Setpoint's values a disconnected cluster keeps, without the record of their originals."""
-    held = SettingState.objects.filter(node__cluster_id=cluster_id, node__gone_at=None, has_original=True)
-    counted = held.order_by().aggregate(settings=Count("pk"), nodes=Count("node", distinct=True))
+    with_original = SettingState.objects.filter(node__cluster_id=cluster_id, node__gone_at=None, has_original=True)
+    counted = with_original.order_by().aggregate(settings=Count("pk"), nodes=Count("node", distinct=True))
     settings, nodes = counted["settings"], counted["nodes"]
     if not settings:
         return []

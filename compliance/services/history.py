@@ -56,8 +56,8 @@ def note_released(rows: Iterable[SettingState]) -> None:
 
 
 def _store(changes: Iterable[SettingChange]) -> None:
-    if wanted := list(changes):
-        SettingChange.objects.bulk_create(wanted, batch_size=500)
+    if rows := list(changes):
+        SettingChange.objects.bulk_create(rows, batch_size=500)
 
 
 def differs(row: SettingState, before: SettingState | None) -> bool:

@@ -101,7 +101,7 @@ def find(answers: Iterable[tuple[PeerGroup, int, str, Mapping[str, str]]]) -> li
         seen.names[pk] = name
         for key, value in values.items():
             seen.answers[key].setdefault(value, []).append(pk)
-    return [found for group, seen in groups.items() for found in _of_group(group, seen)]
+    return [outlier for group, seen in groups.items() for outlier in _of_group(group, seen)]
 
 
 def _of_group(group: PeerGroup, seen: PeerAnswers) -> Iterator[ComputedOutlier]:
@@ -123,17 +123,17 @@ def _of_group(group: PeerGroup, seen: PeerAnswers) -> Iterator[ComputedOutlier]:
         yield ComputedOutlier(group, key, usual, usual_nodes, tuple(others))
 
 
-def store(cluster: Cluster, found: Iterable[ComputedOutlier]) -> int:
+def store(cluster: Cluster, outliers: Iterable[ComputedOutlier]) -> int:
     """Write what differs from the rows there are; `since` is when the key first differed. Returns rows written."""
-    wanted = {(_scope(f.group[0]), f.group[1][:200], f.key): f for f in found}
+    desired = {(_scope(f.group[0]), f.group[1][:200], f.key): f for f in outliers}
     written = 0
     with transaction.atomic():
         Cluster.objects.select_for_update().filter(pk=cluster.pk).first()  # one writer a cluster
         known = {(o.scope, o.peers, o.key): o for o in Outlier.objects.filter(cluster=cluster)}
-        over = [row.pk for name, row in known.items() if name not in wanted]
+        over = [row.pk for name, row in known.items() if name not in desired]
         written += Outlier.objects.filter(pk__in=over).delete()[0] if over else 0
-        members = _members([row.pk for name, row in known.items() if name in wanted])
-        for name, item in wanted.items():
+        members = _members([row.pk for name, row in known.items() if name in desired])
+        for name, item in desired.items():
             row = known.get(name)
             nodes = {pk: value for value, others in item.others for pk, _ in others}
             fields = {

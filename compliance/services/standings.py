@@ -58,12 +58,12 @@ def renew(
 
 
 def renew_pool(pool: Pool, *, known_up_to: int | None = None) -> None:
-    """The pool's target changed: every node it holds, or held, stands differently.
+    """The pool's target changed: the state of every node it holds, or held, changes.
 
     Nodes with a key greater than `known_up_to` came after the plan for it was made: they joined.
     """
-    held = NodeStanding.objects.filter(pool=pool).values_list("pk", flat=True)
-    pks = {*held, *matching(pool).values_list("pk", flat=True)}
+    standings = NodeStanding.objects.filter(pool=pool).values_list("pk", flat=True)
+    pks = {*standings, *matching(pool).values_list("pk", flat=True)}
     joined = {pk for pk in pks if known_up_to is not None and pk > known_up_to}
     renew(pks - joined, is_assigned=True)
     renew(joined)

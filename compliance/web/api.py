@@ -81,8 +81,10 @@ class SettingStateViewSet(_Exported):
 
     def counted(self, rows: QuerySet[SettingState]) -> int:
         """Return the number of rows, for `common.paging`."""
-        found = shares.by_node(self.request.user, self.request.query_params)
-        return sum(share.settings for share in shares.in_states(found, self.request.query_params.getlist("state")))
+        node_shares = shares.by_node(self.request.user, self.request.query_params)
+        return sum(
+            share.settings for share in shares.in_states(node_shares, self.request.query_params.getlist("state"))
+        )
 
 
 class SettingChangeViewSet(_Exported):

@@ -111,12 +111,12 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
 
     def get_weakening(self, node: Node) -> int:
         """Return the number of weakening settings; for a list, all rows are counted in one query."""
-        found: dict[int, int] = cast("dict[str, Any]", self.context).setdefault("weakening", {})
-        if node.pk not in found:
+        counts: dict[int, int] = cast("dict[str, Any]", self.context).setdefault("weakening", {})
+        if node.pk not in counts:
             nodes = getattr(self.parent, "instance", None) or [node]
             counted = security.of_nodes(row.pk for row in nodes)
-            found.update({row.pk: counted.get(row.pk, 0) for row in nodes})
-        return found[node.pk]
+            counts.update({row.pk: counted.get(row.pk, 0) for row in nodes})
+        return counts[node.pk]
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_target(self, node: Node) -> str | None:

@@ -102,18 +102,18 @@ class TimelineView(ApiView):
         raise NotImplementedError
 
     def get(self, request: UserApiRequest, **named: Any) -> Response:
-        asked = request.query_params
-        if unknown := sorted(set(asked) - {"limit", "before", "what"}):
+        params = request.query_params
+        if unknown := sorted(set(params) - {"limit", "before", "what"}):
             raise ValidationError({unknown[0]: ["There is no such parameter; there are limit, before, what."]})
-        limit = asked.get("limit", str(timelines.ROWS))
+        limit = params.get("limit", str(timelines.ROWS))
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:6]) <= MOST):
             raise ValidationError({"limit": [f"A whole number between 1 and {MOST}."]})
         entries, following = timelines.read(
             self.about(request.user, next(iter(named.values()))),
             request.user,
             limit=int(limit),
-            before=asked.get("before", ""),
-            only=asked.get("what", ""),
+            before=params.get("before", ""),
+            only=params.get("what", ""),
         )
         url = replace_query_param(request.build_absolute_uri(), "before", following) if following else None
         return Response(TimelineOut({"next": url, "results": entries}).data)

@@ -53,8 +53,8 @@ def fleet_live(request: UserRequest) -> HttpResponse:
 
 
 def _fleet(request: UserRequest) -> dict[str, Any]:
-    asked = {name: request.GET.get(name, "") for name in ("cluster", "environment", "all")}
-    return pages.fleet(request.user, asked)
+    params = {name: request.GET.get(name, "") for name in ("cluster", "environment", "all")}
+    return pages.fleet(request.user, params)
 
 
 # ── lists ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -63,13 +63,13 @@ def _fleet(request: UserRequest) -> dict[str, Any]:
 def node_list(request: UserRequest) -> HttpResponse:
     """Filters live in the URL; a wrong one is shown and narrows nothing. Chips count what the other filters leave."""
     everything = selectors.nodes(request.user)
-    found = filters.NodeFilter(request.GET, queryset=everything)
+    filterset = filters.NodeFilter(request.GET, queryset=everything)
     counts = selectors.count(filters.NodeFilter(_without(request, "state"), queryset=everything).qs)
     weak = filters.NodeFilter(_without(request, "weakens_security"), queryset=everything).qs
-    is_wrong = bool(found.form.errors)
-    total = sum(counts[s] for s in found.form.cleaned_data["state"] or selectors.SHOWN) if not is_wrong else None
+    is_wrong = bool(filterset.form.errors)
+    total = sum(counts[s] for s in filterset.form.cleaned_data["state"] or selectors.SHOWN) if not is_wrong else None
     # Only the keys are sorted: a row with all that it shows is wide, and thousands go before a late page.
-    page = _page(request, selectors.worst_first(found.qs).values_list("pk", flat=True), total)
+    page = _page(request, selectors.worst_first(filterset.qs).values_list("pk", flat=True), total)
     rows = everything.in_bulk(list(page))
     page.object_list = [rows[pk] for pk in page if pk in rows]
     weak_settings = security.of_nodes(node.pk for node in page)
@@ -78,15 +78,21 @@ def node_list(request: UserRequest) -> HttpResponse:
         node.why = exports.why(node)
         node.target = selectors.target_of(node)
     outlier = None
-    if (pk := found.form.cleaned_data.get("outlier")) is not None:
+    if (pk := filterset.form.cleaned_data.get("outlier")) is not None:
         outlier = selectors.outliers(request.user).filter(pk=int(pk)).first()
         values = OutlierNode.objects.filter(outlier=outlier, node__in=[node.pk for node in page])
         by_node = dict(values.values_list("node_id", "value"))
         for node in page:
             node.differs = by_node.get(node.pk)
-    context = {"page": page, "filters": found, "counts": counts, "outlier": outlier, "pool": _pool(request, found)}
+    context = {
+        "page": page,
+        "filters": filterset,
+        "counts": counts,
+        "outlier": outlier,
+        "pool": _pool(request, filterset),
+    }
     context["weak_count"] = weak.filter(security.nodes_with(weakening.SIDES)).count()
-    return render(request, "compliance/nodes.html", context | _about(request, found, "nodes"))
+    return render(request, "compliance/nodes.html", context | _about(request, filterset, "nodes"))
 
 
 @require_GET
@@ -94,29 +100,29 @@ def node_list(request: UserRequest) -> HttpResponse:
 def setting_list(request: UserRequest) -> HttpResponse:
     """List settings; as in the list of nodes, chips count what the other filters leave."""
     everything = selectors.settings_of(request.user)
-    found = filters.SettingFilter(request.GET, queryset=everything)
+    filterset = filters.SettingFilter(request.GET, queryset=everything)
     every = shares.by_node(request.user, request.GET)
     counts = shares.counts(every)
     weak = filters.SettingFilter(_without(request, "weakens_security"), queryset=everything).qs
-    found.is_valid()
-    chosen = shares.in_states(every, found.form.cleaned_data.get("state") or ())
-    page = _page(request, shares.WorstSettings(found.qs, chosen))
+    filterset.is_valid()
+    chosen = shares.in_states(every, filterset.form.cleaned_data.get("state") or ())
+    page = _page(request, shares.WorstSettings(filterset.qs, chosen))
     _number(page)
-    context = {"page": page, "filters": found, "counts": counts, "pool": _pool(request, found)}
+    context = {"page": page, "filters": filterset, "counts": counts, "pool": _pool(request, filterset)}
     context["weak_count"] = weak.filter(security.chosen(weakening.SIDES)).count()
-    return render(request, "compliance/settings.html", context | _about(request, found, "settings"))
+    return render(request, "compliance/settings.html", context | _about(request, filterset, "settings"))
 
 
 @require_GET
 @login_required
 def change_list(request: UserRequest) -> HttpResponse:
-    found = filters.ChangeFilter(request.GET, queryset=selectors.changes(request.user))
-    page = _page(request, found.qs.order_by("-pk"))
+    filterset = filters.ChangeFilter(request.GET, queryset=selectors.changes(request.user))
+    page = _page(request, filterset.qs.order_by("-pk"))
     _number(page)
-    pk = found.form.cleaned_data.get("node") if found.is_valid() else None
+    pk = filterset.form.cleaned_data.get("node") if filterset.is_valid() else None
     node = cluster_selectors.nodes_whole(request.user).filter(pk=int(pk)).first() if pk is not None else None
-    context = {"page": page, "filters": found, "node": node}
-    return render(request, "compliance/changes.html", context | _about(request, found, "changes"))
+    context = {"page": page, "filters": filterset, "node": node}
+    return render(request, "compliance/changes.html", context | _about(request, filterset, "changes"))
 
 
 def _without(request: UserRequest, name: str) -> QueryDict:
@@ -140,17 +146,17 @@ def _number(page: Page[Any]) -> None:
         row.rollout_number = numbers.get(row.rollout_id)
 
 
-def _pool(request: UserRequest, found: Any) -> Pool | None:
-    pk = found.form.cleaned_data.get("pool")
+def _pool(request: UserRequest, filterset: Any) -> Pool | None:
+    pk = filterset.form.cleaned_data.get("pool")
     return cluster_selectors.pools_visible_to(request.user).filter(pk=int(pk)).first() if pk is not None else None
 
 
-def _about(request: UserRequest, found: Any, name: str) -> dict[str, Any]:
+def _about(request: UserRequest, filterset: Any, name: str) -> dict[str, Any]:
     given = {key: value for key, value in request.GET.items() if value and key != "page"}
     return {
         "is_filtered": bool(given),
         "asked": {
-            **{key: request.GET.get(key, "") for key in found.filters},
+            **{key: request.GET.get(key, "") for key in filterset.filters},
             **{key: request.GET.getlist(key) for key in ("state", "weakens_security")},
         },
         "sides": weakening.SIDES,

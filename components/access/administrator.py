@@ -2,8 +2,8 @@
 
 The end does not rest on Setpoint. The account's one token is made by a person and ends by the API server's own word;
 neither Setpoint's issuer nor any other account of it may make another. An admission policy that is applied with it, and
-that names the moment, refuses everybody a token of the account that would outlast it, and any pod or Secret that would
-have one; so the binding that is left over is of use to nobody. What a cluster administrator does *before* the end is
+that names the moment, refuses any caller a token of the account that would outlast it, and any pod or Secret that would
+have one; so the binding that is left over is of no use. What a cluster administrator does *before* the end is
 bounded by nothing in the cluster, policies least of all: a hostile one can make itself another way in.
 """
 

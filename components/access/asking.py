@@ -59,14 +59,14 @@ EVERYTHING = AccessQuestion("*", "*", "*")
 def asked(server: ApiServer, rights: Sequence[Right], *, account: str = "") -> tuple[Right, ...]:
     """The same, each with what of it the account lacks; empty: the caller. Raises FleetError."""
     has_all = may(server, EVERYTHING, account)
-    questions = [list(_questions(one)) for one in rights]
-    every = list({question for found in questions for question in found if question.url or not has_all})
+    questions = [list(_questions(right)) for right in rights]
+    every = list({question for of_right in questions for question in of_right if question.url or not has_all})
     with ThreadPoolExecutor(PARALLEL, thread_name_prefix="rights") as pool:
-        answers = pool.map(lambda one: may(server, one, account), every)
-        refused = {one for one, is_so in zip(every, answers, strict=True) if not is_so}
+        answers = pool.map(lambda question: may(server, question, account), every)
+        refused = {question for question, is_so in zip(every, answers, strict=True) if not is_so}
     return tuple(
-        replace(one, lacks=tuple(question.text for question in found if question in refused))
-        for one, found in zip(rights, questions, strict=True)
+        replace(right, lacks=tuple(question.text for question in of_right if question in refused))
+        for right, of_right in zip(rights, questions, strict=True)
     )
 
 

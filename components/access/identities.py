@@ -42,12 +42,12 @@ def _is_fenced(server: ApiServer) -> bool:
 def _administrators(server: ApiServer) -> Iterator[tuple[str, str]]:
     """(Account, binding) of each of Setpoint's accounts that holds cluster-admin."""
     try:
-        found = server.get(Call("list", "clusterrolebindings"), _BINDINGS).get("items") or []
+        bindings = server.get(Call("list", "clusterrolebindings"), _BINDINGS).get("items") or []
     except FleetRefused:
-        return  # who may not list them is none, or has no components in this cluster
-    for one in found:
-        if (one.get("roleRef") or {}).get("name") != "cluster-admin":
+        return  # an account that may not list them is none, or has no components in this cluster
+    for binding in bindings:
+        if (binding.get("roleRef") or {}).get("name") != "cluster-admin":
             continue
-        for subject in one.get("subjects") or ():
+        for subject in binding.get("subjects") or ():
             if subject.get("namespace") == names.NAMESPACE and subject.get("name") in _OURS:
-                yield str(subject["name"]), str((one.get("metadata") or {}).get("name"))
+                yield str(subject["name"]), str((binding.get("metadata") or {}).get("name"))

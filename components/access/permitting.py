@@ -28,8 +28,8 @@ def assess(cluster: Cluster, server: ApiServer, needed: Rights | None) -> tuple[
     """None where nothing is done. As the identity that plans. Raises FleetUnavailable."""
     if needed is None:
         return None, []
-    found = authority(cluster, server, needed)
-    return found, list(notes(found, needed, cluster))
+    granted = authority(cluster, server, needed)
+    return granted, list(notes(granted, needed, cluster))
 
 
 def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
@@ -37,41 +37,42 @@ def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
     is_apart = HelmCredential.objects.filter(cluster=cluster).exists()
     account = names.HELM_SERVICE_ACCOUNT if is_apart else ""
     try:
-        found = Authority(account, asking.asked(server, needed.needs, account=account))
+        own = Authority(account, asking.asked(server, needed.needs, account=account))
     except FleetUnavailable:
         raise
     except FleetRefused:
         return Authority(account, needed.needs, is_known=False)
-    until = helm_credentials.administrator_until(cluster) if found.lacking else None
+    until = helm_credentials.administrator_until(cluster) if own.lacking else None
     if until is None:
-        return found
-    return Authority(names.HELM_ADMIN_SERVICE_ACCOUNT, found.rights, until.isoformat(timespec="seconds"))
+        return own
+    return Authority(names.HELM_ADMIN_SERVICE_ACCOUNT, own.rights, until.isoformat(timespec="seconds"))
 
 
-def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[PlanNote]:
+def notes(granted: Authority, needed: Rights, cluster: Cluster) -> Iterator[PlanNote]:
     component = needed.component
     command = f"manage.py component_rights {cluster} {component}"
-    who = found.account or "Setpoint"
-    if found.administrator_until:
-        title = f"helm is a cluster administrator for {component}, until {_moment(found.administrator_until)}"
+    who = granted.account or "Setpoint"
+    if granted.administrator_until:
+        title = f"helm is a cluster administrator for {component}, until {_moment(granted.administrator_until)}"
         detail = (
-            f"It runs as {found.account}, because {names.HELM_SERVICE_ACCOUNT} lacks {asking.said(found.lacking)}. No "
-            "role bounds what its chart does then. A revert after that moment needs the rights, or such a credential."
+            f"It runs as {granted.account}, because {names.HELM_SERVICE_ACCOUNT} lacks {asking.said(granted.lacking)}. "
+            "No role bounds what its chart does then. A revert after that moment needs the rights, or such a "
+            "credential."
         )
         yield PlanNote(WARN, "cluster-admin", title, detail)
         return
-    if not found.is_known:
+    if not granted.is_known:
         title = f"Whether {who} has the rights for {component} could not be asked"
         detail = (
             f"Apply deploy/setpoint-components.yaml again: it has the role {ASKS}. helm's own identity asks before it."
         )
         yield PlanNote(WARN, "rights-unknown", title, detail)
         return
-    if lacking := [one for one in found.lacking if not one.danger]:
+    if lacking := [right for right in granted.lacking if not right.danger]:
         title = f"{who} lacks rights for {component}: {asking.said(lacking)}"
         detail = f"The cluster's administrator applies its role, which the plan shows and `{command}` prints."
         yield PlanNote(BLOCK, "rights", title, detail)
-    if lacking := [one for one in found.lacking if one.danger]:
+    if lacking := [right for right in granted.lacking if right.danger]:
         title = f"{component} needs dangerous rights, which {who} lacks: {asking.said(lacking)}"
         detail = (
             f"{_dangers(lacking)} Its role leaves them out. The cluster's administrator gives them with `{command} "
@@ -79,9 +80,9 @@ def notes(found: Authority, needed: Rights, cluster: Cluster) -> Iterator[PlanNo
             f"`manage.py component_rights {cluster} --cluster-admin --for 2h`."
         )
         yield PlanNote(BLOCK, "rights-dangerous", title, detail)
-    if held := [one for one in found.dangerous if not one.lacks]:
+    if dangerous_held := [right for right in granted.dangerous if not right.lacks]:
         title = f"{who} holds dangerous rights for {component}"
-        yield PlanNote(WARN, "rights-dangerous", title, _dangers(held))
+        yield PlanNote(WARN, "rights-dangerous", title, _dangers(dangerous_held))
 
 
 def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds: float) -> Credentials:
@@ -89,8 +90,8 @@ def credentials(cluster: Cluster, prepared: Prepared, *, direction: str, seconds
 
     Raises CredentialUnreadable, FleetError.
     """
-    found = prepared.authority
-    if found is None or not found.administrator_until:
+    granted = prepared.authority
+    if granted is None or not granted.administrator_until:
         return helm_credentials.for_run(cluster, seconds=seconds)
     if direction != "forward" and helm_credentials.administrator_until(cluster) is None:
         return helm_credentials.for_run(cluster, seconds=seconds)  # its rights may be there by now, and are asked
@@ -107,7 +108,7 @@ def check(server: ApiServer, prepared: Prepared, *, direction: str) -> None:
     rights: Sequence[Right] = prepared.authority.rights
     if direction != "forward" and not prepared.back_to:
         rights = undoing(rights)
-    if lacking := [one for one in asking.asked(server, rights) if one.lacks]:
+    if lacking := [right for right in asking.asked(server, rights) if right.lacks]:
         raise Forbidden(
             f"helm has not begun: the rights for {prepared.component} lack {asking.said(lacking)}; apply its role, "
             "which the plan shows"
@@ -115,8 +116,8 @@ def check(server: ApiServer, prepared: Prepared, *, direction: str) -> None:
 
 
 def _dangers(rights: Sequence[Right]) -> str:
-    told = list(dict.fromkeys(f"{one.why}: {one.danger}." for one in rights))
-    return " ".join([*told[:4], *([f"And {len(told) - 4} more."] if len(told) > 4 else [])])
+    dangers = list(dict.fromkeys(f"{right.why}: {right.danger}." for right in rights))
+    return " ".join([*dangers[:4], *([f"And {len(dangers) - 4} more."] if len(dangers) > 4 else [])])
 
 
 def _moment(iso: str) -> str:

@@ -39,7 +39,7 @@ class Rights:
     needs: tuple[Right, ...]
     """All of them, those that deploy/setpoint-components.yaml grants already among them."""
     unknown: tuple[str, ...] = ()
-    """Kinds whose rights nobody can name yet, one sentence each."""
+    """Kinds whose rights are not known yet, one sentence each."""
     release: str = ""
     """helm's name of it; empty: the component's."""
 
@@ -51,24 +51,24 @@ class Rights:
     @property
     def namespaced(self) -> Mapping[str, tuple[Rule, ...]]:
         """Rules by namespace: those that the chart grants there and nowhere else."""
-        spaces = {one.namespace for one in self.needs if one.use == "grant"} - {""}
+        spaces = {right.namespace for right in self.needs if right.use == "grant"} - {""}
         return {space: rules for space in sorted(spaces) if (rules := self._rules(space))}
 
     @property
     def dangerous(self) -> tuple[Right, ...]:
-        return tuple(one for one in self.needs if one.danger)
+        return tuple(right for right in self.needs if right.danger)
 
     @property
     def withheld(self) -> tuple[str, ...]:
         """Reasons why the chart cannot be installed with its role alone, one sentence each."""
-        return tuple(dict.fromkeys([*(f"{one.why}: {one.danger}" for one in self.dangerous), *self.unknown]))
+        return tuple(dict.fromkeys([*(f"{right.why}: {right.danger}" for right in self.dangerous), *self.unknown]))
 
     def objects(self, *, is_whole: bool = False) -> list[dict[str, Any]]:
         """Roles and bindings to apply; `is_whole`: with what is dangerous."""
         name = f"setpoint-component-{self.component}"
         rules = self._rules("", is_whole=is_whole)
         made = self._pair("", name, rules) if rules else []
-        for namespace in sorted({one.namespace for one in self.needs if one.use == "grant"} - {""}):
+        for namespace in sorted({right.namespace for right in self.needs if right.use == "grant"} - {""}):
             if rules := self._rules(namespace, is_whole=is_whole):
                 made += self._pair(namespace, name, rules)
         return made
@@ -77,11 +77,11 @@ class Rights:
         """Return the YAML, with the dangerous rights in front: left out, or named."""
         lines = [f"# Rights of Setpoint for {self.component}, from its rendered chart. Read them, then kubectl apply."]
         lines += [f"# {'DANGEROUS' if is_whole else 'WITHHELD'}: {why}" for why in self.withheld]
-        if not (found := self.objects(is_whole=is_whole)):
+        if not (roles := self.objects(is_whole=is_whole)):
             return "\n".join([*lines, "# deploy/setpoint-components.yaml has all else that it needs.", ""])
-        spaces = sorted({one["metadata"]["namespace"] for one in found if "namespace" in one["metadata"]})
+        spaces = sorted({role["metadata"]["namespace"] for role in roles if "namespace" in role["metadata"]})
         lines += [f"# Before it, where it is not there yet: {self._making(space)}" for space in spaces]
-        return "\n".join([*lines, yaml.safe_dump_all(found, sort_keys=False)])
+        return "\n".join([*lines, yaml.safe_dump_all(roles, sort_keys=False)])
 
     def _making(self, space: str) -> str:
         """Return the commands that make a namespace before its roles.
@@ -91,7 +91,7 @@ class Rights:
         made = f"kubectl create namespace {space}"
         if space not in self._brought:
             return made
-        where = next(one.namespace for one in self.needs if one.use == "records" and one.namespace)
+        where = next(right.namespace for right in self.needs if right.use == "records" and right.namespace)
         return (
             f"{made} && kubectl label namespace {space} {MANAGED_BY}=Helm && kubectl annotate namespace {space} "
             f"{RELEASE_NAME}={self.release or self.component} {RELEASE_NAMESPACE}={where}"
@@ -100,7 +100,7 @@ class Rights:
     @property
     def _brought(self) -> set[str]:
         """Namespaces among the chart's own objects: those that a removal deletes."""
-        rules = [one.rule for one in self.needs if one.use == "own"]
+        rules = [right.rule for right in self.needs if right.use == "own"]
         return {
             name
             for rule in rules
@@ -109,19 +109,19 @@ class Rights:
         }
 
     def _rules(self, namespace: str, *, is_whole: bool = False) -> tuple[Rule, ...]:
-        found = [
-            one.rule
-            for one in self.needs
-            if (one.namespace if one.use == "grant" else "") == namespace
-            and (is_whole or not one.danger)
-            and not _is_base(one.rule)
+        rules = [
+            right.rule
+            for right in self.needs
+            if (right.namespace if right.use == "grant" else "") == namespace
+            and (is_whole or not right.danger)
+            and not _is_base(right.rule)
         ]
-        return tuple(_distinct(found))
+        return tuple(_distinct(rules))
 
     def _pair(self, namespace: str, name: str, rules: Sequence[Rule]) -> list[dict[str, Any]]:
         kind = "Role" if namespace else "ClusterRole"
         meta = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(_PART)}
-        subjects = [{"kind": "ServiceAccount", "name": one, "namespace": names.NAMESPACE} for one in _ACCOUNTS]
+        subjects = [{"kind": "ServiceAccount", "name": account, "namespace": names.NAMESPACE} for account in _ACCOUNTS]
         return [
             {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": meta, "rules": [dict(rule) for rule in rules]},
             {
@@ -138,12 +138,12 @@ def needed(
     component: str, manifests: Iterable[Manifest], namespace: str, served: ServedApis, release: str = ""
 ) -> Rights:
     """`manifests`: all of the chart, hooks and definitions with it, and what an older revision left there."""
-    found = list(manifests)
+    rendered = list(manifests)
     unknown: list[str] = []
-    needs = [*_records(namespace), *_kinds(found, namespace, served, unknown), *_binds(found, namespace)]
-    for one in found:
-        if one.kind in ("Role", "ClusterRole") and one.api_version.startswith(f"{RBAC}/"):
-            needs += _grants(one, namespace)
+    needs = [*_records(namespace), *_kinds(rendered, namespace, served, unknown), *_binds(rendered, namespace)]
+    for manifest in rendered:
+        if manifest.kind in ("Role", "ClusterRole") and manifest.api_version.startswith(f"{RBAC}/"):
+            needs += _grants(manifest, namespace)
     return Rights(component, _joined(needs), tuple(dict.fromkeys(unknown)), release)
 
 
@@ -155,61 +155,61 @@ def _records(namespace: str) -> Iterator[Right]:
     yield Right.of(spaces, why="the release's namespace", use="records")
 
 
-def _kinds(found: Sequence[Manifest], namespace: str, served: ServedApis, unknown: list[str]) -> Iterator[Right]:
+def _kinds(manifests: Sequence[Manifest], namespace: str, served: ServedApis, unknown: list[str]) -> Iterator[Right]:
     """Yield the rights on the chart's own objects of kinds that Kubernetes does not bring.
 
     Those of the definitions that come with them included.
     """
     defined = {
-        ((spec := one.raw.get("spec") or {}).get("group"), (spec.get("names") or {}).get("kind")): (
+        ((spec := manifest.raw.get("spec") or {}).get("group"), (spec.get("names") or {}).get("kind")): (
             str((spec.get("names") or {}).get("plural")),
             spec.get("scope") != "Cluster",
         )
-        for one in found
-        if one.kind == "CustomResourceDefinition"
+        for manifest in manifests
+        if manifest.kind == "CustomResourceDefinition"
     }
-    for one in found:
-        group = one.api_version.rpartition("/")[0]
-        known = served.find(one.api_version, one.kind)
+    for manifest in manifests:
+        group = manifest.api_version.rpartition("/")[0]
+        known = served.find(manifest.api_version, manifest.kind)
         plural, is_namespaced = (
-            (known.plural, known.is_namespaced) if known else defined.get((group, one.kind), ("", 0))
+            (known.plural, known.is_namespaced) if known else defined.get((group, manifest.kind), ("", 0))
         )
         if not plural:
-            unknown.append(f"it is unknown yet what {one.kind} of {one.api_version} is called in rules")
+            unknown.append(f"it is unknown yet what {manifest.kind} of {manifest.api_version} is called in rules")
             continue
         is_space = (group, plural) == ("", "namespaces")
         rule = {"apiGroups": [group], "resources": [plural], "verbs": _SPACES if is_space else VERBS}
-        if is_space and not one.is_kept:  # to take away those that it brings, and no others
-            taken = {"apiGroups": [""], "resources": [plural], "resourceNames": [one.name], "verbs": ["delete"]}
-            yield Right.of(taken, why=f"Namespace {one.name}, when it is removed")
-        place = (one.namespace or namespace) if is_namespaced else ""
-        use = "hook" if one.is_hook else "own"
-        yield Right.of(rule, place, why=f"{one.kind} {one.name}", use=use, danger=_objection(rule))
-        if one.is_hook and "helm.sh/hook-output-log-policy" in one.annotations:
+        if is_space and not manifest.is_kept:  # to take away those that it brings, and no others
+            taken = {"apiGroups": [""], "resources": [plural], "resourceNames": [manifest.name], "verbs": ["delete"]}
+            yield Right.of(taken, why=f"Namespace {manifest.name}, when it is removed")
+        place = (manifest.namespace or namespace) if is_namespaced else ""
+        use = "hook" if manifest.is_hook else "own"
+        yield Right.of(rule, place, why=f"{manifest.kind} {manifest.name}", use=use, danger=_objection(rule))
+        if manifest.is_hook and "helm.sh/hook-output-log-policy" in manifest.annotations:
             logs = {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}
-            yield Right.of(logs, place, why=f"the output of its hook {one.name}", use="hook")
+            yield Right.of(logs, place, why=f"the output of its hook {manifest.name}", use="hook")
 
 
-def _binds(found: Sequence[Manifest], namespace: str) -> Iterator[Right]:
+def _binds(manifests: Sequence[Manifest], namespace: str) -> Iterator[Right]:
     """Yield the right to bind each role that the chart does not bring, or that aggregates what others grant.
 
     The right is to bind exactly these roles.
     """
-    gathers = {(one.kind, one.name) for one in found if one.raw.get("aggregationRule")}
-    own = {(one.kind, one.name) for one in found} - gathers
-    for one in found:
-        if one.kind not in ("RoleBinding", "ClusterRoleBinding"):
+    gathers = {(manifest.kind, manifest.name) for manifest in manifests if manifest.raw.get("aggregationRule")}
+    own = {(manifest.kind, manifest.name) for manifest in manifests} - gathers
+    for manifest in manifests:
+        if manifest.kind not in ("RoleBinding", "ClusterRoleBinding"):
             continue
-        reference = one.raw.get("roleRef") or {}
+        reference = manifest.raw.get("roleRef") or {}
         kind, name = str(reference.get("kind")), str(reference.get("name"))
-        # Among hooks helm v4 keeps no order of kinds: a binding that comes before its role is only for who may bind it.
-        if (kind, name) in own and not one.is_hook:
+        # Among hooks helm v4 keeps no order of kinds: a binding before its role needs the right to bind it.
+        if (kind, name) in own and not manifest.is_hook:
             continue
         plural = "clusterroles" if kind == "ClusterRole" else "roles"
         rule = {"apiGroups": [RBAC], "resources": [plural], "resourceNames": [name], "verbs": ["bind"]}
         danger = "it makes its subjects cluster administrators" if name == "cluster-admin" else ""
-        place = (one.namespace or namespace) if one.kind == "RoleBinding" else ""
-        yield Right.of(rule, place, why=f"{one.kind} {one.name}", use="bind", danger=danger)
+        place = (manifest.namespace or namespace) if manifest.kind == "RoleBinding" else ""
+        yield Right.of(rule, place, why=f"{manifest.kind} {manifest.name}", use="bind", danger=danger)
 
 
 def _grants(role: Manifest, namespace: str) -> Iterator[Right]:
@@ -228,18 +228,20 @@ def _grants(role: Manifest, namespace: str) -> Iterator[Right]:
 def _joined(needs: Iterable[Right]) -> tuple[Right, ...]:
     """Each rule of each place once, with all that it is needed for."""
     out: dict[Any, list[Right]] = {}
-    for one in needs:
-        key = (one.namespace, one.groups, one.resources, one.names, one.urls, one.verbs, one.use)
-        out.setdefault(key, []).append(one)
+    for right in needs:
+        key = (right.namespace, right.groups, right.resources, right.names, right.urls, right.verbs, right.use)
+        out.setdefault(key, []).append(right)
     return tuple(
-        replace(same[0], why=_listed([one.why for one in same]), danger=next((o.danger for o in same if o.danger), ""))
+        replace(
+            same[0], why=_listed([right.why for right in same]), danger=next((o.danger for o in same if o.danger), "")
+        )
         for same in out.values()
     )
 
 
 def _listed(whys: Sequence[str]) -> str:
-    found = list(dict.fromkeys(whys))
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    distinct = list(dict.fromkeys(whys))
+    return ", ".join(distinct[:3]) + (f" and {len(distinct) - 3} more" if len(distinct) > 3 else "")
 
 
 def _objection(rule: Rule) -> str:
@@ -250,7 +252,8 @@ def _objection(rule: Rule) -> str:
     if "*" in groups and groups:
         return "writes in every API group, admission policies with them"
     if "admissionregistration.k8s.io" in groups and any(
-        one == "*" or one.startswith(("validatingadmissionpolic", "mutatingadmissionpolic")) for one in resources
+        resource == "*" or resource.startswith(("validatingadmissionpolic", "mutatingadmissionpolic"))
+        for resource in resources
     ):
         return "writes of admission policies"
     if names.GROUP in groups:

@@ -82,9 +82,9 @@ class Ground:
         rows know decides.
         """
         pod = ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
-        found = self._those(lambda node: _is_chosen(pod, node) and _is_tolerated(pod, node))
+        nodes = self._those(lambda node: _is_chosen(pod, node) and _is_tolerated(pod, node))
         counted = int((workload.get("status") or {}).get("desiredNumberScheduled") or 0)
-        return found if counted <= len(found) else self.named(ALL_NODES)
+        return nodes if counted <= len(nodes) else self.named(ALL_NODES)
 
     def gpus(self, names: Iterable[str]) -> int:
         return sum(self._gpus.get(name, 0) for name in names)
@@ -113,8 +113,10 @@ def _is_chosen(pod: Mapping[str, Any], node: NodeGround) -> bool:
 
 def _fits(term: Mapping[str, Any], node: NodeGround) -> bool:
     known = ("In", "NotIn", "Exists", "DoesNotExist")
-    asked = [one for one in term.get("matchExpressions") or () if one.get("operator") in known]
-    return objects.selects({"matchExpressions": asked}, node.labels) if asked else True
+    expressions = [
+        expression for expression in term.get("matchExpressions") or () if expression.get("operator") in known
+    ]
+    return objects.selects({"matchExpressions": expressions}, node.labels) if expressions else True
 
 
 def _is_tolerated(pod: Mapping[str, Any], node: NodeGround) -> bool:

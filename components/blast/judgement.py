@@ -41,19 +41,23 @@ class Scene:
 
     # ── what is hit ───────────────────────────────────────────────────────────────────────────────────────────────
     def hits(self, compared: Iterable[Compared]) -> Iterator[Hit]:
-        for one in compared:
-            if one.change == "changed":
-                yield from self._changed(one)
-            elif one.change != "same":
-                yield from self._whole_object(one)
+        for compared_object in compared:
+            if compared_object.change == "changed":
+                yield from self._changed(compared_object)
+            elif compared_object.change != "same":
+                yield from self._whole_object(compared_object)
 
     def whole(self, whole: WholeEffect, compared: Iterable[Compared], change: str) -> Iterator[Hit]:
         """Yield the one hit of an install or removal, with the DaemonSets that come or leave on every node at once."""
-        found = [one for one in compared if one.wanted.kind == "DaemonSet" and one.change != "same"]
+        daemons = [
+            compared_object
+            for compared_object in compared
+            if compared_object.wanted.kind == "DaemonSet" and compared_object.change != "same"
+        ]
         nodes = set(self.ground.named(whole.nodes))
-        for one in found:
-            if rank(self._of_daemon(one)) >= rank(NETWORK):
-                nodes |= set(self.ground.running(one.result or one.live or one.wanted.raw))
+        for daemon in daemons:
+            if rank(self._of_daemon(daemon)) >= rank(NETWORK):
+                nodes |= set(self.ground.running(daemon.result or daemon.live or daemon.wanted.raw))
         names = tuple(sorted(nodes))
         count, worst = len(names), whole.worst
         yield Hit(
@@ -61,21 +65,21 @@ class Scene:
             change=change,
             worst=worst,
             why=whole.why,
-            restarts=tuple(sorted(_name(one) for one in found)),
+            restarts=tuple(sorted(_name(daemon) for daemon in daemons)),
             nodes=names if rank(worst) >= rank(NETWORK) else (),
             count=count,
             at_once=count,
             interrupts=rank(worst) >= rank(GPU_PODS),
         )
 
-    def _of_daemon(self, one: Compared) -> str:
-        found = self.effects.of(one.wanted.kind, one.wanted.name, self.release)
-        return strictest(effect.worst for effect in found) if found else self.effects.unknown
+    def _of_daemon(self, compared: Compared) -> str:
+        effects = self.effects.of(compared.wanted.kind, compared.wanted.name, self.release)
+        return strictest(effect.worst for effect in effects) if effects else self.effects.unknown
 
-    def _changed(self, one: Compared) -> Iterator[Hit]:
-        before, after = one.live or {}, one.result or {}
-        paths = [path for path in differing(before, after) if counts(one.wanted.kind, path)]
-        effects = self.effects.of(one.wanted.kind, one.wanted.name, self.release)
+    def _changed(self, compared: Compared) -> Iterator[Hit]:
+        before, after = compared.live or {}, compared.result or {}
+        paths = [path for path in differing(before, after) if counts(compared.wanted.kind, path)]
+        effects = self.effects.of(compared.wanted.kind, compared.wanted.name, self.release)
         by_effect: dict[int, list[str]] = {}
         unsaid: list[str] = []
         for path in paths:
@@ -83,66 +87,68 @@ class Scene:
             if longest < 0:
                 unsaid.append(path)
                 continue
-            said = [place for place, effect in enumerate(effects) if effect.reach(path) == longest]
-            if best := [place for place in said if not self._is_idle(effects[place], before, after)]:
+            nearest = [place for place, effect in enumerate(effects) if effect.reach(path) == longest]
+            if best := [place for place in nearest if not self._is_idle(effects[place], before, after)]:
                 by_effect.setdefault(max(best, key=lambda p: rank(effects[p].worst)), []).append(path)
-        for place, found in sorted(by_effect.items()):
-            yield self._hit(one, effects[place], tuple(found))
+        for place, paths_of_effect in sorted(by_effect.items()):
+            yield self._hit(compared, effects[place], tuple(paths_of_effect))
         if unsaid:
-            yield self._unsaid(one, tuple(unsaid))
+            yield self._unsaid(compared, tuple(unsaid))
 
-    def _whole_object(self, one: Compared) -> Iterator[Hit]:
+    def _whole_object(self, compared: Compared) -> Iterator[Hit]:
         """Created or deleted beside others that stay."""
-        raw = one.result or one.live or one.wanted.raw
-        said = self.effects.of(one.wanted.kind, one.wanted.name, self.release)
+        raw = compared.result or compared.live or compared.wanted.raw
+        listed = self.effects.of(compared.wanted.kind, compared.wanted.name, self.release)
         # Of what has paths, those that the object has at all.
-        there = [e for e in said if not e.paths or any(look_up(raw, path) is not None for path in e.paths)]
-        effects = [effect for effect in there or said if not self._is_idle(effect, raw)]
+        there = [e for e in listed if not e.paths or any(look_up(raw, path) is not None for path in e.paths)]
+        effects = [effect for effect in there or listed if not self._is_idle(effect, raw)]
         if effects:
-            yield self._hit(one, max(effects, key=lambda e: rank(e.worst)), ())
-        elif not said:
-            yield self._unsaid(one, ())
+            yield self._hit(compared, max(effects, key=lambda e: rank(e.worst)), ())
+        elif not listed:
+            yield self._unsaid(compared, ())
 
-    def _hit(self, one: Compared, effect: ChangeEffect, paths: tuple[str, ...]) -> Hit:
-        raw = one.live or one.result or one.wanted.raw
-        after = one.result or raw
+    def _hit(self, compared: Compared, effect: ChangeEffect, paths: tuple[str, ...]) -> Hit:
+        raw = compared.live or compared.result or compared.wanted.raw
+        after = compared.result or raw
         daemons = [d for d in self.daemons if _of(d, "name").startswith(effect.restarts)] if effect.restarts else []
         named = tuple(sorted(f"{_of(d, 'namespace')}/{_of(d, 'name')}" for d in daemons)) or effect.restarts
-        if one.wanted.kind == "DaemonSet":
-            named = (_name(one),)
-        nodes = self._nodes(one, effect, raw, after, daemons)
+        if compared.wanted.kind == "DaemonSet":
+            named = (_name(compared),)
+        nodes = self._nodes(compared, effect, raw, after, daemons)
         worst, why, at_once, limit, label = effect.worst, effect.why, len(nodes), "", ""
-        is_gradual = _is_gradual(one, effect)
+        is_gradual = _is_gradual(compared, effect)
         if is_gradual and effect.controller:
             worst, why, at_once, limit, label = self._controlled(effect, len(nodes))
         elif is_gradual and effect.at_once:
-            at_once = amount(look_up(self._settings(one.wanted.kind, after), effect.at_once), len(nodes), default=1)
-            limit = f"{one.wanted.kind} {one.wanted.name}, {effect.at_once}"
-        elif is_gradual and one.wanted.kind == "DaemonSet":
+            at_once = amount(
+                look_up(self._settings(compared.wanted.kind, after), effect.at_once), len(nodes), default=1
+            )
+            limit = f"{compared.wanted.kind} {compared.wanted.name}, {effect.at_once}"
+        elif is_gradual and compared.wanted.kind == "DaemonSet":
             worst, why, at_once = _rolled(after, len(nodes), effect)
-            limit = _limit(one) if at_once else ""
-        return self._made(one, worst, why, paths, named, nodes, at_once, label, limit, effect.interrupts)
+            limit = _limit(compared) if at_once else ""
+        return self._made(compared, worst, why, paths, named, nodes, at_once, label, limit, effect.interrupts)
 
-    def _unsaid(self, one: Compared, paths: tuple[str, ...]) -> Hit:
+    def _unsaid(self, compared: Compared, paths: tuple[str, ...]) -> Hit:
         """Return the hit of a change that the catalog does not list: its kind's, else the strictest plausible one."""
-        kind, raw = one.wanted.kind, one.live or one.result or one.wanted.raw
-        if known := harmless.known_effect(kind, one.change):
-            return self._made(one, known[0], known[1], paths, (), (), 0, "", "", False)
+        kind, raw = compared.wanted.kind, compared.live or compared.result or compared.wanted.raw
+        if known := harmless.known_effect(kind, compared.change):
+            return self._made(compared, known[0], known[1], paths, (), (), 0, "", "", False)
         worst, why = self.effects.unknown, "The catalog does not know what this does, so the strictest is assumed."
         if kind == "DaemonSet":
             nodes, limit = tuple(self.ground.running(raw)), ""
-            if one.change == "changed":
-                worst, why, at_once = _rolled(one.result or raw, len(nodes), ChangeEffect(kind, worst, why))
-                limit = _limit(one) if at_once else ""
+            if compared.change == "changed":
+                worst, why, at_once = _rolled(compared.result or raw, len(nodes), ChangeEffect(kind, worst, why))
+                limit = _limit(compared) if at_once else ""
             else:
                 at_once = len(nodes)
-            return self._made(one, worst, why, paths, (_name(one),), nodes, at_once, "", limit, False)
+            return self._made(compared, worst, why, paths, (_name(compared),), nodes, at_once, "", limit, False)
         nodes = self.ground.named(self.effects.install.nodes)
-        return self._made(one, worst, why, paths, (), nodes, 0, "", "", False)
+        return self._made(compared, worst, why, paths, (), nodes, 0, "", "", False)
 
     def _made(  # noqa: PLR0917 — the fields of a hit, from three callers
         self,
-        one: Compared,
+        compared: Compared,
         worst: str,
         why: str,
         paths: tuple[str, ...],
@@ -154,8 +160,8 @@ class Scene:
         interrupts: bool,
     ) -> Hit:
         return Hit(
-            what=f"{one.wanted.kind} {_name(one)}",
-            change="created" if one.change == "unvalidated" else one.change,
+            what=f"{compared.wanted.kind} {_name(compared)}",
+            change="created" if compared.change == "unvalidated" else compared.change,
             worst=worst,
             why=why,
             paths=paths[:SHOWN_PATHS],
@@ -174,8 +180,8 @@ class Scene:
 
         The operator's own settings tell.
         """
-        asked = [self._settings(effect.kind, side) for side in sides]
-        return bool(effect.unless) and all(any(clause.holds(side) for clause in effect.unless) for side in asked)
+        settings = [self._settings(effect.kind, side) for side in sides]
+        return bool(effect.unless) and all(any(clause.holds(side) for clause in effect.unless) for side in settings)
 
     def _settings(self, kind: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         """The object itself where it is the operator's settings; else those, of this plan or of the cluster."""
@@ -186,7 +192,7 @@ class Scene:
 
     def _nodes(
         self,
-        one: Compared,
+        compared: Compared,
         effect: ChangeEffect,
         raw: Mapping[str, Any],
         after: Mapping[str, Any],
@@ -196,7 +202,7 @@ class Scene:
             return tuple(sorted({name for daemon in daemons for name in self.ground.running(daemon)}))
         if effect.nodes:
             return self.ground.named(effect.nodes)
-        if one.wanted.kind == "DaemonSet":
+        if compared.wanted.kind == "DaemonSet":
             return tuple(sorted({*self.ground.running(raw), *self.ground.running(after)}))
         return ()
 
@@ -205,14 +211,14 @@ class Scene:
         """(class, why, at once, where that is set, label) of what an upgrade controller takes node by node."""
         controller = self.effects.controllers[effect.controller]
         raw = self.own.get((controller.kind, controller.object)) or self.read(controller) or {}
-        told = look_up(raw, controller.at) or {}
-        if not told.get("autoUpgrade", controller.is_on):
+        policy = look_up(raw, controller.at) or {}
+        if not policy.get("autoUpgrade", controller.is_on):
             why = "Its upgrade controller is off: a node takes it when its pod is deleted, or when it restarts."
             return NEW_PODS, why, 0, "", ""
-        parallel = int(told.get("maxParallelUpgrades", controller.parallel))
-        most = amount(told.get("maxUnavailable", controller.unavailable), count, default=count)
+        parallel = int(policy.get("maxParallelUpgrades", controller.parallel))
+        most = amount(policy.get("maxUnavailable", controller.unavailable), count, default=count)
         at_once = max(1, min(parallel or count, most, count)) if count else 0
-        drains = bool((told.get("drain") or {}).get("enable"))
+        drains = bool((policy.get("drain") or {}).get("enable"))
         how = "cordons and drains" if drains else "cordons"
         limit = f", {at_once} at once at most" if at_once else ""
         why = f"{effect.why} Its upgrade controller {how} each node{limit}."
@@ -232,19 +238,25 @@ def blast_of(
     if action == NONE:
         return Blast()
     if action == INSTALL:
-        found = list(scene.whole(scene.effects.install, compared, "created"))
+        hits = list(scene.whole(scene.effects.install, compared, "created"))
         undo = undo or scene.effects.remove
     elif action == REMOVE:
-        found = list(scene.whole(scene.effects.remove, compared, "deleted"))
+        hits = list(scene.whole(scene.effects.remove, compared, "deleted"))
         undo = undo or scene.effects.install
     else:
-        found = list(scene.hits(compared))
+        hits = list(scene.hits(compared))
     if destroys:
         why = "Kubernetes deletes all objects of a kind whose definition goes, and what runs because of them."
         worst = strictest((scene.effects.remove.worst, scene.effects.unknown, GPU_PODS))
-        found.append(Hit(", ".join(destroys), "deleted", worst, why, interrupts=True))
-    deleted = tuple(sorted(f"{one.wanted.kind} {_name(one)}" for one in compared if one.change == "deleted"))
-    return gathered(found, scene.ground, deleted=deleted, undo=undo)
+        hits.append(Hit(", ".join(destroys), "deleted", worst, why, interrupts=True))
+    deleted = tuple(
+        sorted(
+            f"{compared_object.wanted.kind} {_name(compared_object)}"
+            for compared_object in compared
+            if compared_object.change == "deleted"
+        )
+    )
+    return gathered(hits, scene.ground, deleted=deleted, undo=undo)
 
 
 def gathered(
@@ -256,24 +268,24 @@ def gathered(
 ) -> Blast:
     """All hits of one component, or one group of policy objects, as one."""
     # What is created or changed live is in the differences, and needs no word here.
-    told = sorted((hit for hit in hits if hit.worst != LIVE), key=lambda hit: (-rank(hit.worst), hit.what, hit.paths))
-    first = told[0] if told else None
-    disruptive = [hit for hit in told if hit.nodes]
+    shown = sorted((hit for hit in hits if hit.worst != LIVE), key=lambda hit: (-rank(hit.worst), hit.what, hit.paths))
+    first = shown[0] if shown else None
+    disruptive = [hit for hit in shown if hit.nodes]
     at_once = max((hit.at_once or 1 for hit in disruptive), default=0)
     ended = {name for hit in disruptive if hit.interrupts for name in hit.nodes}
-    held = [one for one in ground.held if one.node in ended]
-    jobs: set[GpuPodOwner] = {one.job for one in held}
+    pods = [pod for pod in ground.held if pod.node in ended]
+    jobs: set[GpuPodOwner] = {pod.job for pod in pods}
     names = {name for hit in disruptive for name in hit.nodes}
     return Blast(
         worst=first.worst if first else LIVE,
         why=first.why if first else "No running pod is touched.",
-        hits=tuple(told),
+        hits=tuple(shown),
         deleted=deleted,
         places=max((hit.at_once or 1 for hit in disruptive if hit.reserves), default=0),
         nodes_at_once=at_once,
         gpus_at_once=max((ground.most_gpus(hit.nodes, hit.at_once or 1) for hit in disruptive), default=0),
         jobs=tuple(sorted(map(str, jobs))),
-        gpu_pods=len(held),
+        gpu_pods=len(pods),
         gpus=ground.gpus(names),
         undo=undo.worst if undo else "",
         undo_why=undo.why if undo else "",
@@ -320,28 +332,28 @@ def _rolled(after: Mapping[str, Any], count: int, effect: ChangeEffect) -> tuple
     return effect.worst, effect.why, min(max(1, most), count) if count else 0
 
 
-def _limit(one: Compared) -> str:
+def _limit(compared: Compared) -> str:
     """Name the field in which an operator sets how many nodes a DaemonSet takes at once."""
-    return f"DaemonSet {one.wanted.name}, spec.updateStrategy.rollingUpdate.maxUnavailable"
+    return f"DaemonSet {compared.wanted.name}, spec.updateStrategy.rollingUpdate.maxUnavailable"
 
 
-def _is_gradual(one: Compared, effect: ChangeEffect) -> bool:
+def _is_gradual(compared: Compared, effect: ChangeEffect) -> bool:
     """Return whether it upgrades an object that runs, which proceeds node by node.
 
     An object that is created or deleted comes or goes everywhere at once.
     """
-    if one.change != "changed":
+    if compared.change != "changed":
         return False
-    if one.wanted.kind in _WORKLOADS or not effect.paths:
+    if compared.wanted.kind in _WORKLOADS or not effect.paths:
         return True
-    return any(look_up(one.live or {}, path) is not None for path in effect.paths)
+    return any(look_up(compared.live or {}, path) is not None for path in effect.paths)
 
 
 def _flat(raw: Any, path: str = "") -> dict[str, Any]:
     if isinstance(raw, Mapping) and raw:
         items: Iterable[tuple[str, Any]] = ((str(key), value) for key, value in raw.items())
-    elif isinstance(raw, list) and raw and all(isinstance(one, Mapping) and one.get("name") for one in raw):
-        items = ((str(one["name"]), one) for one in raw)
+    elif isinstance(raw, list) and raw and all(isinstance(item, Mapping) and item.get("name") for item in raw):
+        items = ((str(item["name"]), item) for item in raw)
     else:
         return {path: raw}
     out: dict[str, Any] = {}
@@ -350,8 +362,8 @@ def _flat(raw: Any, path: str = "") -> dict[str, Any]:
     return out
 
 
-def _name(one: Compared) -> str:
-    return f"{one.namespace}/{one.wanted.name}" if one.namespace else one.wanted.name
+def _name(compared: Compared) -> str:
+    return f"{compared.namespace}/{compared.wanted.name}" if compared.namespace else compared.wanted.name
 
 
 def _of(raw: Mapping[str, Any], name: str) -> str:

@@ -25,9 +25,13 @@ def state(raw: Mapping[str, Any]) -> str:
     assert isinstance(status, Mapping)
     if phase := status.get("phase"):
         return {"Running": RUNNING, "Unknown": RUNNING, "Completed": FINISHED}.get(str(phase), WAITING)
-    found = status.get("conditions")
-    conditions = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    true = {one.get("type") for one in conditions if one.get("status") == "True"}
+    raw_conditions = status.get("conditions")
+    conditions = (
+        [condition for condition in raw_conditions if isinstance(condition, Mapping)]
+        if isinstance(raw_conditions, list)
+        else []
+    )
+    true = {condition.get("type") for condition in conditions if condition.get("status") == "True"}
     return FINISHED if "Finished" in true else RUNNING if "Admitted" in true else WAITING
 
 
@@ -40,7 +44,7 @@ def states(server: ApiServer, resource: Resource) -> Counter[str] | None:
             page = server.ask(Call("list", resource.plural), "GET", resource.path(), query=query).object()
         except FleetRefused:
             return None
-        counted.update(state(one) for one in page.get("items") or () if isinstance(one, Mapping))
+        counted.update(state(item) for item in page.get("items") or () if isinstance(item, Mapping))
         token = (page.get("metadata") or {}).get("continue")
         if not token:
             return counted

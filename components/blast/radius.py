@@ -41,9 +41,13 @@ def component_blast(  # noqa: PLR0917 — one caller, which has just asked for e
         release,
         daemons=_daemons(server, namespace) if _asks_daemons(component) else (),
         read=lambda controller: read_controller(server, served, controller),
-        own={(one.wanted.kind, one.wanted.name): one.result for one in compared if one.result},
+        own={
+            (compared_object.wanted.kind, compared_object.wanted.name): compared_object.result
+            for compared_object in compared
+            if compared_object.result
+        },
     )
-    gone = [f"every {one.kind}" for one in destroys if one.count]
+    gone = [f"every {kind.kind}" for kind in destroys if kind.count]
     return judgement.blast_of(scene, compared, action=action, destroys=gone)
 
 

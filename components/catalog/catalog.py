@@ -50,7 +50,7 @@ class Catalog:
         return self.components[name]
 
     def order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """These, each behind those that it needs or follows. Names that are no component, and `nodes`, stand first."""
+        """These, each behind those that it needs or follows. Names that are no component, and `nodes`, come first."""
         wanted = {*names}
         known = tuple(name for name in self.components if name in wanted)
         return (*sorted(wanted - {*known}), *known)
@@ -58,27 +58,27 @@ class Catalog:
 
 def load(*folders: Path) -> Catalog:
     """Every file of these folders. Raises BadCatalog, which names file and path."""
-    found: dict[str, tuple[Component, Path]] = {}
+    described: dict[str, tuple[Component, Path]] = {}
     for folder in folders or (HERE,):
         for path in sorted(folder.glob("*.yaml")):
             component = read(path)
-            if component.name in found:
-                raise BadCatalog(f"{path}: {component.name} is described in {found[component.name][1]} already")
-            found[component.name] = (component, path)
-    for component, path in found.values():
-        _names_exist(component, path, found)
+            if component.name in described:
+                raise BadCatalog(f"{path}: {component.name} is described in {described[component.name][1]} already")
+            described[component.name] = (component, path)
+    for component, path in described.values():
+        _names_exist(component, path, described)
     arrows = {
         name: {other for other in {*_needs(component), *component.after} if other != NODES}
-        for name, (component, _) in found.items()
+        for name, (component, _) in described.items()
     }
-    return Catalog({name: found[name][0] for name in _sorted(arrows)})
+    return Catalog({name: described[name][0] for name in _sorted(arrows)})
 
 
 def _needs(component: Component) -> tuple[str, ...]:
     return component.needs(component.presets)
 
 
-def _names_exist(component: Component, path: Path, found: Mapping[str, object]) -> None:
+def _names_exist(component: Component, path: Path, described: Mapping[str, object]) -> None:
     named = {
         "requires": component.requires,
         "after": tuple(name for name in component.after if name != NODES),
@@ -87,8 +87,8 @@ def _names_exist(component: Component, path: Path, found: Mapping[str, object]) 
     }
     for field, names in named.items():
         for name in names:
-            if name not in found:
-                raise BadCatalog(f"{path.name}: {field}: there is no component {name!r}{did_you_mean(name, found)}")
+            if name not in described:
+                raise BadCatalog(f"{path.name}: {field}: there is no component {name!r}{did_you_mean(name, described)}")
 
 
 def _sorted(arrows: Mapping[str, set[str]]) -> Iterator[str]:
@@ -150,8 +150,8 @@ def all() -> tuple[Component, ...]:
 
 def search(words: str) -> tuple[Component, ...]:
     """Those in whose name, title, summary, presets or intents every word occurs; all of them for no words."""
-    wanted = words.lower().split()
-    return tuple(component for component in all() if not any(word not in _haystack(component) for word in wanted))
+    words_wanted = words.lower().split()
+    return tuple(component for component in all() if not any(word not in _haystack(component) for word in words_wanted))
 
 
 def _haystack(component: Component) -> str:

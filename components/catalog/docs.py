@@ -20,14 +20,14 @@ def everything() -> dict[str, str]:
 def index() -> str:
     rows = [
         (
-            f"[{one.title}]({one.name}.md)",
-            one.summary,
-            f"`{one.newest}`",
-            one.versions[0].kubernetes or "–",
-            f"`{one.namespace}`",
-            str(len(one.presets)),
+            f"[{component.title}]({component.name}.md)",
+            component.summary,
+            f"`{component.newest}`",
+            component.versions[0].kubernetes or "–",
+            f"`{component.namespace}`",
+            str(len(component.presets)),
         )
-        for one in catalog.all()
+        for component in catalog.all()
     ]
     table = _table(("Component", "What for", "Newest checked", "Kubernetes", "Namespace", "Presets"), rows)
     return (
@@ -64,7 +64,7 @@ def page(component: Component) -> str:
 
 def _facts(component: Component) -> str:
     crds = "leaves its CRDs" if component.crds_stay else "deletes its CRDs and every object of their kinds"
-    needs = ", ".join(f"[{one}]({one}.md)" for one in sorted(graph.before(component))) or "nothing"
+    needs = ", ".join(f"[{name}]({name}.md)" for name in sorted(graph.before(component))) or "nothing"
     rows = [
         ("Name", f"`{component.name}`"),
         ("Chart", f"`{component.chart.reference}`"),
@@ -76,18 +76,22 @@ def _facts(component: Component) -> str:
         ("Its own documentation", component.documentation),
     ]
     for tested in component.versions:
-        said = ". ".join(filter(None, (f"Kubernetes {tested.kubernetes}" if tested.kubernetes else "", tested.note)))
-        rows.append((f"Version `{tested.version}`", f"{said} ({_cited(tested.sources)})".strip()))
+        remark = ". ".join(filter(None, (f"Kubernetes {tested.kubernetes}" if tested.kubernetes else "", tested.note)))
+        rows.append((f"Version `{tested.version}`", f"{remark} ({_cited(tested.sources)})".strip()))
     return _table(("", ""), rows).rstrip()
 
 
 def _uses(component: Component) -> str:
-    said = {"gpu-pods": "Pods that hold GPUs", "objects": "Objects of", "no-daemonset": "None of these runs instead:"}
+    subjects = {
+        "gpu-pods": "Pods that hold GPUs",
+        "objects": "Objects of",
+        "no-daemonset": "None of these runs instead:",
+    }
     rows = []
     for use in component.uses:
         names = f" {', '.join(f'`{name}`' for name in use.names)}" if use.names else ""
         verb = "blocks" if use.is_block else "warns"
-        rows.append((f"{said[use.of]}{names}", verb, f"{use.why} ({_cited(use.sources)})"))
+        rows.append((f"{subjects[use.of]}{names}", verb, f"{use.why} ({_cited(use.sources)})"))
     return _table(("While there is", "A plan that removes it", "Why"), rows).rstrip()
 
 
@@ -97,11 +101,11 @@ def _effects(component: Component) -> str:
         ("A first install", effects.install.worst, effects.install.why),
         ("Removal", effects.remove.worst, effects.remove.why),
     ]
-    for one in effects.changes:
-        named = f" {', '.join(f'`{name}`' for name in one.names)}" if one.names else ""
-        below = f", below {', '.join(f'`{path}`' for path in one.paths)}" if one.paths else ""
-        by = " The upgrade controller decides how many nodes at once." if one.controller else ""
-        rows.append((f"{one.kind}{named}{below}", one.worst, f"{one.why}{by}"))
+    for change in effects.changes:
+        named = f" {', '.join(f'`{name}`' for name in change.names)}" if change.names else ""
+        below = f", below {', '.join(f'`{path}`' for path in change.paths)}" if change.paths else ""
+        by = " The upgrade controller decides how many nodes at once." if change.controller else ""
+        rows.append((f"{change.kind}{named}{below}", change.worst, f"{change.why}{by}"))
     rows.append(("Anything else that can reach a pod", effects.unknown, "The strictest that is plausible."))
     return _table(("What changes", "Class", "Why"), rows).rstrip()
 
@@ -109,30 +113,30 @@ def _effects(component: Component) -> str:
 def _preset(view: presentation.PresetView) -> Iterator[str]:
     preset = view.preset
     yield f"### {preset.title}: `{preset.name}`"
-    said = [preset.why]
+    sentences = [preset.why]
     if preset.intents:
-        said.append(f"For {', '.join(preset.intents)}.")
+        sentences.append(f"For {', '.join(preset.intents)}.")
     if preset.needs:
-        said.append(f"Only with {', '.join(f'`{name}`' for name in preset.needs)}.")
+        sentences.append(f"Only with {', '.join(f'`{name}`' for name in preset.needs)}.")
     if preset.excludes:
-        said.append(f"Not with {', '.join(f'`{name}`' for name in preset.excludes)}.")
+        sentences.append(f"Not with {', '.join(f'`{name}`' for name in preset.excludes)}.")
     if preset.requires:
-        said.append(f"Needs first: {', '.join(f'[{name}]({name}.md)' for name in preset.requires)}.")
+        sentences.append(f"Needs first: {', '.join(f'[{name}]({name}.md)' for name in preset.requires)}.")
     if view.asks:
-        said.append(f"Asks for {', '.join(f'`{path}`' for path in view.asks)}.")
-    yield f"{' '.join(said)} ({_cited(preset.sources)})"
+        sentences.append(f"Asks for {', '.join(f'`{path}`' for path in view.asks)}.")
+    yield f"{' '.join(sentences)} ({_cited(preset.sources)})"
     yield f"```yaml\n{view.yaml}```"
 
 
 def _decisions(component: Component) -> str:
     rows = []
     for decision in component.decisions:
-        asked = f"with {' or '.join(f'`{name}`' for name in decision.presets)}" if decision.presets else "always"
+        condition = f"with {' or '.join(f'`{name}`' for name in decision.presets)}" if decision.presets else "always"
         if decision.unless:
-            asked += f", unless {' or '.join(f'`{clause}`' for clause in decision.unless)}"
+            condition += f", unless {' or '.join(f'`{clause}`' for clause in decision.unless)}"
         missing = "nothing is installed" if decision.is_required else "the chart's default applies, with a warning"
         example = f" For example `{decision.example}`." if decision.example else ""
-        rows.append((f"`{decision.path}`", f"{decision.question}{example}", asked, missing))
+        rows.append((f"`{decision.path}`", f"{decision.question}{example}", condition, missing))
     return _table(("Value", "Question", "Asked", "Without an answer"), rows).rstrip()
 
 
@@ -155,7 +159,9 @@ def _hazards(hazards: Iterable[Hazard]) -> str:
 def _fights(fights: Iterable[presentation.ConflictView]) -> Iterator[str]:
     for fight in fights:
         how = "blocks" if fight.is_block else "warns"
-        settled = f" Settled by {' or '.join(f'`{one}`' for one in fight.settled_by)}." if fight.settled_by else ""
+        settled = (
+            f" Settled by {' or '.join(f'`{setting}`' for setting in fight.settled_by)}." if fight.settled_by else ""
+        )
         yield f"- [{fight.other.title}]({fight.other.name}.md) ({how}): {fight.why}{settled}"
 
 

@@ -33,7 +33,7 @@ class ChangeEffect:
     worst: str
     why: str
     names: tuple[str, ...] = ()
-    """`{release}` stands for the release's name, `*` for anything. Empty: every object of the kind."""
+    """`{release}` is the release's name, `*` anything. Empty: every object of the kind."""
     paths: tuple[str, ...] = ()
     """Dotted; items of a list that have names by these. The longest that fits counts. Empty: any change of it."""
     nodes: str = ""
@@ -57,7 +57,7 @@ class ChangeEffect:
         """Measure how much of the path the longest of `paths` covers; -1: none of them does."""
         if not self.paths:
             return 0
-        fitting = (len(one) for one in self.paths if path == one or path.startswith(f"{one}."))
+        fitting = (len(covering) for covering in self.paths if path == covering or path.startswith(f"{covering}."))
         return max(fitting, default=-1)
 
 

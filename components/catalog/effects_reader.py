@@ -21,12 +21,12 @@ _AMOUNT = re.compile(r"[0-9]{1,4}|[0-9]{1,3}%")
 
 def read(part: YamlMapping) -> ComponentEffects:
     """Raises BadCatalog."""
-    controllers = {name: _controller(name, one) for name, one in part.named_parts("controllers").items()}
+    controllers = {name: _controller(name, controller) for name, controller in part.named_parts("controllers").items()}
     effects = ComponentEffects(
         unknown=part.text("unknown", one_of=CLASSES),
         install=_whole(part.part("install")),
         remove=_whole(part.part("remove")),
-        changes=tuple(_effect(one, tuple(controllers)) for one in part.parts("changes", at_least=1)),
+        changes=tuple(_effect(change, tuple(controllers)) for change in part.parts("changes", at_least=1)),
         controllers=controllers,
     )
     part.done()

@@ -106,7 +106,7 @@ class ReleasePlace:
     def filled(self, text: str) -> str:
         """Return the text with these in place of its placeholders; `{fullname:26}` is cut to 26 characters."""
         text = text.replace("{release}", self.release).replace("{namespace}", self.namespace)
-        return _FULLNAME.sub(lambda found: self.fullname[: int(found[1] or 63)].rstrip("-"), text)
+        return _FULLNAME.sub(lambda match: self.fullname[: int(match[1] or 63)].rstrip("-"), text)
 
 
 TEST_KINDS = ("workloads", "field", "taint_absent", "allocatable", "crds")
@@ -185,7 +185,7 @@ DISRUPTIONS = {
     "network": "The pods' network: connections may break, and new pods wait.",
     "gpu-pods": "Pods that use GPUs may be evicted, node by node.",
 }
-"""What a change to the component costs those who work in the cluster, from the mildest."""
+"""Effects of a change to the component on work in the cluster, from the mildest."""
 
 POD_SECURITY = ("privileged", "baseline", "restricted")
 
@@ -203,7 +203,7 @@ class Component:
     pod_security: str
     disruption: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Under every preset: where the chart's own default is not what this product stands for."""
+    """Under every preset: where the chart's own default is not what this product recommends."""
     values_why: str = ""
     requires: tuple[str, ...] = ()
     after: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ Slot = tuple[str, str]
 class Box:
     name: str
     under: str
-    """What stands small below the name."""
+    """Small text below the name."""
     x: int
     y: int
     is_here: bool
@@ -48,7 +48,7 @@ class Graph:
     width: int
     height: int
     sentence: str
-    """The same for those who do not see it."""
+    """The same as text, for screen readers."""
 
     box_width = WIDTH
     box_height = HEIGHT
@@ -67,7 +67,7 @@ def whole(here: str = "") -> Graph:
 
 
 def laid_out(behind: Mapping[str, set[str]], under: Mapping[str, str], here: str = "") -> Graph:
-    """`behind`: by name, whom it stands behind; what others stand behind comes first."""
+    """`behind`: by name, the components that it comes after; those that others come after are first."""
     arrows = _direct(behind)
     column = _columns(arrows)
     rows: dict[int, list[Slot]] = {place: [] for place in range(max(column.values()) + 1)}

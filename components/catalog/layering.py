@@ -74,13 +74,13 @@ def excluded(component: Component, presets: Collection[str]) -> tuple[str, str] 
 
 def lacking(component: Component, presets: Collection[str], values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Presets, each with another preset of the component that it requires and that is not wanted."""
-    found = []
+    missing = []
     for name in presets:
         for other in component.presets[name].needs if name in component.presets else ():
             wanted = component.presets[other].values
             if other not in presets and any(not _says(values, path, at(wanted, path)) for path in leaves(wanted)):
-                found.append((name, other))
-    return found
+                missing.append((name, other))
+    return missing
 
 
 def _says(values: Mapping[str, Any], path: Path, wanted: Any) -> bool:

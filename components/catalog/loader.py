@@ -164,11 +164,11 @@ def _tested(part: YamlMapping) -> Tested:
 
 def _presets(whole: YamlMapping) -> dict[str, Preset]:
     """Excluding is mutual, whichever of both says so."""
-    found = {name: _preset(name, part) for name, part in whole.named_parts("presets").items()}
-    for name, preset in found.items():
-        others = [other.name for other in found.values() if name in other.excludes]
-        found[name] = replace(preset, excludes=tuple(dict.fromkeys((*preset.excludes, *others))))
-    return found
+    presets = {name: _preset(name, part) for name, part in whole.named_parts("presets").items()}
+    for name, preset in presets.items():
+        others = [other.name for other in presets.values() if name in other.excludes]
+        presets[name] = replace(preset, excludes=tuple(dict.fromkeys((*preset.excludes, *others))))
+    return presets
 
 
 def _preset(name: str, part: YamlMapping) -> Preset:

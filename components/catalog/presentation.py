@@ -64,13 +64,13 @@ def lines(values: Mapping[str, Any]) -> list[ValueLine]:
 
 def wish(component: Component, preset: Preset | None = None) -> str:
     """Return the start of a new profile that wants this component."""
-    said: dict[str, Any] = {"presets": [preset.name]} if preset else {}
+    content: dict[str, Any] = {"presets": [preset.name]} if preset else {}
     chosen = {preset.name} if preset else set()
-    asked = [d for d in component.decisions if d.is_required and (not d.presets or chosen & {*d.presets})]
-    text = as_yaml({"components": {component.name: said}})
-    if not asked:
+    to_decide = [d for d in component.decisions if d.is_required and (not d.presets or chosen & {*d.presets})]
+    text = as_yaml({"components": {component.name: content}})
+    if not to_decide:
         return text
-    about = "".join(f"# To decide, here under values or for each cluster: {d.path}\n" for d in asked)
+    about = "".join(f"# To decide, here under values or for each cluster: {d.path}\n" for d in to_decide)
     return about + text
 
 
@@ -174,8 +174,8 @@ def hazards(component: Component) -> list[tuple[str, str, str, tuple[Hazard, ...
 
 def choices() -> Iterator[ComponentChoice]:
     """Yield the choices for the form of profiles: an answer to `common.hooks.component_choices`."""
-    for one in catalog.all():
-        presets = [(preset.name, preset.title) for preset in one.presets.values()]
-        versions = [tested.version for tested in one.versions]
-        href = reverse("components:component", args=[one.name])
-        yield ComponentChoice(one.name, one.title, one.summary, versions, presets, href)
+    for component in catalog.all():
+        presets = [(preset.name, preset.title) for preset in component.presets.values()]
+        versions = [tested.version for tested in component.versions]
+        href = reverse("components:component", args=[component.name])
+        yield ComponentChoice(component.name, component.title, component.summary, versions, presets, href)

@@ -40,8 +40,8 @@ def canonical(component: Component, values: Mapping[str, Any]) -> Mapping[str, A
     values = as_texts(component, {}, values)
     for path in component.texts:
         way = path.split(".")
-        found = _at(values, way)
-        if isinstance(found, str) and (mapping := parsed(found)) is not None:
+        value = _at(values, way)
+        if isinstance(value, str) and (mapping := parsed(value)) is not None:
             values = _with(values, way, str(yaml.safe_dump(mapping, width=4096, allow_unicode=True)))
     return values
 
@@ -58,10 +58,10 @@ def only(component: Component, values: Mapping[str, Any]) -> bool:
 def parsed(text: str) -> dict[str, Any] | None:
     """None: it is no mapping."""
     try:
-        found = chart_yaml.load(text.encode())
+        document = chart_yaml.load(text.encode())
     except chart_yaml.BadChartYaml:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def merged(below: Any, above: Any) -> Any:
@@ -74,27 +74,27 @@ def merged(below: Any, above: Any) -> Any:
                 out[key] = merged(out[key], value) if key in out else _clean(value)
         return out
     if _are_mappings(below) and _are_mappings(above):
-        return _by_name(below, above) if all("name" in one for one in (*below, *above)) else _by_place(below, above)
+        return _by_name(below, above) if all("name" in item for item in (*below, *above)) else _by_place(below, above)
     return _clean(above)
 
 
 def _by_name(below: Sequence[Mapping[str, Any]], above: Sequence[Mapping[str, Any]]) -> list[Any]:
-    out = {one["name"]: one for one in below}
-    for one in above:
-        if one.get(GONE):
-            out.pop(one["name"], None)
+    out = {item["name"]: item for item in below}
+    for item in above:
+        if item.get(GONE):
+            out.pop(item["name"], None)
         else:
-            out[one["name"]] = merged(out.get(one["name"], {}), one)
+            out[item["name"]] = merged(out.get(item["name"], {}), item)
     return list(out.values())
 
 
 def _by_place(below: Sequence[Any], above: Sequence[Any]) -> list[Any]:
-    both = [merged(one, other) for one, other in zip(below, above, strict=False)]
+    both = [merged(item, other) for item, other in zip(below, above, strict=False)]
     return [*both, *below[len(both) :], *map(_clean, above[len(both) :])]
 
 
 def _are_mappings(raw: Any) -> bool:
-    return isinstance(raw, list | tuple) and bool(raw) and all(isinstance(one, Mapping) for one in raw)
+    return isinstance(raw, list | tuple) and bool(raw) and all(isinstance(item, Mapping) for item in raw)
 
 
 def _clean(raw: Any) -> Any:
@@ -102,7 +102,7 @@ def _clean(raw: Any) -> Any:
     if isinstance(raw, Mapping):
         return {key: _clean(value) for key, value in raw.items() if value is not None}
     if isinstance(raw, list | tuple):
-        return [_clean(one) for one in raw if not (isinstance(one, Mapping) and one.get(GONE))]
+        return [_clean(item) for item in raw if not (isinstance(item, Mapping) and item.get(GONE))]
     return raw
 
 

@@ -132,8 +132,8 @@ def _presets_lack(layered: Layered) -> Iterator[ValuesNote]:
 
 def _broken_texts(layered: Layered) -> Iterator[ValuesNote]:
     for path in layered.component.texts:
-        found = look_up(layered.values, path)
-        if isinstance(found, str) and found.strip() and text_values.parsed(found) is None:
+        text = look_up(layered.values, path)
+        if isinstance(text, str) and text.strip() and text_values.parsed(text) is None:
             yield ValuesNote(
                 path, BLOCK, "bad-text", "must be the YAML text of a mapping, or a mapping to merge into it"
             )
@@ -157,10 +157,10 @@ def _plain_secrets(values: Any, path: Path = ()) -> Iterator[ValuesNote]:
 
 def _without_effect(component: Component, values: Mapping[str, Any]) -> Iterator[ValuesNote]:
     for path, why in component.no_effect.items():
-        found: Any = values
+        value: Any = values
         for step in path.split("."):
-            found = found.get(step) if isinstance(found, Mapping) else None
-        if found is not None:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if value is not None:
             yield ValuesNote(path, WARN, "no-effect", why)
 
 

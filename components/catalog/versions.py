@@ -76,7 +76,7 @@ class Upgrades:
         if self.rule == "one-major":
             return after[0] - before[0]
         if self.rule == "one-minor":
-            # A new major version follows the last minor one, whose number nobody can know here.
+            # A new major version follows the last minor one, whose number is not known here.
             return after[1] - before[1] if after[0] == before[0] else after[0] - before[0]
         known = [numbers(line) for line in self.lines]
         if before[:2] not in known or after[:2] not in known:
@@ -85,29 +85,29 @@ class Upgrades:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """`v26.7.0-rc.1` as (26, 7, 0): enough to tell lines apart. What stands behind + or - is left out."""
-    return tuple(int(found) for found in _NUMBERS.findall(re.split(r"[-+]", version)[0])[:3])
+    """`v26.7.0-rc.1` as (26, 7, 0): enough to tell lines apart. The part behind + or - is left out."""
+    return tuple(int(number) for number in _NUMBERS.findall(re.split(r"[-+]", version)[0])[:3])
 
 
-def is_older(one: str, other: str) -> bool:
+def is_older(version: str, other: str) -> bool:
     """Return whether a version comes before the other, pre-releases before their release.
 
     False where one is no version.
     """
-    left, right = _ordered(one), _ordered(other)
+    left, right = _ordered(version), _ordered(other)
     return bool(left and right and left < right)
 
 
 def _ordered(version: str) -> tuple[Any, ...]:
     """Return the sort key of a semantic version: build metadata behind a + does not count."""
-    found = _SEMANTIC.fullmatch(version.removeprefix("v").partition("+")[0])
-    if not found:
+    match = _SEMANTIC.fullmatch(version.removeprefix("v").partition("+")[0])
+    if not match:
         return ()
-    core = tuple(int(part or 0) for part in found.groups()[:3])
-    parts = found[4].split(".") if found[4] else []
-    return (*core, not parts, [(not one.isdigit(), int(one) if one.isdigit() else 0, one) for one in parts])
+    core = tuple(int(part or 0) for part in match.groups()[:3])
+    parts = match[4].split(".") if match[4] else []
+    return (*core, not parts, [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts])
 
 
-def same_version(one: str, other: str) -> bool:
+def same_version(version: str, other: str) -> bool:
     """Charts write `v1.2.3` or `1.2.3`, and people the other one."""
-    return one.removeprefix("v") == other.removeprefix("v")
+    return version.removeprefix("v") == other.removeprefix("v")

@@ -72,15 +72,15 @@ class ChartContent:
 def judge(content: bytes, *, name: str = "", version: str = "", sha256: str = "") -> ChartContent:
     """Read and judge an archive; a given name, version or SHA-256 must match.
 
-    Raises BadArchive; never anything else, whatever the bytes.
+    Raises BadArchive; never anything else, for any bytes.
     """
     if len(content) > MAX_PACKED:
         raise BadArchive(f"is {len(content):,} bytes long; at most {MAX_PACKED:,} are accepted")
-    found = hashlib.sha256(content).hexdigest()
-    if sha256 and found != sha256:
-        raise BadArchive(f"its SHA-256 is {found}, not {sha256}: it is another archive than the one that was approved")
+    actual = hashlib.sha256(content).hexdigest()
+    if sha256 and actual != sha256:
+        raise BadArchive(f"its SHA-256 is {actual}, not {sha256}: it is another archive than the one that was approved")
     files = _read(content, _Budget())
-    chart = _chart(files, found)
+    chart = _chart(files, actual)
     if name and chart.name != name:
         raise BadArchive(f"is {chart.name!r}, not {name!r}", field="Chart.yaml: name")
     if version and chart.version.removeprefix("v") != version.removeprefix("v"):
@@ -93,11 +93,11 @@ def files(content: bytes) -> dict[str, bytes]:
     return dict(_flat(_read(content, budget := _Budget()), budget))
 
 
-def _flat(found: Mapping[str, bytes], budget: _Budget) -> Iterator[tuple[str, bytes]]:
-    for path, data in found.items():
+def _flat(unpacked: Mapping[str, bytes], budget: _Budget) -> Iterator[tuple[str, bytes]]:
+    for path, data in unpacked.items():
         if _SUBCHART.fullmatch(path):
             inner = _read(data, budget, 1).items()
-            yield from ((f"{path}/{below}", one) for below, one in _flat(dict(inner), budget))
+            yield from ((f"{path}/{below}", inner_data) for below, inner_data in _flat(dict(inner), budget))
         else:
             yield path, data
 
@@ -169,12 +169,12 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        wanted = size if size >= 0 else MAX_UNPACKED + 1
+        left = size if size >= 0 else MAX_UNPACKED + 1
         out: list[bytes] = []
-        while wanted > 0 and (chunk := self._more()):
-            out.append(chunk[:wanted])
-            self._ready = chunk[wanted:]
-            wanted -= len(out[-1])
+        while left > 0 and (chunk := self._more()):
+            out.append(chunk[:left])
+            self._ready = chunk[left:]
+            left -= len(out[-1])
         return b"".join(out)
 
     def _more(self) -> bytes:
@@ -246,13 +246,13 @@ def _below(files: Mapping[str, bytes], budget: _Budget, depth: int) -> dict[str,
         raise BadArchive("is empty")
     if len(tops) > 1 or any("/" not in path for path in files):
         raise BadArchive("holds more than one folder at its top; a chart is one folder")
-    found = {path.partition("/")[2]: data for path, data in files.items()}
-    for path, data in list(found.items()):
+    chart_files = {path.partition("/")[2]: data for path, data in files.items()}
+    for path, data in list(chart_files.items()):
         if _SUBCHART.fullmatch(path):
             if depth >= MAX_NESTED:
                 raise BadArchive(f"archives are nested deeper than {MAX_NESTED}", field=path)
             _read(data, budget, depth + 1)  # helm will unpack it too
-    return found
+    return chart_files
 
 
 # ── What the files say ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,7 +284,7 @@ def _chart(files: Mapping[str, bytes], sha256: str) -> ChartContent:
 
 def _named(files: Mapping[str, bytes], about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     named = about.get("dependencies")
-    if about.get("apiVersion") == "v1":  # they stand in a file of their own
+    if about.get("apiVersion") == "v1":  # they are in a file of their own
         named = _mapping(files, "requirements.yaml").get("dependencies")
     return [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
 
@@ -321,14 +321,14 @@ def _mapping(files: Mapping[str, bytes], path: str, *, is_required: bool = False
             raise BadArchive("is missing: this is not a chart", field=path)
         return {}
     try:
-        found = chart_yaml.load(files[path])
+        mapping = chart_yaml.load(files[path])
     except chart_yaml.BadChartYaml as error:
         raise BadArchive(str(error), field=path) from error
-    if found is None and not is_required:
+    if mapping is None and not is_required:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         raise BadArchive("is not a mapping", field=path)
-    return found
+    return mapping
 
 
 def _schema(files: Mapping[str, bytes]) -> dict[str, Any] | None:
@@ -336,12 +336,12 @@ def _schema(files: Mapping[str, bytes]) -> dict[str, Any] | None:
     if path not in files:
         return None
     try:
-        found = json.loads(files[path])
+        schema = json.loads(files[path])
     except (ValueError, RecursionError) as error:
         raise BadArchive("is not JSON", field=path) from error
-    if not isinstance(found, dict):
+    if not isinstance(schema, dict):
         raise BadArchive("is not a JSON object", field=path)
-    return found
+    return schema
 
 
 def _crds(files: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:

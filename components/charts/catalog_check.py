@@ -32,10 +32,10 @@ def check(component: Component) -> Iterator[CatalogFinding]:
         except Refusal as error:
             yield CatalogFinding(component.name, tested.version, is_wrong=True, text=str(error))
             continue
-        found = list(_keys(component, chart))
-        for text in found:
+        problems = list(_keys(component, chart))
+        for text in problems:
             yield CatalogFinding(component.name, tested.version, is_wrong=True, text=text)
-        if not found:
+        if not problems:
             many = len(component.presets)
             text = f"{many} preset{' keeps' if many == 1 else 's keep'} to the chart (SHA-256 {chart.sha256[:12]}…)"
             yield CatalogFinding(component.name, tested.version, is_wrong=False, text=text)

@@ -103,9 +103,9 @@ def _from_index(talk: _Talk, source: ChartSource, version: str) -> bytes:
     if not isinstance(urls, list) or not urls or not isinstance(urls[0], str):
         raise Unfetchable(f"{source}: its index names no address for {source.chart} {version}")
     content = talk.get(_joined(f"{source.base}/", urls[0], source), archives.MAX_PACKED).body
-    told = str(entry.get("digest") or "")
-    if told:
-        _same(content, told, f"{source}: {source.chart} {version}")
+    digest = str(entry.get("digest") or "")
+    if digest:
+        _same(content, digest, f"{source}: {source.chart} {version}")
     return content
 
 
@@ -134,8 +134,8 @@ def _charts(talk: _Talk) -> Mapping[str, Any]:
     try:
         index = json.loads(body) if body.lstrip()[:1] == b"{" else chart_yaml.load(body)
     except (ValueError, RecursionError) as error:
-        said = f": {error}" if isinstance(error, chart_yaml.BadChartYaml) else ""
-        raise Unfetchable(f"{source}: index.yaml cannot be read{said}") from error
+        reason = f": {error}" if isinstance(error, chart_yaml.BadChartYaml) else ""
+        raise Unfetchable(f"{source}: index.yaml cannot be read{reason}") from error
     charts = index.get("entries") if isinstance(index, dict) else None
     if not isinstance(charts, dict):
         raise Unfetchable(f"{source}: index.yaml is not the index of a chart repository")
@@ -189,10 +189,10 @@ class _Registry:
 
     def tags(self) -> list[str]:
         tags = self._json(f"{self.path}/tags/list", {}, MAX_INDEX).get("tags")
-        found = [tag.replace("_", "+") for tag in tags or [] if isinstance(tag, str)]
-        if not found:
+        versions = [tag.replace("_", "+") for tag in tags or [] if isinstance(tag, str)]
+        if not versions:
             raise Unfetchable(f"{self.source} has no chart {self.source.chart!r}")
-        return found[::-1]
+        return versions[::-1]
 
     def _tag(self, version: str) -> str:
         """A tag cannot hold the + of a version's build part; helm writes _ for it."""
@@ -203,12 +203,12 @@ class _Registry:
 
     def _json(self, path: str, headers: Mapping[str, str], limit: int) -> dict[str, Any]:
         try:
-            found = json.loads(self._ask(path, headers, limit).body)
+            decoded = json.loads(self._ask(path, headers, limit).body)
         except (ValueError, RecursionError) as error:
             raise Unfetchable(f"{self.source}: the registry's answer is not JSON") from error
-        if not isinstance(found, dict):
+        if not isinstance(decoded, dict):
             raise Unfetchable(f"{self.source}: the registry's answer is not a JSON object")
-        return found
+        return decoded
 
     def _ask(self, path: str, headers: Mapping[str, str], limit: int) -> Response:
         url = f"{self.root}{path}"
@@ -223,17 +223,17 @@ class _Registry:
         scheme, _, rest = challenge.partition(" ")
         if scheme.lower() == "basic" and self.source.basic:
             return self.source.basic
-        told = dict(_CHALLENGE.findall(rest))
-        realm = told.get("realm", "")
+        parameters = dict(_CHALLENGE.findall(rest))
+        realm = parameters.get("realm", "")
         if scheme.lower() != "bearer" or not realm:
             raise Unfetchable(f"{self.source} wants a user name and password (401)")
-        query = {name: told[name] for name in ("service", "scope") if name in told}
+        query = {name: parameters[name] for name in ("service", "scope") if name in parameters}
         url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}"
         # A registry often has its tokens made elsewhere; that host was named, by the catalog or the administrator.
         response = self.talk.followed(url, MAX_TOKEN, authorization=self.source.basic, carries_to_named=True)
         try:
-            found = json.loads(self.talk.good(response, url).body)
-            token = found.get("token") or found.get("access_token")
+            answer = json.loads(self.talk.good(response, url).body)
+            token = answer.get("token") or answer.get("access_token")
         except (ValueError, AttributeError, RecursionError) as error:
             raise Unfetchable(f"{self.source}: the answer to the request for a token is not JSON") from error
         if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
@@ -272,8 +272,8 @@ class _Talk:
             if not self.source.is_known(url):
                 raise Unfetchable(f"{self.source} sends us to {_host(url)}, a host that it does not name")
             may_carry = self.source.is_own(url) or (carries_to_named and _place(url) == first)
-            asked = {**(headers or {}), **(authorization if may_carry else {})}
-            response = self.door.get(url, headers=asked, limit=limit, deadline=self.deadline)
+            sent = {**(headers or {}), **(authorization if may_carry else {})}
+            response = self.door.get(url, headers=sent, limit=limit, deadline=self.deadline)
             if response.status not in _REDIRECTS:
                 self.sent_by.append(url)
                 return response
@@ -294,13 +294,13 @@ class _Talk:
         raise Unfetchable(f"{self.source} answered {status} at {path}", is_final=is_final)
 
 
-def _same(content: bytes, told: str, what: str) -> None:
-    found = _DIGEST.fullmatch(told)
-    if not found:
+def _same(content: bytes, digest: str, what: str) -> None:
+    match = _DIGEST.fullmatch(digest)
+    if not match:
         raise Unfetchable(f"{what}: the digest that the repository tells is no SHA-256")
     have = hashlib.sha256(content).hexdigest()
-    if have != found[1]:
-        raise Unfetchable(f"{what}: the archive's SHA-256 is {have}, not {found[1]}, as the repository says itself")
+    if have != match[1]:
+        raise Unfetchable(f"{what}: the archive's SHA-256 is {have}, not {match[1]}, as the repository says itself")
 
 
 def _joined(base: str, url: str, source: ChartSource) -> str:

@@ -16,7 +16,7 @@ from components.charts import archives
 
 _LOOKUP = re.compile(rb"\blookup\b")
 _DEFINITION = re.compile(r"(?:charts/[^/]+/)*(crds/.+\.(?:ya?ml|json))")
-"""As helm has it: the folder of a chart or a subchart, whatever that is called, and files that hold manifests."""
+"""As helm has it: the folder of a chart or a subchart, of any name, and files that hold manifests."""
 
 
 def asks_cluster(chart: bytes, values: Mapping[str, Any]) -> bool:
@@ -51,8 +51,8 @@ def has_definitions(chart: bytes) -> bool:
 @lru_cache(maxsize=2)
 def definitions(chart: bytes) -> tuple[tuple[str, bytes], ...]:
     """Each file of a folder `crds/`, subcharts' too: `crds/…` and its content as helm copies it. Raises BadArchive."""
-    found = []
+    files = []
     for path, data in archives.files(chart).items():
         if at := _DEFINITION.fullmatch(path):
-            found.append((at[1], data.removeprefix(b"\xef\xbb\xbf").rstrip()))
-    return tuple(found)
+            files.append((at[1], data.removeprefix(b"\xef\xbb\xbf").rstrip()))
+    return tuple(files)

@@ -20,24 +20,24 @@ from profiles.document.document import BLOCK, WARN, ProfileNote
 
 def component_findings(content: Content) -> list[ProfileNote]:
     """A fixed number of queries for each component that is wanted: one, and one more where its chart is stored."""
-    found: list[ProfileNote] = []
+    findings: list[ProfileNote] = []
     layers: dict[str, Layered] = {}
-    for wanted in content.components:
-        notes = list(_of_names(wanted))
-        if wanted.is_gone:  # nothing is said of it but its name
-            found += notes
+    for component in content.components:
+        notes = list(_of_names(component))
+        if component.is_gone:  # nothing of it is judged but its name
+            findings += notes
             continue
         if not any(note.severity == BLOCK for note in notes):
-            layered = values_check.layered(wanted.name, wanted.version, wanted.presets, wanted.values)
-            layers[wanted.name] = layered
-            notes += _of_values(wanted, layered)
-        found += notes
-    gone = frozenset(wanted.name for wanted in content.components if wanted.is_gone)
-    return [*found, *_conflicts(layers), *_missing(layers, gone)]
+            layered = values_check.layered(component.name, component.version, component.presets, component.values)
+            layers[component.name] = layered
+            notes += _of_values(component, layered)
+        findings += notes
+    gone = frozenset(component.name for component in content.components if component.is_gone)
+    return [*findings, *_conflicts(layers), *_missing(layers, gone)]
 
 
-def _note(wanted: str, deeper: str, severity: str, code: str, message: str) -> ProfileNote:
-    path = f"components.{wanted}"
+def _note(component: str, deeper: str, severity: str, code: str, message: str) -> ProfileNote:
+    path = f"components.{component}"
     if deeper:
         path += deeper if deeper.startswith("[") else f".{deeper}"
     return ProfileNote(path, 0, code, message, severity)

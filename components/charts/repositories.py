@@ -79,7 +79,7 @@ def delete(row: Repository, *, by: User, version: int) -> None:
 
 def _needed_by(row: Repository) -> str:
     """`P-7 names volcano 1.15.1, which it serves`; empty where no plan does."""
-    here = {(one.chart.chart, one.chart.reference) for one in _served_by(row)}
+    here = {(component.chart.chart, component.chart.reference) for component in _served_by(row)}
     archives = {a.pk: a for a in uploads.known() if (a.name, a.origin) in here}
     used = [(archives[key], plans) for key, plans in uploads.uses(list(archives)).items() if plans]
     if not used:
@@ -92,7 +92,7 @@ def _needed_by(row: Repository) -> str:
 def _served_by(row: Repository) -> list[Component]:
     """The catalog's components that come from here."""
     url = (row.stands_for or row.url).rstrip("/")
-    return [one for one in catalog.all() if one.chart.url.rstrip("/") == url]
+    return [component for component in catalog.all() if component.chart.url.rstrip("/") == url]
 
 
 def _taken(row: Repository) -> Invalid:
@@ -171,15 +171,15 @@ def _bad_user(text: str) -> str:
 
 
 def _bad_url(text: str) -> str:
-    wanted = "Write https://host/path of a repository with an index.yaml, or oci://host/path."
+    advice = "Write https://host/path of a repository with an index.yaml, or oci://host/path."
     parts = addresses.parted(text)
     if parts is None or not addresses.is_bare(parts):
-        return wanted
+        return advice
     if parts.scheme == "http":
         return "Must be https: what comes over http could be changed on the way."
     if addresses.names_a_person(parts):
         return "Put user name and password into their own fields, not into the address."
-    return "" if parts.scheme in ("https", "oci") else wanted
+    return "" if parts.scheme in ("https", "oci") else advice
 
 
 # ── Trying ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,18 +205,20 @@ def probe(row: Repository, *, by: User) -> RepositoryCheck:
     meant = _served_by(row)
     try:
         password = row.open_secret()
-        asked = _source(row, "", (), password)
-        with store.asking(asked) as (door, deadline):
-            names = fetching.listed(door, asked, deadline)
+        probed = _source(row, "", (), password)
+        with store.asking(probed) as (door, deadline):
+            names = fetching.listed(door, probed, deadline)
             served = []
-            for one in meant:
-                source = _source(row, one.chart.chart, one.chart.hosts, password)
-                served.append(_served(one.name, one.newest, source, lambda s: fetching.offered(door, s, deadline)))
+            for component in meant:
+                source = _source(row, component.chart.chart, component.chart.hosts, password)
+                served.append(
+                    _served(component.name, component.newest, source, lambda s: fetching.offered(door, s, deadline))
+                )
     except (encryption.CannotOpen, encryption.KeyUnusable) as error:
         return RepositoryCheck(False, f"Its stored password cannot be read: {error}. Give it again.")
     except Unfetchable as error:
         return RepositoryCheck(False, f"{error}.")
-    if asked.is_oci:
+    if probed.is_oci:
         return RepositoryCheck(True, "The registry answers; which charts it has, it does not tell.", tuple(served))
     many = len(names)
     return RepositoryCheck(True, f"Its index.yaml lists {many:,} chart{'' if many == 1 else 's'}.", tuple(served))
@@ -229,9 +231,9 @@ def _source(row: Repository, chart: str, hosts: Sequence[str], password: str) ->
 
 def _served(component: str, version: str, source: ChartSource, offered: Any) -> ServedChart:
     try:
-        found = offered(source)
+        versions = offered(source)
     except Unfetchable as error:
         return ServedChart(component, source.chart, False, f"{error}.")
-    if any(same_version(one, version) for one in found):
-        return ServedChart(component, source.chart, True, f"has {version}, and {len(found):,} versions in all")
-    return ServedChart(component, source.chart, False, f"lacks {version}; it begins with {', '.join(found[:3])}")
+    if any(same_version(offered_version, version) for offered_version in versions):
+        return ServedChart(component, source.chart, True, f"has {version}, and {len(versions):,} versions in all")
+    return ServedChart(component, source.chart, False, f"lacks {version}; it begins with {', '.join(versions[:3])}")

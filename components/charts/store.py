@@ -35,7 +35,7 @@ def source(chart: ChartReference) -> ChartSource:
     """The administrator's repository or mirror of it, else the catalog's own. Raises Unfetchable."""
     url = chart.url.rstrip("/")
     rows = Repository.objects.filter(Q(stands_for__in=[url, f"{url}/"]) | Q(url__in=[url, f"{url}/"]))
-    row = max(rows, key=lambda found: bool(found.stands_for), default=None)  # a mirror goes before the original
+    row = max(rows, key=lambda candidate: bool(candidate.stands_for), default=None)  # a mirror goes before the original
     if row is None:
         return ChartSource(url, chart.chart, chart.hosts)
     if not row.is_enabled:
@@ -67,14 +67,14 @@ def fetch(chart: ChartReference, version: str, *, sha256: str = "") -> Archive:
             return pinned
     elif here := stored(chart, version):
         return here
-    asked = source(chart)
-    with asking(asked) as (door, deadline):
-        found = fetching.download(door, asked, version, deadline)
+    chart_source = source(chart)
+    with asking(chart_source) as (door, deadline):
+        downloaded = fetching.download(door, chart_source, version, deadline)
     return archives.store(
-        found.content,
+        downloaded.content,
         origin=chart.reference,
-        fetched_from=found.sent_by,
-        authors=asked.authors,
+        fetched_from=downloaded.sent_by,
+        authors=chart_source.authors,
         name=chart.chart,
         version=version,
         sha256=sha256,
@@ -86,22 +86,22 @@ def versions(chart: ChartReference) -> Sequence[str]:
 
     Waits on the network. Raises Unfetchable.
     """
-    asked = source(chart)
-    with asking(asked) as (door, deadline):
-        return fetching.offered(door, asked, deadline)
+    chart_source = source(chart)
+    with asking(chart_source) as (door, deadline):
+        return fetching.offered(door, chart_source, deadline)
 
 
 @contextmanager
-def asking(asked: ChartSource) -> Iterator[tuple[HttpClient, float]]:
+def asking(chart_source: ChartSource) -> Iterator[tuple[HttpClient, float]]:
     """A door to it, and when to end. Raises Unfetchable in place of every error of the network."""
     try:
-        door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=asked.ca)
+        door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=chart_source.ca)
         try:
             yield door, time.monotonic() + SECONDS
         finally:
             door.close()
     except FleetError as error:
-        raise Unfetchable(f"{asked}: {error}", is_final=_is_final(error)) from error
+        raise Unfetchable(f"{chart_source}: {error}", is_final=_is_final(error)) from error
 
 
 def _is_final(error: FleetError) -> bool:

@@ -62,13 +62,13 @@ def delete(archive: Archive, *, by: User) -> None:
         archive.delete()
 
 
-def keep(wanted: Mapping[str, str]) -> None:
+def keep(to_keep: Mapping[str, str]) -> None:
     """Keep a plan's archives (SHA-256 → component) from being deleted before the plan ends.
 
     Call in the transaction that stores the plan. Raises WrongState where one was deleted since the plan took it.
     """
-    there = set(held(Archive.objects.filter(pk__in=list(wanted))))
-    for key, component in sorted(wanted.items(), key=lambda item: item[1]):
+    there = set(held(Archive.objects.filter(pk__in=list(to_keep))))
+    for key, component in sorted(to_keep.items(), key=lambda item: item[1]):
         if key not in there:
             raise WrongState(f"The chart archive of {component} was deleted while this plan was made. Plan again.")
 
@@ -80,10 +80,10 @@ def held(rows: QuerySet[Archive]) -> list[str]:
 
 def uses(keys: Sequence[str], user: User | None = None) -> dict[str, list[WorkRef]]:
     """The newest plans that name each of these archives: all, or those that this person may see."""
-    found: dict[str, list[WorkRef]] = {}
+    plans_by_archive: dict[str, list[WorkRef]] = {}
     for key, plan in hooks.plans_of_archives(keys, user):
-        found.setdefault(key, []).append(plan)
-    return found
+        plans_by_archive.setdefault(key, []).append(plan)
+    return plans_by_archive
 
 
 def components_of(name: str) -> list[Component]:

@@ -40,8 +40,8 @@ class ParsedInput:
 
 def _lines(document: yaml.YamlDocument) -> list[tuple[str, int]]:
     """The deepest first."""
-    found = [(_written(path), line) for path, line in document.lines.items() if path]
-    return sorted(found, key=lambda pair: -len(pair[0]))
+    lines = [(_written(path), line) for path, line in document.lines.items() if path]
+    return sorted(lines, key=lambda pair: -len(pair[0]))
 
 
 def _written(path: yaml.Path) -> str:
@@ -59,10 +59,12 @@ def _is_at(where: str, path: str) -> bool:
 # ── Rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def paths(component: Component, presets: Iterable[str]) -> list[str]:
     """Keys with a row of their own: what a person must decide, what people set most, and what the presets set."""
-    asked = [one.path for one in component.decisions if not one.presets or {*one.presets} & {*presets}]
+    to_decide = [
+        decision.path for decision in component.decisions if not decision.presets or {*decision.presets} & {*presets}
+    ]
     below = [component.values, *(component.presets[name].values for name in presets if name in component.presets)]
-    said = [_row(component, dotted(path)) for layer in below for path in leaves(layer)]
-    known = dict.fromkeys((*asked, *component.usual, *said))
+    from_layers = [_row(component, dotted(path)) for layer in below for path in leaves(layer)]
+    known = dict.fromkeys((*to_decide, *component.usual, *from_layers))
     return [path for path in known if _PLAIN.fullmatch(path)][:MOST_ROWS]
 
 
@@ -120,20 +122,20 @@ def of_rows(rows: Iterable[tuple[str, str]], text: str) -> ParsedInput:
     """Rows as (path, text) with the YAML of the others. A key that is given in both is a mistake."""
     read = of_text(text)
     problems = dict(read.problems)
-    found: dict[str, Any] = read.values or {}
+    values: dict[str, Any] = read.values or {}
     for path, typed in rows:
         if not typed.strip():
             continue
         if len(path) > MAX_PATH or not _PLAIN.fullmatch(path):
             problems[path[:MAX_PATH]] = "is no key that has a row"
-        elif _stands(found, path):
+        elif _stands(values, path):
             problems[path] = "stands in the YAML below, too; say it in one place"
         else:
             try:
-                found = merged(found, _nested(path.split("."), yaml.load(typed).data))
+                values = merged(values, _nested(path.split("."), yaml.load(typed).data))
             except BadYaml as error:
                 problems[path] = f"cannot be read: {error.reason}"
-    return ParsedInput(None if problems else found, problems, read.document)
+    return ParsedInput(None if problems else values, problems, read.document)
 
 
 def _stands(values: Any, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Values of one component that hold for one cluster: what stands under them, what is wrong with them, and saving.
+"""Values of one component that hold for one cluster: the layers under them, their problems, and saving.
 
 Nothing in the cluster changes by saving. The next plan takes what is stored, shows what it means, and is approved.
 """
@@ -92,14 +92,14 @@ def component_in_cluster(cluster: Cluster, component: Component, revision: int |
 
     Without such a revision, the cluster's target that wants it is below.
     """
-    found = wishes(cluster, component)
-    chosen = next((wish for wish in found if wish.revision.pk == revision), None)
-    if chosen is None and revision is None and found and found[0].is_target:
-        chosen = found[0]
+    layers = wishes(cluster, component)
+    chosen = next((wish for wish in layers if wish.revision.pk == revision), None)
+    if chosen is None and revision is None and layers and layers[0].is_target:
+        chosen = layers[0]
     version = (chosen.wanted.version if chosen else "") or component.newest
     row = ClusterValues.objects.filter(cluster=cluster, component=component.name).first()
     chart = profile_findings.stored_chart(component, version)
-    return ComponentInCluster(cluster, component, row, chosen, found, version, chart)
+    return ComponentInCluster(cluster, component, row, chosen, layers, version, chart)
 
 
 def wishes(cluster: Cluster, component: Component) -> list[RevisionLayer]:
@@ -108,14 +108,14 @@ def wishes(cluster: Cluster, component: Component) -> list[RevisionLayer]:
     newest = Revision.objects.order_by("profile__name").values_list("profile__name").annotate(newest=Max("id"))
     ids = [*near, *(key for _, key in newest[:OFFERED])]
     # The text is looked for in the database, so that the contents of a hundred profiles need not travel.
-    said = Revision.objects.filter(pk__in=ids, content__components__icontains=f'"{component.name}"')
-    rows = {row.pk: row for row in said.select_related("profile")}
-    found = []
+    naming = Revision.objects.filter(pk__in=ids, content__components__icontains=f'"{component.name}"')
+    rows = {row.pk: row for row in naming.select_related("profile")}
+    layers = []
     for key in dict.fromkeys(ids):
-        wanted = rows[key].flat.component(component.name) if key in rows else None
-        if wanted is not None and not wanted.is_gone and _is_sound(component, wanted):
-            found.append(RevisionLayer(rows[key], wanted, is_target=key in near))
-    return found
+        component_wish = rows[key].flat.component(component.name) if key in rows else None
+        if component_wish is not None and not component_wish.is_gone and _is_sound(component, component_wish):
+            layers.append(RevisionLayer(rows[key], component_wish, is_target=key in near))
+    return layers
 
 
 def near_revisions(cluster: Cluster) -> list[int]:
@@ -139,7 +139,7 @@ def judge(here: ComponentInCluster, own: Any) -> list[ValuesFinding]:
         return [ValuesFinding(note.path, BLOCK, note.code, note.message, is_own=True) for note in limits]
     notes = _notes(here, own)
     before = {(note.path, note.code, note.message) for note in _notes(here, {})}
-    found = [
+    findings = [
         ValuesFinding(
             note.path,
             note.severity,
@@ -150,8 +150,8 @@ def judge(here: ComponentInCluster, own: Any) -> list[ValuesFinding]:
         for note in notes
         if note.code != "plain-secret" or (note.path, note.code, note.message) in before
     ]
-    found += _plain_secrets(own, "")
-    return sorted(found, key=lambda one: (not one.is_own, one.severity != BLOCK))
+    findings += _plain_secrets(own, "")
+    return sorted(findings, key=lambda finding: (not finding.is_own, finding.severity != BLOCK))
 
 
 def _notes(here: ComponentInCluster, own: Mapping[str, Any]) -> list[values_check.ValuesNote]:
@@ -211,10 +211,10 @@ def fetch_chart(here: ComponentInCluster, *, by: User) -> Archive:
 def save(here: ComponentInCluster, own: Any, *, by: User, version: int) -> ClusterValues:
     """`version`: the one the caller saw; 0: there were none. Raises NotAllowed, Invalid naming each path, Stale."""
     may_change(by, here.cluster, here.component)
-    if wrong := [one for one in judge(here, own) if one.is_own and one.severity == BLOCK]:
+    if wrong := [finding for finding in judge(here, own) if finding.is_own and finding.severity == BLOCK]:
         fields: dict[str, list[str]] = {}
-        for one in wrong:
-            fields.setdefault(f"values.{one.path}".rstrip("."), []).append(one.message)
+        for finding in wrong:
+            fields.setdefault(f"values.{finding.path}".rstrip("."), []).append(finding.message)
         first = f"{wrong[0].path or 'values'}: {wrong[0].message}"
         raise Invalid(f"These values cannot be saved: {first}.", fields=fields)
     if version != here.version_of_row:
@@ -237,7 +237,7 @@ def save(here: ComponentInCluster, own: Any, *, by: User, version: int) -> Clust
 
 
 def _stored(here: ComponentInCluster, own: dict[str, Any], by: User, version: int) -> ClusterValues:
-    before = here.row.authors if here.row and own else []  # who empties them is the author of that, alone
+    before = here.row.authors if here.row and own else []  # emptied values have one author, the editor
     authors = sorted({*before, by.pk})
     changed = {"values": own, "authors": authors, "changed_by": str(by)[:150], "changed_at": now()}
     rows = ClusterValues.objects.filter(cluster=here.cluster, component=here.component.name)

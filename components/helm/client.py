@@ -2,7 +2,7 @@
 
 Every run gets a private HOME and nothing of our environment; the kubeconfig is a file of mode 0600 in it, pinned to the
 address that the egress policy permits, and goes with it. Never `--wait`: readiness is a state of the step, read by us.
-Secrets stand in `HelmJob.secrets` and are masked in whatever helm says.
+Secrets are in `HelmJob.secrets` and are masked in all of helm's output.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class Helm:
             secrets = (*job.secrets, *_credentials(job.credentials))
 
             def tell(line: str) -> None:
-                if told := spoken(line, secrets):
-                    job.tell(told)
+                if masked_line := spoken(line, secrets):
+                    job.tell(masked_line)
 
             limits = process.Limits(job.deadline, job.stop, tell)
             done = process.run(self.program, [*arguments, f"--namespace={job.namespace}"], folder, limits)
@@ -237,12 +237,12 @@ def _version(where: str) -> str:
             done = process.run(where, ["version", "--template={{.Version}}"], folder, limits)
         except HelmTimeout as error:
             raise HelmMissing(f"{where} did not tell its version within {VERSION_SECONDS:g} s") from error
-    found = _VERSION.fullmatch(done.out.decode("utf-8", "replace").strip())
-    if done.status or not found:
+    match = _VERSION.fullmatch(done.out.decode("utf-8", "replace").strip())
+    if done.status or not match:
         raise HelmMissing(f"{where} is not helm: it does not tell its version")
-    if (int(found[1]), int(found[2])) < OLDEST or int(found[1]) > 4:
-        raise HelmMissing(f"{where} is helm {found[0]}; supported are v{OLDEST[0]}.{OLDEST[1]} and newer, and v4")
-    return found[0]
+    if (int(match[1]), int(match[2])) < OLDEST or int(match[1]) > 4:
+        raise HelmMissing(f"{where} is helm {match[0]}; supported are v{OLDEST[0]}.{OLDEST[1]} and newer, and v4")
+    return match[0]
 
 
 def _recorded(labels: Mapping[str, str] | None) -> list[str]:

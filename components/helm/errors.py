@@ -130,29 +130,29 @@ _NOISE = ("WARNING: Kubernetes configuration file", "level=DEBUG", "helm.go:", "
 
 def translated(stderr: str, status: int, secrets: Iterable[str] = ()) -> HelmError:
     """Return the error that fits helm's output and exit status. Masks the secrets in any output."""
-    said = _message(masked(stderr, secrets))
-    lower = said.lower()
+    message = _message(masked(stderr, secrets))
+    lower = message.lower()
     if any(words in lower for words in _BUSY):
-        return ReleaseBusy(f"another helm works on the release, or was killed at it: {_short(said)}")
+        return ReleaseBusy(f"another helm works on the release, or was killed at it: {_short(message)}")
     if any(words in lower for words in _MISSING):
-        return NoRelease(_short(said))
+        return NoRelease(_short(message))
     if _WEBHOOK not in lower:
         if any(words in lower for words in _UNTRUSTED):
-            return HelmUnauthorized(f"the API server's certificate is not accepted: {_short(said)}")
-        if any(words in lower for words in _UNAUTHORIZED) or _UNAUTHORIZED_EACH.search(said):
-            return HelmUnauthorized(f"the credentials are not accepted: {_short(said)}")
-    is_cut_off = _UNANSWERED.search(said) or _UNSERVED.search(said)
-    if is_starting(said) or is_cut_off or any(words in lower for words in _UNAVAILABLE):
-        return HelmUnavailable(f"the API server did not carry it out: {_short(said)}")
-    is_charts = any(words.search(said) for words in (_EXECUTION, _PARSE, _TEMPLATE))
+            return HelmUnauthorized(f"the API server's certificate is not accepted: {_short(message)}")
+        if any(words in lower for words in _UNAUTHORIZED) or _UNAUTHORIZED_EACH.search(message):
+            return HelmUnauthorized(f"the credentials are not accepted: {_short(message)}")
+    is_cut_off = _UNANSWERED.search(message) or _UNSERVED.search(message)
+    if is_starting(message) or is_cut_off or any(words in lower for words in _UNAVAILABLE):
+        return HelmUnavailable(f"the API server did not carry it out: {_short(message)}")
+    is_charts = any(words.search(message) for words in (_EXECUTION, _PARSE, _TEMPLATE))
     if _UNKNOWN_KIND in lower and not is_charts:
-        return UnknownKind(_short(_useful(said)))
+        return UnknownKind(_short(_useful(message)))
     if _UNREADABLE.search(lower) and not is_charts:
-        return UnreadableObject(_short(_useful(said)))
-    if not said:
+        return UnreadableObject(_short(_useful(message)))
+    if not message:
         words = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
         return HelmUnavailable(f"helm {words} and said nothing")
-    return HelmRefused(_short(_useful(said)))
+    return HelmRefused(_short(_useful(message)))
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
@@ -175,14 +175,14 @@ def _message(stderr: str) -> str:
     return _PREFIX.sub("", "\n".join(kept).replace(_ADVICE, "").strip(), count=1)
 
 
-def _useful(said: str) -> str:
-    """The last words of a template's error first, and where they were said behind them."""
-    if found := _EXECUTION.search(said) or _PARSE.search(said):
-        return f"{found['said'].strip()} ({found['where']})"
-    found = _TEMPLATE.search(said)
-    if not found:
-        return said
-    where, rest = found["where"], found["rest"]
+def _useful(message: str) -> str:
+    """The last words of a template's error first, and their place behind them."""
+    if match := _EXECUTION.search(message) or _PARSE.search(message):
+        return f"{match['said'].strip()} ({match['where']})"
+    match = _TEMPLATE.search(message)
+    if not match:
+        return message
+    where, rest = match["where"], match["rest"]
     while inner := _TEMPLATE.search(rest):
         where, rest = inner["where"], inner["rest"]
     words = rest.rpartition("error calling ")[2] if "error calling " in rest else rest.rpartition(">: ")[2] or rest

@@ -52,8 +52,8 @@ def is_owned(live: Mapping[str, Any], release: str, namespace: str) -> bool:
     """Return whether helm takes this object for one of the release; it refuses to touch any other."""
     meta = live.get("metadata") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-    told = annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE)
-    return labels.get(MANAGED_BY) == "Helm" and told == (release, namespace)
+    owner = annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE)
+    return labels.get(MANAGED_BY) == "Helm" and owner == (release, namespace)
 
 
 def client_side(
@@ -125,10 +125,10 @@ def _covers(live: Any, wanted: Any) -> bool:
         return bool(live == wanted)
     left = list(_items(live))
     for item in wanted:
-        found = next((one for one in left if _covers(one, item)), None)
-        if found is None:
+        match = next((candidate for candidate in left if _covers(candidate, item)), None)
+        if match is None:
             return False
-        left.remove(found)
+        left.remove(match)
     return True
 
 

@@ -1,6 +1,6 @@
 """One run of the helm program: a private HOME, nothing of our environment, bounded output, and an end in every case.
 
-The process group ends at the deadline, when somebody asks to stop, and with the thread that started it: a worker that
+The process group ends at the deadline, when a stop is requested, and with the thread that started it: a worker that
 is killed must not leave a helm behind that its successor knows nothing of. A HOME that a killed worker left, with the
 credentials in it, is removed by the next run.
 """
@@ -164,7 +164,7 @@ class _PipeReader:
                         key.data(chunk)
                     else:
                         selector.unregister(key.fileobj)
-        while self.process.poll() is None:  # it closed its pipes and goes on
+        while self.process.poll() is None:  # it closed its pipes and continues
             self._judge()
             time.sleep(LOOK_SECONDS / 4)
         self._say(bytes(self.line))

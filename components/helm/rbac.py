@@ -23,10 +23,10 @@ _RIGHT = re.compile(
 
 def recheck(server: ApiServer, refused: HelmRefused) -> HelmRefused | HelmUnavailable:
     """The same error, or that it would be permitted now."""
-    found = _RIGHT.search(str(refused))
-    if found is None:
+    match = _RIGHT.search(str(refused))
+    if match is None:
         return refused
-    right = Permission(found["verb"], found["group"], found["resource"], found["namespace"] or "")
+    right = Permission(match["verb"], match["group"], match["resource"], match["namespace"] or "")
     try:
         is_allowed = review(server, right).allowed
     except CredentialsRefused as error:

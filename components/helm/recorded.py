@@ -26,14 +26,14 @@ def others(approved: Rendered, release: Release) -> list[str]:
     Generated places count for nothing: they are other each time, and the plan says so. Nor does an annotation that has
     the revision's number, of which a rendering only knows the first.
     """
-    wanted = {one.key: one for one in (*approved.objects, *approved.hooks)}
-    found = list(_recorded(release))
-    there = Counter(one.key for one in found)
-    out = [_named(one) for key, one in wanted.items() if there[key] != 1]
-    for one in found:
-        plan = wanted.get(one.key)
-        if plan is None or (there[one.key] == 1 and not _is_same(plan, one.raw, release.revision)):
-            out.append(_named(one))
+    wanted = {manifest.key: manifest for manifest in (*approved.objects, *approved.hooks)}
+    manifests = list(_recorded(release))
+    there = Counter(manifest.key for manifest in manifests)
+    out = [_named(manifest) for key, manifest in wanted.items() if there[key] != 1]
+    for manifest in manifests:
+        plan = wanted.get(manifest.key)
+        if plan is None or (there[manifest.key] == 1 and not _is_same(plan, manifest.raw, release.revision)):
+            out.append(_named(manifest))
     return list(dict.fromkeys(out))
 
 
@@ -43,18 +43,18 @@ def renumbered(wanted: Iterable[Manifest], release: Release, numbers: Set[int], 
     A rendering knows the first revision's number only. `numbers`: of the release's revision, and of those that it goes
     back to, whose objects a rollback has.
     """
-    there = {one.key: one.raw for one in _manifests(release.manifest)}
-    return [_numbered(one, there.get(one.key), numbers, number) for one in wanted]
+    there = {manifest.key: manifest.raw for manifest in _manifests(release.manifest)}
+    return [_numbered(manifest, there.get(manifest.key), numbers, number) for manifest in wanted]
 
 
-def _numbered(one: Manifest, there: Mapping[str, Any] | None, numbers: Set[int], number: int) -> Manifest:
+def _numbered(manifest: Manifest, there: Mapping[str, Any] | None, numbers: Set[int], number: int) -> Manifest:
     if there is None:
-        return one
-    before, after, raw = one.masked(), rendering.with_masks(there, one.generated), one.raw
+        return manifest
+    before, after, raw = manifest.masked(), rendering.with_masks(there, manifest.generated), manifest.raw
     for at in rendering.differing(before, after):
         if any(_is_number(before, after, at, revision) for revision in numbers):
             raw = rendering.with_masks(raw, [at], str(number or _at(after, at)))
-    return replace(one, raw=raw)
+    return replace(manifest, raw=raw)
 
 
 def _recorded(release: Release) -> Iterator[Manifest]:
@@ -79,16 +79,20 @@ def _is_number(before: Any, after: Any, place: str, revision: int) -> bool:
 
 
 def _at(raw: Any, pointer: str) -> Any:
-    for part in (one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]):
+    for part in (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]):
         raw = rendering.step(raw, part)
     return raw
 
 
-def _named(one: Manifest) -> str:
-    return f"{one.kind} {one.namespace}/{one.name}" if one.namespace else f"{one.kind} {one.name}"
+def _named(manifest: Manifest) -> str:
+    return (
+        f"{manifest.kind} {manifest.namespace}/{manifest.name}"
+        if manifest.namespace
+        else f"{manifest.kind} {manifest.name}"
+    )
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
     """A few of them, and how many more there are."""
-    told = list(names)
-    return ", ".join(told[:most]) + (f" and {len(told) - most} more" if len(told) > most else "")
+    all_names = list(names)
+    return ", ".join(all_names[:most]) + (f" and {len(all_names) - most} more" if len(all_names) > most else "")

@@ -100,8 +100,8 @@ class ReleaseRevision:
     def crds(self) -> list[bytes]:
         """Each file of the chart's own `crds/`; helm records none of subcharts. Raises BadRecord."""
         files = _mapping(_opened(self.raw), "chart").get("files")
-        named = [one for one in files if isinstance(one, dict)] if isinstance(files, list) else []
-        return [_file(one) for one in named if _CRD.fullmatch(str(one.get("name")))]
+        named = [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+        return [_file(file) for file in named if _CRD.fullmatch(str(file.get("name")))]
 
     def read(self) -> Release:
         """Raises BadRecord."""
@@ -122,7 +122,7 @@ class ReleaseRevision:
             description=str(info.get("description") or "")[:500],
             is_server_side=payload.get("apply_method") == "ssa",
             defaults=defaults if isinstance(defaults, dict) else {},
-            hooks=tuple(str(one.get("manifest") or "") for one in _hooks(payload)),
+            hooks=tuple(str(hook.get("manifest") or "") for hook in _hooks(payload)),
             removal_hooks=tuple(_removal_hooks(_hooks(payload))),
         )
 
@@ -144,17 +144,17 @@ class ReleaseHistory:
         """
         if self.last is not None and self.last.status == UNINSTALLED:
             return None
-        return next((one for one in reversed(self.revisions) if one.status == DEPLOYED), None)
+        return next((revision for revision in reversed(self.revisions) if revision.status == DEPLOYED), None)
 
     def numbered(self, number: int) -> ReleaseRevision | None:
-        return next((one for one in self.revisions if one.number == number), None)
+        return next((revision for revision in self.revisions if revision.number == number), None)
 
 
 def history(server: ApiServer, namespace: str, release: str) -> ReleaseHistory:
     """Empty when there is no such release. Raises FleetError."""
     path = f"/api/v1/namespaces/{segment(namespace)}/secrets"
     revisions = [ReleaseRevision(raw) for raw in _records(server, path, f"owner=helm,name={segment(release)}")]
-    numbered = sorted((one for one in revisions if one.number), key=lambda one: one.number)
+    numbered = sorted((revision for revision in revisions if revision.number), key=lambda revision: revision.number)
     if numbered:
         numbered[-1] = _judged(numbered[-1])
     return ReleaseHistory(numbered)
@@ -162,48 +162,52 @@ def history(server: ApiServer, namespace: str, release: str) -> ReleaseHistory:
 
 def find(server: ApiServer, chart: str) -> list[tuple[str, str]]:
     """Namespace and name of every release in the cluster whose newest revision is of this chart. Raises FleetError."""
-    found: dict[tuple[str, str], ReleaseRevision] = {}
+    newest_by_key: dict[tuple[str, str], ReleaseRevision] = {}
 
     def take(raw: dict[str, Any]) -> None:  # page by page: all records of a cluster may be hundreds of megabytes
-        one = ReleaseRevision(raw)
-        key = _key(one)
-        if one.number > (found[key].number if key in found else 0):
-            found[key] = one
+        revision = ReleaseRevision(raw)
+        key = _key(revision)
+        if revision.number > (newest_by_key[key].number if key in newest_by_key else 0):
+            newest_by_key[key] = revision
 
     _records(server, "/api/v1/secrets", "owner=helm", keep=take)
-    newest_ones = {key: _judged(one) for key, one in found.items()}
-    return sorted(key for key, one in newest_ones.items() if one.status != UNINSTALLED and one.read().chart == chart)
+    newest_ones = {key: _judged(revision) for key, revision in newest_by_key.items()}
+    return sorted(
+        key
+        for key, revision in newest_ones.items()
+        if revision.status != UNINSTALLED and revision.read().chart == chart
+    )
 
 
 def newest(server: ApiServer) -> list[ReleaseRevision]:
     """Return for every release in the cluster the revision in force, else the newest. Raises FleetError."""
-    found: dict[tuple[str, str], ReleaseRevision] = {}
+    in_force: dict[tuple[str, str], ReleaseRevision] = {}
     removed: dict[tuple[str, str], int] = {}
     there = [ReleaseRevision(raw) for raw in _records(server, "/api/v1/secrets", "owner=helm,status!=superseded")]
-    for one in there:
-        if one.status == UNINSTALLED:
-            removed[_key(one)] = max(one.number, removed.get(_key(one), 0))
-    for one in there:
-        key = _key(one)
-        if one.number > removed.get(key, 0) and (key not in found or _rank(one) > _rank(found[key])):
-            found[key] = one
-    return [found[key] for key in sorted(found)]
+    for revision in there:
+        if revision.status == UNINSTALLED:
+            removed[_key(revision)] = max(revision.number, removed.get(_key(revision), 0))
+    for revision in there:
+        key = _key(revision)
+        if revision.number > removed.get(key, 0) and (key not in in_force or _rank(revision) > _rank(in_force[key])):
+            in_force[key] = revision
+    return [in_force[key] for key in sorted(in_force)]
 
 
 def _judged(newest: ReleaseRevision) -> ReleaseRevision:
     return replace(newest, is_abandoned=True) if newest.status == SUPERSEDED else newest
 
 
-def _key(one: ReleaseRevision) -> tuple[str, str]:
-    return str(objects.meta(one.raw).get("namespace")), str(one.labels.get("name"))
+def _key(revision: ReleaseRevision) -> tuple[str, str]:
+    return str(objects.meta(revision.raw).get("namespace")), str(revision.labels.get("name"))
 
 
-def _rank(one: ReleaseRevision) -> tuple[bool, int]:
+def _rank(revision: ReleaseRevision) -> tuple[bool, int]:
     """Return the sort key of a revision: pending or in force first, then the newer.
 
-    A release that is being worked on is pending, whatever is in force.
+    A release that is being worked on is pending, also beside one in force.
     """
-    return one.is_pending or one.status == DEPLOYED, one.number
+    return revision.is_pending or revision.status == DEPLOYED, revision.number
 
 
 def _records(
@@ -264,12 +268,12 @@ def _opened(raw: Mapping[str, Any]) -> dict[str, Any]:
             packed = unzip.decompress(packed, MAX_UNPACKED)
             if unzip.unconsumed_tail:
                 raise ValueError("unpacks to too much")
-        found = json.loads(packed)
-        if not isinstance(found, dict):
+        record = json.loads(packed)
+        if not isinstance(record, dict):
             raise ValueError("is no object")
     except (KeyError, ValueError, binascii.Error, zlib.error, RecursionError) as error:
         raise BadRecord(f"helm's record {name} cannot be read: {error}") from error
-    return found
+    return record
 
 
 def _packed(payload: Mapping[str, Any]) -> str:
@@ -279,8 +283,8 @@ def _packed(payload: Mapping[str, Any]) -> str:
 
 
 def _hooks(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = payload.get("hooks")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    hooks = payload.get("hooks")
+    return [hook for hook in hooks if isinstance(hook, dict)] if isinstance(hooks, list) else []
 
 
 def _removal_hooks(hooks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -299,5 +303,5 @@ def _file(raw: Mapping[str, Any]) -> bytes:
 
 
 def _mapping(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = raw.get(key)
-    return found if isinstance(found, dict) else {}
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}

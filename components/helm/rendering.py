@@ -109,15 +109,15 @@ def render(
     if texts[0] == texts[1]:
         return _rendered(first, {}, run)
     second = list(split(texts[1], chart))
-    if [_kind(one) for one, _ in first] != [_kind(one) for one, _ in second]:
+    if [_kind(raw) for raw, _ in first] != [_kind(raw) for raw, _ in second]:
         raise HelmRefused("the chart renders to different objects each time; what it would install cannot be approved")
     places = {
-        Manifest(one).key: tuple(differing(one, other)) for (one, _), (other, _) in zip(first, second, strict=True)
+        Manifest(raw).key: tuple(differing(raw, other)) for (raw, _), (other, _) in zip(first, second, strict=True)
     }
-    for key, found in places.items():
-        if "/metadata/name" in found or "/metadata/namespace" in found:
+    for key, pointers in places.items():
+        if "/metadata/name" in pointers or "/metadata/namespace" in pointers:
             raise HelmRefused(f"the chart names {key} by chance; what it would install cannot be approved")
-    return _rendered(first, {key: found for key, found in places.items() if found}, run)
+    return _rendered(first, {key: pointers for key, pointers in places.items() if pointers}, run)
 
 
 def again(
@@ -200,16 +200,20 @@ def _kinds_of(definitions: Iterable[Mapping[str, Any]], known: Set[str]) -> list
 
     A kind that exists is served in the versions that the cluster says, which may be other than the chart's.
     """
-    groups = {(one.partition("/")[0], one.rpartition("/")[2]) for one in known if one.count("/") == 2}
+    groups = {
+        (api_version.partition("/")[0], api_version.rpartition("/")[2])
+        for api_version in known
+        if api_version.count("/") == 2
+    }
     out: list[str] = []
     for raw in definitions:
         spec = raw.get("spec") or {}
         kind = (spec.get("names") or {}).get("kind")
         if (spec.get("group"), kind) in groups:
             continue
-        for one in spec.get("versions") or ():
-            if isinstance(one, Mapping) and one.get("served", True):
-                served = f"{spec.get('group')}/{one.get('name')}"
+        for version in spec.get("versions") or ():
+            if isinstance(version, Mapping) and version.get("served", True):
+                served = f"{spec.get('group')}/{version.get('name')}"
                 out += [served, f"{served}/{kind}"]
     return out
 
@@ -233,16 +237,16 @@ def split(text: bytes, chart: bytes = b"") -> Iterator[tuple[dict[str, Any], boo
 def _parts(files: Iterable[tuple[str, bytes]], *, is_crd: bool) -> Iterator[tuple[bytes, str, bool]]:
     for source, text in files:
         for part in _SEPARATOR.split(text):
-            found = _HEADER.match(part)
-            yield part, source or (found[1].decode("utf-8", "replace") if found else ""), is_crd
+            header = _HEADER.match(part)
+            yield part, source or (header[1].decode("utf-8", "replace") if header else ""), is_crd
 
 
 def _definitions(text: bytes, chart: bytes) -> tuple[list[tuple[str, bytes]], bytes]:
     """The files of `crds/` at the manifest's beginning, each with its path, and what comes behind them."""
     known = lookups.definitions(chart)
     out, at = [], len(text) - len(text.lstrip())
-    while (found := _CRD_HEADER.match(text, at)) is not None:
-        path, begin = found[1].decode("utf-8", "replace"), found.end()
+    while (header := _CRD_HEADER.match(text, at)) is not None:
+        path, begin = header[1].decode("utf-8", "replace"), header.end()
         same = [data for name, data in known if path.endswith(f"/{name}") and text.startswith(data, begin)]
         if not same:
             raise HelmRefused(f"{path} is rendered otherwise than the archive has it")
@@ -294,28 +298,28 @@ def _kind(raw: Mapping[str, Any]) -> tuple[object, object]:
     return raw.get("apiVersion"), raw.get("kind")
 
 
-def differing(one: Any, other: Any, pointer: str = "") -> Iterator[str]:
+def differing(first: Any, other: Any, pointer: str = "") -> Iterator[str]:
     """Pointers of the smallest places in which two values differ."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        for key in one:
-            yield from differing(one[key], other[key], f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+    if isinstance(first, dict) and isinstance(other, dict) and first.keys() == other.keys():
+        for key in first:
+            yield from differing(first[key], other[key], f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
+    elif isinstance(first, list) and isinstance(other, list) and len(first) == len(other):
+        for index, (left, right) in enumerate(zip(first, other, strict=True)):
             yield from differing(left, right, f"{pointer}/{index}")
-    elif one != other:
+    elif first != other:
         yield pointer
 
 
 def _rendered(
-    found: Sequence[tuple[dict[str, Any], bool]], places: Mapping[str, tuple[str, ...]], run: _Run
+    raws: Sequence[tuple[dict[str, Any], bool]], places: Mapping[str, tuple[str, ...]], run: _Run
 ) -> Rendered:
-    made = [(Manifest(raw, places.get(Manifest(raw).key, ())), is_crd) for raw, is_crd in found]
-    masked = [one.masked() for one, _ in made]
+    made = [(Manifest(raw, places.get(Manifest(raw).key, ())), is_crd) for raw, is_crd in raws]
+    masked = [manifest.masked() for manifest, _ in made]
     text = json.dumps(masked, sort_keys=True, separators=(",", ":"))
     return Rendered(
-        objects=tuple(one for one, is_crd in made if not is_crd and not one.is_hook),
-        hooks=tuple(one for one, is_crd in made if not is_crd and one.is_hook),
-        crds=tuple(one for one, is_crd in made if is_crd),
+        objects=tuple(manifest for manifest, is_crd in made if not is_crd and not manifest.is_hook),
+        hooks=tuple(manifest for manifest, is_crd in made if not is_crd and manifest.is_hook),
+        crds=tuple(manifest for manifest, is_crd in made if is_crd),
         masked=tuple(f"{key}#{pointer}" for key, pointers in places.items() for pointer in pointers),
         digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
         is_blind=run.is_blind,

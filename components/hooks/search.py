@@ -18,13 +18,17 @@ def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
     if not may(user, Role.VIEWER, ANYWHERE):
         return
     text = needle.text.lower()
-    every = [one for one in catalog.all() if all(word in _searched_text(one) for word in text.split())]
-    known = sorted(every, key=lambda one: not one.name.startswith(text))
-    found = [
-        SearchResult(one.name, one.title, reverse("components:component", args=[one.name]), one.summary)
-        for one in known[:EACH]
+    every = [
+        component for component in catalog.all() if all(word in _searched_text(component) for word in text.split())
     ]
-    yield SearchGroup("component", "Components", "package", 55, found)
+    known = sorted(every, key=lambda component: not component.name.startswith(text))
+    results = [
+        SearchResult(
+            component.name, component.title, reverse("components:component", args=[component.name]), component.summary
+        )
+        for component in known[:EACH]
+    ]
+    yield SearchGroup("component", "Components", "package", 55, results)
 
 
 def _searched_text(component: Component) -> str:

@@ -83,13 +83,15 @@ def draft_profile(cluster: Cluster, *, by: User) -> ProfileDraft:
     try:
         with registry.api_server(cluster) as server:
             served = discovery.read(server)
-            found = [_of_revision(server, served, one) for one in releases.newest(server)]
+            imported = [_of_revision(server, served, revision) for revision in releases.newest(server)]
     except FleetError as error:
         raise WrongState(f"{cluster} could not be read: {error}.") from error
-    found = list(_once_each(found))
-    taken = [one for one in found if one.is_taken]
-    source = _source(cluster, taken, [one for one in found if not one.is_taken]) if taken else ""
-    return ProfileDraft(sorted(found, key=lambda one: (not one.is_taken, one.component or "~", one.release)), source)
+    imported = list(_once_each(imported))
+    taken = [release for release in imported if release.is_taken]
+    source = _source(cluster, taken, [release for release in imported if not release.is_taken]) if taken else ""
+    return ProfileDraft(
+        sorted(imported, key=lambda release: (not release.is_taken, release.component or "~", release.release)), source
+    )
 
 
 def _of_revision(server: ApiServer, served: ServedApis, revision: ReleaseRevision) -> ImportedRelease:
@@ -101,7 +103,7 @@ def _of_revision(server: ApiServer, served: ServedApis, revision: ReleaseRevisio
         return ImportedRelease(*place, "?", "", why_not=f"{_one_line(str(error))}.")
     chart, version = _one_line(release.chart), _one_line(release.chart_version)
     start = ImportedRelease(*place, chart, version)
-    component = next((one for one in catalog.all() if one.chart.chart == release.chart), None)
+    component = next((component for component in catalog.all() if component.chart.chart == release.chart), None)
     if component is None:
         return _left(start, f"The catalog has no component of the chart {chart or '?'}.")
     start = ImportedRelease(*place, chart, version, component.name)
@@ -121,7 +123,7 @@ def _of_revision(server: ApiServer, served: ServedApis, revision: ReleaseRevisio
 def _is_unicode(given: Mapping[str, Any]) -> bool:
     try:
         json.dumps(given, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say and nobody can store
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can express and no store can hold
         return False
     return True
 
@@ -160,8 +162,8 @@ def _taken(start: ImportedRelease, component: Component, release: Release) -> Im
     own = _without_secrets(rest, f"{release.name}-values", "", keys)
     notes = []
     if presets:
-        said = f"the preset {presets[0]}" if len(presets) == 1 else f"the presets {', '.join(presets)}"
-        notes.append(f"Among its values is all of {said}.")
+        presets_text = f"the preset {presets[0]}" if len(presets) == 1 else f"the presets {', '.join(presets)}"
+        notes.append(f"Among its values is all of {presets_text}.")
     if component.tested(release.chart_version) is None:
         known = ", ".join(tested.version for tested in component.versions)
         notes.append(f"The presets were checked against {known}, not against {release.chart_version}.")
@@ -208,33 +210,37 @@ def _key(name: str, path: str, taken: Collection[str]) -> str:
 
 
 # ── The draft ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _once_each(found: Sequence[ImportedRelease]) -> Iterator[ImportedRelease]:
+def _once_each(imported: Sequence[ImportedRelease]) -> Iterator[ImportedRelease]:
     """A cluster has one release of a component; where it has more, a person must say which."""
-    for one in found:
+    for release in imported:
         same = [
-            f"{other.namespace}/{other.release}" for other in found if one.is_taken and other.component == one.component
+            f"{other.namespace}/{other.release}"
+            for other in imported
+            if release.is_taken and other.component == release.component
         ]
         if len(same) > 1:
-            yield _left(one, f"The cluster has several releases of it: {', '.join(same)}. Remove all but one.")
+            yield _left(release, f"The cluster has several releases of it: {', '.join(same)}. Remove all but one.")
         else:
-            yield one
+            yield release
 
 
 def _source(cluster: Cluster, taken: Sequence[ImportedRelease], left: Sequence[ImportedRelease]) -> str:
-    said = [f"What helm had installed in {cluster} on {now():%Y-%m-%d}, taken over as it was."]
-    said += [f"Left out: {one.namespace}/{one.release}. {one.why_not}" for one in left]
-    for one in taken:
-        place = f"{one.namespace}/{one.release}-values"
-        said += [f"To do: make the Secret {place} with the key {key}, for {path}." for path, key in one.keys.items()]
+    lines = [f"What helm had installed in {cluster} on {now():%Y-%m-%d}, taken over as it was."]
+    lines += [f"Left out: {release.namespace}/{release.release}. {release.why_not}" for release in left]
+    for release in taken:
+        place = f"{release.namespace}/{release.release}-values"
+        lines += [
+            f"To do: make the Secret {place} with the key {key}, for {path}." for path, key in release.keys.items()
+        ]
     wanted: dict[str, Any] = {}
-    by_name = {one.component: one for one in taken}
+    by_name = {release.component: release for release in taken}
     for name in catalog.order(by_name):
         wanted[name] = {"version": by_name[name].version}
         if presets := by_name[name].presets:
             wanted[name]["presets"] = list(presets)
         if own := by_name[name].values:
             wanted[name]["values"] = dict(own)
-    return "".join(f"# {_one_line(text)}\n" for text in said) + presentation.as_yaml({"components": wanted})
+    return "".join(f"# {_one_line(text)}\n" for text in lines) + presentation.as_yaml({"components": wanted})
 
 
 def _one_line(text: str) -> str:

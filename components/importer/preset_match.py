@@ -66,9 +66,9 @@ def says(given: Mapping[str, Any], path: Sequence[str], wanted: Any) -> bool:
         return False
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     try:
-        return canonical(one) == canonical(other)
+        return canonical(value) == canonical(other)
     except ValueError:  # no JSON
         return False
 
@@ -78,12 +78,12 @@ def _chosen(component: Component, own: Mapping[str, Any], effective: Mapping[str
     left = {path for path in leaves(own) if not says(component.values, path, at(own, path))}
     taken: list[str] = []
     merges = {*_texts(own, component)}
-    said = {name: _preset_values(component, preset, effective) for name, preset in component.presets.items()}
+    layers = {name: _preset_values(component, preset, effective) for name, preset in component.presets.items()}
     whole = [
-        name for name, layer in said.items() if all(says(effective, path, at(layer, path)) for path in leaves(layer))
+        name for name, layer in layers.items() if all(says(effective, path, at(layer, path)) for path in leaves(layer))
     ]
-    for name in sorted(whole, key=lambda one: -len(list(leaves(component.presets[one].values)))):
-        explained: set[Path] = {path for path in left if says(said[name], path, at(own, path))}
+    for name in sorted(whole, key=lambda preset: -len(list(leaves(component.presets[preset].values)))):
+        explained: set[Path] = {path for path in left if says(layers[name], path, at(own, path))}
         if explained and not excluded(component, [*taken, name]):
             taken.append(name)
             left -= explained - merges  # several presets say something of one text

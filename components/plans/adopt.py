@@ -38,9 +38,9 @@ def adopted(release: Release, layered: Mapping[str, Any]) -> Adopted:
     )
     notes = [PlanNote(INFO, "adopted", title, detail)]
     for path in secret:
-        said = f"{path} of the release is a password in plain text, and is not taken over"
+        problem = f"{path} of the release is a password in plain text, and is not taken over"
         notes.append(
-            PlanNote(BLOCK, "plain-secret", said, f"Put it into a Secret, and give {path} as a reference to it.")
+            PlanNote(BLOCK, "plain-secret", problem, f"Put it into a Secret, and give {path} as a reference to it.")
         )
     return Adopted(kept, tuple(notes))
 

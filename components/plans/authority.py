@@ -29,7 +29,7 @@ class Right:
     danger: str = ""
     """What else its holder can do; empty: nothing that the chart does not say."""
     lacks: tuple[str, ...] = ()
-    """What of it the account has not, each as `create configmaps`; () where it has all, and before anybody asked."""
+    """What of it the account has not, each as `create configmaps`; () where it has all, and before it was asked."""
 
     @property
     def rule(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Right:
         cls, rule: Mapping[str, Any], namespace: str = "", *, why: str = "", use: str = "own", danger: str = ""
     ) -> Right:
         def part(name: str) -> tuple[str, ...]:
-            return tuple(str(one) for one in rule.get(name) or ())
+            return tuple(str(text) for text in rule.get(name) or ())
 
         return cls(
             namespace,
@@ -72,7 +72,7 @@ class Right:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Right:
-        known: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in raw.items()}
+        known: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
         return cls(**known)
 
 
@@ -90,15 +90,15 @@ class Authority:
 
     @property
     def lacking(self) -> tuple[Right, ...]:
-        return tuple(one for one in self.rights if one.lacks)
+        return tuple(right for right in self.rights if right.lacks)
 
     @property
     def dangerous(self) -> tuple[Right, ...]:
-        return tuple(one for one in self.rights if one.danger)
+        return tuple(right for right in self.rights if right.danger)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Authority:
-        return cls(**{**raw, "rights": tuple(Right.from_json(one) for one in raw.get("rights", ()))})
+        return cls(**{**raw, "rights": tuple(Right.from_json(right) for right in raw.get("rights", ()))})
 
 
 UNDOES = frozenset(("get", "list", "watch", "delete"))
@@ -110,10 +110,10 @@ _DEFINITIONS = ("customresourcedefinitions",)
 def undoing(rights: Sequence[Right]) -> list[Right]:
     """Return those of the rights that a removal needs: it makes no role, so what the chart grants need not be held."""
     out = []
-    for one in rights:
-        if one.use == "own":
-            kept = UNDOES | {"create"} if one.resources == _DEFINITIONS else UNDOES
-            out.append(replace(one, verbs=tuple(verb for verb in one.verbs if verb in kept)))
-        elif one.use in ("hook", "records"):
-            out.append(one)
+    for right in rights:
+        if right.use == "own":
+            kept = UNDOES | {"create"} if right.resources == _DEFINITIONS else UNDOES
+            out.append(replace(right, verbs=tuple(verb for verb in right.verbs if verb in kept)))
+        elif right.use in ("hook", "records"):
+            out.append(right)
     return out

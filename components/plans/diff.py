@@ -59,7 +59,7 @@ _WANT = (
     "attempting to grant RBAC permissions not currently held",
     "must have cluster-admin privileges to use the aggregationRule",
 )
-"""How an API server says that somebody has not the right, or not the right to give it (pkg/registry/rbac)."""
+"""An API server's words where an account lacks a right, or the right to give it (pkg/registry/rbac)."""
 _DumperBase: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -98,15 +98,19 @@ class Comparison:
 
     def compare(self, wanted: Sequence[Manifest], old: Sequence[Manifest] = ()) -> list[Compared]:
         """Compare in the order of the manifest; deletions come last. Raises FleetUnavailable, Forbidden, Untrusted."""
-        before = {self.identity(one): one for one in old}
-        kept = {self.identity(one) for one in wanted}
+        before = {self.identity(manifest): manifest for manifest in old}
+        kept = {self.identity(manifest) for manifest in wanted}
         _ = self._namespaces  # read once, before there are threads
-        roles = frozenset((one.kind, one.name) for one in wanted if one.kind in ("Role", "ClusterRole"))
+        roles = frozenset(
+            (manifest.kind, manifest.name) for manifest in wanted if manifest.kind in ("Role", "ClusterRole")
+        )
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="compare") as pool:
-            changed = list(pool.map(lambda one: self._allowed(one, before.get(self.identity(one)), roles), wanted))
-            gone = [one for key, one in before.items() if key not in kept and not one.is_kept]
+            changed = list(
+                pool.map(lambda manifest: self._allowed(manifest, before.get(self.identity(manifest)), roles), wanted)
+            )
+            gone = [manifest for key, manifest in before.items() if key not in kept and not manifest.is_kept]
             deleted = list(pool.map(self._unwanted, gone))
-        return changed + [one for one in deleted if one.live is not None]
+        return changed + [compared for compared in deleted if compared.live is not None]
 
     def absent(self, definitions: Sequence[Manifest]) -> list[Compared]:
         """List the chart's `crds/` that are missing, or being deleted: Setpoint creates them as they are written.
@@ -114,41 +118,43 @@ class Comparison:
         Those that exist it leaves as they are.
         """
         out = []
-        for one in definitions:
-            resource = self.served.find(one.api_version, one.kind)
+        for manifest in definitions:
+            resource = self.served.find(manifest.api_version, manifest.kind)
             if resource is None:
                 continue
-            live = self._live(resource, one)
+            live = self._live(resource, manifest)
             if live is None or objects.meta(live).get("deletionTimestamp"):
-                out.append(Compared(one, "created", self.place(one), None, one.raw))
+                out.append(Compared(manifest, "created", self.place(manifest), None, manifest.raw))
         return out
 
-    def identity(self, one: Manifest) -> tuple[str, str, str, str]:
+    def identity(self, manifest: Manifest) -> tuple[str, str, str, str]:
         """Group, kind, namespace, name: an object under another version of its API is the same."""
-        return one.api_version.rpartition("/")[0], one.kind, self.place(one), one.name
+        return manifest.api_version.rpartition("/")[0], manifest.kind, self.place(manifest), manifest.name
 
-    def place(self, one: Manifest) -> str:
-        resource = self.served.find(one.api_version, one.kind)
+    def place(self, manifest: Manifest) -> str:
+        resource = self.served.find(manifest.api_version, manifest.kind)
         if resource and not resource.is_namespaced:
             return ""
-        return one.namespace or self.namespace
+        return manifest.namespace or self.namespace
 
-    def _allowed(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
+    def _allowed(self, manifest: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
         try:
-            return self._wanted(one, old, roles)
+            return self._wanted(manifest, old, roles)
         except Forbidden as error:
             if not (self.is_tried_as_far_as_allowed and is_for_want_of_a_right(str(error))):
                 raise
-            title = f"What becomes of {one.kind} {one.name} could not be tried: the identity that plans may not"
+            title = (
+                f"What becomes of {manifest.kind} {manifest.name} could not be tried: the identity that plans may not"
+            )
             note = PlanNote(WARN, "not-tried", title, str(error)[:500])
-            return Compared(one, "unvalidated", self.place(one), None, one.raw, note)
+            return Compared(manifest, "unvalidated", self.place(manifest), None, manifest.raw, note)
 
-    def _wanted(self, one: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
-        resource, place = self.served.find(one.api_version, one.kind), self.place(one)
+    def _wanted(self, manifest: Manifest, old: Manifest | None, roles: Set[tuple[str, str]]) -> Compared:
+        resource, place = self.served.find(manifest.api_version, manifest.kind), self.place(manifest)
         if resource is None or (place and place not in self._namespaces):
-            return Compared(one, "unvalidated", place, result=one.raw)
-        live = self._live(resource, one)
-        new = self._complete(one, place)
+            return Compared(manifest, "unvalidated", place, result=manifest.raw)
+        live = self._live(resource, manifest)
+        new = self._complete(manifest, place)
         note: PlanNote | None
         lost: list[PlanNote] = []
         try:
@@ -161,35 +167,38 @@ class Comparison:
         except FleetUnavailable as error:
             if _UNDECLARED not in str(error):
                 raise
-            title = f"{one.kind} {one.name} has fields that its definition in the cluster lacks: it could not be tried"
+            named = f"{manifest.kind} {manifest.name}"
+            title = f"{named} has fields that its definition in the cluster lacks: it could not be tried"
             detail = f"helm v4 is refused it unless a hook of the chart renews the definition before. {error}"
-            return Compared(one, "unvalidated", place, None, one.raw, PlanNote(WARN, "not-tried", title, detail[:500]))
+            return Compared(
+                manifest, "unvalidated", place, None, manifest.raw, PlanNote(WARN, "not-tried", title, detail[:500])
+            )
         except FleetRefused as error:
-            if isinstance(error, NotFound) and live is None and _role_of(one) in roles:
+            if isinstance(error, NotFound) and live is None and _role_of(manifest) in roles:
                 # Its role comes with it, and the API server looks for that before it judges the binding.
-                return Compared(one, "unvalidated", place, result=one.raw)
-            title = f"{one.kind} {one.name} would be refused"
+                return Compared(manifest, "unvalidated", place, result=manifest.raw)
+            title = f"{manifest.kind} {manifest.name} would be refused"
             note = PlanNote(BLOCK, "refused", title, str(error)[:500])
-            return Compared(one, "changed" if live else "created", place, live, new, note)
+            return Compared(manifest, "changed" if live else "created", place, live, new, note)
         if live is None:
-            return Compared(one, "created", place, None, result)
-        note = (None if old else self._foreign(one, live)) or next(iter(lost), None)
+            return Compared(manifest, "created", place, None, result)
+        note = (None if old else self._foreign(manifest, live)) or next(iter(lost), None)
         is_same = cleaned(live) == cleaned(result)
-        return Compared(one, "same" if is_same else "changed", place, live, result, note)
+        return Compared(manifest, "same" if is_same else "changed", place, live, result, note)
 
-    def _unwanted(self, one: Manifest) -> Compared:
-        resource = self.served.find(one.api_version, one.kind)
-        return Compared(one, "deleted", self.place(one), self._live(resource, one) if resource else None)
+    def _unwanted(self, manifest: Manifest) -> Compared:
+        resource = self.served.find(manifest.api_version, manifest.kind)
+        return Compared(manifest, "deleted", self.place(manifest), self._live(resource, manifest) if resource else None)
 
-    def _live(self, resource: Resource, one: Manifest) -> dict[str, Any] | None:
+    def _live(self, resource: Resource, manifest: Manifest) -> dict[str, Any] | None:
         try:
-            call = Call("get", resource.plural, one.name)
-            return self.server.get(call, resource.path(self.place(one), one.name), one.kind)
+            call = Call("get", resource.plural, manifest.name)
+            return self.server.get(call, resource.path(self.place(manifest), manifest.name), manifest.kind)
         except NotFound:
             return None
 
-    def _complete(self, one: Manifest, place: str) -> dict[str, Any]:
-        raw = patches.marked(one.raw, self.release, self.namespace)
+    def _complete(self, manifest: Manifest, place: str) -> dict[str, Any]:
+        raw = patches.marked(manifest.raw, self.release, self.namespace)
         return {**raw, "metadata": {**raw["metadata"], "namespace": place}} if place else raw
 
     def _created(self, resource: Resource, new: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -232,25 +241,28 @@ class Comparison:
 
     def put_back(self, manifests: Sequence[Manifest]) -> list[str]:
         """Custom resources that are not as these say are made so, as helm; which they were. Raises FleetError."""
-        custom = [one for one in manifests if one.api_version.rpartition("/")[0] not in _BUILT_IN]
+        custom = [manifest for manifest in manifests if manifest.api_version.rpartition("/")[0] not in _BUILT_IN]
         out = []
-        for one in self.compare(custom, custom):
-            resource = self.served.find(one.wanted.api_version, one.wanted.kind)
-            if one.change != "changed" or resource is None or one.note is not None:
+        for compared in self.compare(custom, custom):
+            resource = self.served.find(compared.wanted.api_version, compared.wanted.kind)
+            if compared.change != "changed" or resource is None or compared.note is not None:
                 continue
-            call, path = Call("patch", resource.plural, one.wanted.name), resource.path(one.namespace, one.wanted.name)
-            body = self._complete(one.wanted, one.namespace)
+            call, path = (
+                Call("patch", resource.plural, compared.wanted.name),
+                resource.path(compared.namespace, compared.wanted.name),
+            )
+            body = self._complete(compared.wanted, compared.namespace)
             self.server.ask(call, "PATCH", path, query={"fieldManager": "helm"}, body=body, content_type=MERGE)
-            out.append(f"{one.wanted.kind} {one.wanted.name}")
+            out.append(f"{compared.wanted.kind} {compared.wanted.name}")
         return out
 
-    def _foreign(self, one: Manifest, live: Mapping[str, Any]) -> PlanNote | None:
+    def _foreign(self, manifest: Manifest, live: Mapping[str, Any]) -> PlanNote | None:
         if patches.is_owned(live, self.release, self.namespace):
             return None
-        told = (live.get("metadata") or {}).get("annotations") or {}
-        whose = told.get(patches.RELEASE_NAME)
-        said = (
-            f"It belongs to the release {told.get(patches.RELEASE_NAMESPACE)}/{whose}."
+        marks = (live.get("metadata") or {}).get("annotations") or {}
+        whose = marks.get(patches.RELEASE_NAME)
+        detail = (
+            f"It belongs to the release {marks.get(patches.RELEASE_NAMESPACE)}/{whose}."
             if whose
             else (
                 "No release made it. Remove it, or give it to this one with the label "
@@ -258,7 +270,9 @@ class Comparison:
                 f"{patches.RELEASE_NAMESPACE}={self.namespace}."
             )
         )
-        return PlanNote(BLOCK, "not-ours", f"{one.kind} {one.name} is there already, and helm would not touch it", said)
+        return PlanNote(
+            BLOCK, "not-ours", f"{manifest.kind} {manifest.name} is there already, and helm would not touch it", detail
+        )
 
     @cached_property
     def _namespaces(self) -> frozenset[str]:
@@ -268,18 +282,20 @@ class Comparison:
     # ── For people ────────────────────────────────────────────────────────────────────────────────────────────────
     def shown(self, compared: Iterable[Compared]) -> list[ObjectDifference]:
         """List the changes, each with a readable difference, in the order in which a person should read them."""
-        out = [self._shown(one) for one in compared if one.change != "same"]
-        return sorted(out, key=lambda one: (one.weight, one.kind, one.namespace, one.name))
+        out = [self._shown(compared_object) for compared_object in compared if compared_object.change != "same"]
+        return sorted(
+            out, key=lambda difference: (difference.weight, difference.kind, difference.namespace, difference.name)
+        )
 
-    def _shown(self, one: Compared) -> ObjectDifference:
-        before, after = cleaned(one.live), {} if one.change == "deleted" else cleaned(one.result)
-        if one.wanted.kind == "Secret":
+    def _shown(self, compared: Compared) -> ObjectDifference:
+        before, after = cleaned(compared.live), {} if compared.change == "deleted" else cleaned(compared.result)
+        if compared.wanted.kind == "Secret":
             before, after = covered(before, after)
-        after = with_masks(after, one.wanted.generated, GENERATED)
+        after = with_masks(after, compared.wanted.generated, GENERATED)
         diff = unified(before, after, self.hidden)
-        weight = _WEIGHTS.get(one.wanted.kind, 10) * 10 + {"deleted": 0, "changed": 1}.get(one.change, 2)
-        name, kind, version = one.wanted.name, one.wanted.kind, one.wanted.api_version
-        return ObjectDifference(one.change, version, kind, one.namespace, name, diff, weight)
+        weight = _WEIGHTS.get(compared.wanted.kind, 10) * 10 + {"deleted": 0, "changed": 1}.get(compared.change, 2)
+        name, kind, version = compared.wanted.name, compared.wanted.kind, compared.wanted.api_version
+        return ObjectDifference(compared.change, version, kind, compared.namespace, name, diff, weight)
 
 
 def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterable[str] = ()) -> str:
@@ -291,12 +307,12 @@ def unified(before: Mapping[str, Any], after: Mapping[str, Any], hidden: Iterabl
     return text if len(text) <= MAX_DIFF else text[:MAX_DIFF].rpartition("\n")[0] + "\n… and more"
 
 
-def is_for_want_of_a_right(said: str) -> bool:
+def is_for_want_of_a_right(message: str) -> bool:
     """Return whether a refusal has the words of the authorizer, or of the check that guards roles.
 
     Admission uses others.
     """
-    return any(words in said for words in _WANT)
+    return any(words in message for words in _WANT)
 
 
 class _DiffDumper(_DumperBase):  # type: ignore[misc]  # its base is chosen when the module loads

@@ -74,7 +74,9 @@ def _lists(wanted: list[Any], live: list[Any], path: Path) -> Iterator[Differenc
 
 def _key(*lists: list[Any]) -> str:
     for key in KEYS:
-        named = [[item.get(key) for item in one] for one in lists if all(isinstance(item, Mapping) for item in one)]
+        named = [
+            [item.get(key) for item in items] for items in lists if all(isinstance(item, Mapping) for item in items)
+        ]
         if len(named) < len(lists):
             return ""
         if all(None not in names and len({*map(str, names)}) == len(names) for names in named):
@@ -106,10 +108,10 @@ def of_record(path: Iterable[str]) -> Path:
 def _item_label(step: str) -> str:
     """Return the label of a list item for `k:{"name":"main"}` or `v:"main"`."""
     try:
-        said = json.loads(step[2:])
+        label = json.loads(step[2:])
     except ValueError:
         return step[2:]
-    return ", ".join(map(str, said.values())) if isinstance(said, Mapping) else str(said)
+    return ", ".join(map(str, label.values())) if isinstance(label, Mapping) else str(label)
 
 
 def names(path: Path) -> list[str]:
@@ -131,27 +133,27 @@ class FieldWriter:
 
 def writer(live: Mapping[str, Any], path: Path, *, but: str = "") -> FieldWriter | None:
     """Return the manager that holds this field, the latest first; `but` only where no other does. None: unrecorded."""
-    found = []
+    writers = []
     for entry in objects.meta(live).get("managedFields") or ():
         if isinstance(entry, Mapping) and _holds(entry.get("fieldsV1") or {}, path):
             made = FieldWriter(str(entry.get("manager") or ""), str(entry.get("time") or ""))
-            found.append(FieldWriter(made.manager, made.at, str(entry.get("subresource") or "")))
-    return max(found, key=lambda one: (one.manager != but, one.at), default=None)
+            writers.append(FieldWriter(made.manager, made.at, str(entry.get("subresource") or "")))
+    return max(writers, key=lambda holder: (holder.manager != but, holder.at), default=None)
 
 
-def _holds(held: Any, path: Path) -> bool:
+def _holds(owned: Any, path: Path) -> bool:
     depth = 0
     for depth, step in enumerate(path):
-        inside = {key: below for key, below in held.items() if key != "."} if isinstance(held, Mapping) else {}
+        inside = {key: below for key, below in owned.items() if key != "."} if isinstance(owned, Mapping) else {}
         if not inside:
             return depth > 0  # the whole of it is held, with all that is in it
         if isinstance(step, str):
-            found = inside.get(f"f:{step}")
+            below_step = inside.get(f"f:{step}")
         else:
-            found = next((below for key, below in inside.items() if is_item(step.live, key)), None)
-        if found is None:
+            below_step = next((below for key, below in inside.items() if is_item(step.live, key)), None)
+        if below_step is None:
             return False
-        held = found
+        owned = below_step
     return bool(path)
 
 
@@ -159,8 +161,8 @@ def as_text(value: Any, limit: int = 400) -> str | None:
     """A value for a page and a row; None: absent."""
     if value is ABSENT:
         return None
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return said if len(said) <= limit else f"{said[: limit - 1]}…"
+    full_text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return full_text if len(full_text) <= limit else f"{full_text[: limit - 1]}…"
 
 
 def as_texts(wanted: Any, live: Any, limit: int = 400) -> tuple[str | None, str | None]:

@@ -25,7 +25,7 @@ class Hit:
     nodes: tuple[str, ...] = ()
     """By name, all of them; only from `network` up."""
     count: int = 0
-    """Of nodes, whatever the class."""
+    """Of nodes, of every class."""
     at_once: int = 0
     """Nodes at once at most; 0: not known, or nothing goes node by node."""
     controller: str = ""
@@ -88,5 +88,5 @@ class Blast:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Blast:
-        hits = tuple(Hit.from_json(one) for one in raw.get("hits", ()))
+        hits = tuple(Hit.from_json(hit) for hit in raw.get("hits", ()))
         return cls(**{**raw, "hits": hits, "deleted": tuple(raw["deleted"]), "jobs": tuple(raw["jobs"])})

@@ -27,25 +27,25 @@ def notes(
     is_install: bool = False,
 ) -> list[PlanNote]:
     """The worst first; `gone` is what `destroyed` found. Raises FleetUnavailable."""
-    found = [one.note for one in compared if one.note]
-    found += _destroyed(gone)
-    found += _removed(compared)
-    found += _restarts(compared)
-    found += _webhooks(compared)
-    found += _changed_crds(server, served, compared, crds)
-    found += _generated(compared)
-    found += _revert(compared, crds, is_install=is_install)
-    return sorted(found, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
+    out = [compared_object.note for compared_object in compared if compared_object.note]
+    out += _destroyed(gone)
+    out += _removed(compared)
+    out += _restarts(compared)
+    out += _webhooks(compared)
+    out += _changed_crds(server, served, compared, crds)
+    out += _generated(compared)
+    out += _revert(compared, crds, is_install=is_install)
+    return sorted(out, key=lambda note: (BLOCK, WARN, INFO).index(note.severity))
 
 
-def hooks(found: Sequence[Manifest], *, is_upgrade: bool) -> list[PlanNote]:
+def hooks(manifests: Sequence[Manifest], *, is_upgrade: bool) -> list[PlanNote]:
     """Note the hooks that helm runs besides, and waits for, before and after."""
     moments = ("pre-upgrade", "post-upgrade") if is_upgrade else ("pre-install", "post-install")
     shown = []
-    for one in found:
-        told = [moment.strip() for moment in str(one.annotations.get(HOOK)).split(",")]
-        if moment := next((moment for moment in told if moment in moments), ""):
-            shown.append(f"{one.kind} {one.name} ({moment})")
+    for manifest in manifests:
+        moments_of_hook = [moment.strip() for moment in str(manifest.annotations.get(HOOK)).split(",")]
+        if moment := next((moment for moment in moments_of_hook if moment in moments), ""):
+            shown.append(f"{manifest.kind} {manifest.name} ({moment})")
     if not shown:
         return []
     title = f"helm runs hooks of the chart: {', '.join(shown[:_SHOWN])}{' and more' if len(shown) > _SHOWN else ''}"
@@ -58,7 +58,7 @@ def created(absent: Sequence[Compared]) -> list[PlanNote]:
     """Note the definitions of `crds/`, which are created before helm runs, and for good."""
     if not absent:
         return []
-    names = _listed([one.wanted.name for one in absent])
+    names = _listed([compared_object.wanted.name for compared_object in absent])
     many = "1 definition" if len(absent) == 1 else f"{len(absent)} definitions"
     title = f"{many} of the chart's crds/ {'is' if len(absent) == 1 else 'are'} created before helm runs"
     return [PlanNote(INFO, "crds-created", title, f"Setpoint creates what is not there; a revert leaves it: {names}.")]
@@ -68,21 +68,21 @@ def unserved(
     served: ServedApis, compared: Sequence[Compared], crds: Sequence[Manifest], absent: Sequence[Compared]
 ) -> list[PlanNote]:
     """Objects of an API version that the definition in the cluster does not serve, and that is not added to it."""
-    made = {one.wanted.name for one in absent}
-    there = {defined(one.raw): one.name for one in crds if one.kind == DEFINITION and one.name not in made}
+    made = {compared_object.wanted.name for compared_object in absent}
+    there = {defined(crd.raw): crd.name for crd in crds if crd.kind == DEFINITION and crd.name not in made}
     lacking = [
-        (one, name)
-        for one in compared
-        if one.change == "unvalidated"
-        and not served.find(one.wanted.api_version, one.wanted.kind)
-        and (name := there.get((one.wanted.api_version.rpartition("/")[0], one.wanted.kind)))
+        (compared_object, name)
+        for compared_object in compared
+        if compared_object.change == "unvalidated"
+        and not served.find(compared_object.wanted.api_version, compared_object.wanted.kind)
+        and (name := there.get((compared_object.wanted.api_version.rpartition("/")[0], compared_object.wanted.kind)))
     ]
     if not lacking:
         return []
-    one, name = lacking[0]
+    first, name = lacking[0]
     title = (
-        f"helm would refuse this: {one.wanted.kind} {_name(one)} is of {one.wanted.api_version}, which the definition "
-        f"{name} in the cluster does not serve"
+        f"helm would refuse this: {first.wanted.kind} {_name(first)} is of {first.wanted.api_version}, which the "
+        f"definition {name} in the cluster does not serve"
     )
     names = _listed(list(dict.fromkeys(name for _, name in lacking)))
     detail = f"What is in crds/ is created where it is not there, and never changed. Apply the chart's first: {names}."
@@ -91,11 +91,17 @@ def unserved(
 
 def destroyed(server: ApiServer, served: ServedApis, compared: Sequence[Compared]) -> tuple[Destroyed, ...]:
     """Kinds whose definitions are deleted, with how many objects each takes along. Raises FleetUnavailable."""
-    gone = [one for one in compared if one.change == "deleted" and one.wanted.kind == DEFINITION]
+    gone = [
+        compared_object
+        for compared_object in compared
+        if compared_object.change == "deleted" and compared_object.wanted.kind == DEFINITION
+    ]
     out = []
-    for one in gone:
-        kind = str((((one.live or {}).get("spec") or {}).get("names") or {}).get("kind"))
-        out.append(Destroyed(one.wanted.name, kind, count(server, served, one.wanted.name, kind)))
+    for compared_object in gone:
+        kind = str((((compared_object.live or {}).get("spec") or {}).get("names") or {}).get("kind"))
+        out.append(
+            Destroyed(compared_object.wanted.name, kind, count(server, served, compared_object.wanted.name, kind))
+        )
     return tuple(out)
 
 
@@ -119,17 +125,17 @@ def defined(raw: Mapping[str, Any]) -> tuple[str, str]:
     return str(spec.get("group")), str((spec.get("names") or {}).get("kind"))
 
 
-def _destroyed(found: Sequence[Destroyed]) -> Iterator[PlanNote]:
-    for one in found:
-        if not one.count:
-            yield PlanNote(WARN, "crd-removal", f"The kind {one.kind} is removed; it has no objects")
+def _destroyed(kinds: Sequence[Destroyed]) -> Iterator[PlanNote]:
+    for kind in kinds:
+        if not kind.count:
+            yield PlanNote(WARN, "crd-removal", f"The kind {kind.kind} is removed; it has no objects")
             continue
-        objects = "1 object" if one.count == 1 else f"{one.count:,} objects" if one.count > 0 else "all its objects"
+        objects = "1 object" if kind.count == 1 else f"{kind.count:,} objects" if kind.count > 0 else "all its objects"
         yield PlanNote(
             WARN,
             "crd-destroys",
-            f"The kind {one.kind} is removed, and with it {objects}",
-            f"{one.definition} is deleted, and Kubernetes deletes what is of it. A revert brings back the kind, and "
+            f"The kind {kind.kind} is removed, and with it {objects}",
+            f"{kind.definition} is deleted, and Kubernetes deletes what is of it. A revert brings back the kind, and "
             "none of the objects. Approving this needs consent that is typed.",
         )
 
@@ -137,9 +143,11 @@ def _destroyed(found: Sequence[Destroyed]) -> Iterator[PlanNote]:
 def _revert(compared: Sequence[Compared], crds: Sequence[Manifest], *, is_install: bool) -> Iterator[PlanNote]:
     """Yield what a revert would delete as well: definitions among the chart's templates, with all objects of theirs."""
     made = [
-        one.wanted.name
-        for one in compared
-        if one.wanted.kind == DEFINITION and one.change in ("created", "unvalidated") and not one.wanted.is_kept
+        compared_object.wanted.name
+        for compared_object in compared
+        if compared_object.wanted.kind == DEFINITION
+        and compared_object.change in ("created", "unvalidated")
+        and not compared_object.wanted.is_kept
     ]
     if made:
         what = "the kind it brings" if len(made) == 1 else f"the {len(made)} kinds it brings"
@@ -166,53 +174,62 @@ def _removed(compared: Sequence[Compared]) -> Iterator[PlanNote]:
         ),
         ("DaemonSet", "daemonset-removal", "is deleted"),
     ):
-        for one in compared:
-            if one.change == "deleted" and one.wanted.kind == kind:
-                nodes = f" on {_nodes(one.live)}" if kind == "DaemonSet" else ""
-                yield PlanNote(WARN, code, f"{kind} {_name(one)} {words}{nodes}")
+        for compared_object in compared:
+            if compared_object.change == "deleted" and compared_object.wanted.kind == kind:
+                nodes = f" on {_nodes(compared_object.live)}" if kind == "DaemonSet" else ""
+                yield PlanNote(WARN, code, f"{kind} {_name(compared_object)} {words}{nodes}")
 
 
 def _restarts(compared: Sequence[Compared]) -> Iterator[PlanNote]:
-    for one in compared:
-        if one.change != "changed" or one.wanted.kind not in ("DaemonSet", "Deployment", "StatefulSet"):
+    for compared_object in compared:
+        if compared_object.change != "changed" or compared_object.wanted.kind not in (
+            "DaemonSet",
+            "Deployment",
+            "StatefulSet",
+        ):
             continue
-        before, after = (_template(side) for side in (one.live, one.result))
+        before, after = (_template(side) for side in (compared_object.live, compared_object.result))
         if before == after:
             continue
-        spec = (one.result or {}).get("spec") or {}
-        if one.wanted.kind != "DaemonSet":
+        spec = (compared_object.result or {}).get("spec") or {}
+        if compared_object.wanted.kind != "DaemonSet":
             pods = int(spec.get("replicas", 1))
-            said = f"{one.wanted.kind} {_name(one)} restarts: {pods} pod{'' if pods == 1 else 's'}"
-            yield PlanNote(INFO, "restart", said)
+            restart = (
+                f"{compared_object.wanted.kind} {_name(compared_object)} restarts: {pods} pod{'' if pods == 1 else 's'}"
+            )
+            yield PlanNote(INFO, "restart", restart)
         elif (spec.get("updateStrategy") or {}).get("type") == "OnDelete":
-            title = f"DaemonSet {_name(one)} changes on {_nodes(one.live)}, and its pods do not restart by themselves"
+            where = _nodes(compared_object.live)
+            title = f"DaemonSet {_name(compared_object)} changes on {where}, and its pods do not restart by themselves"
             yield PlanNote(WARN, "restart", title, "Its update strategy is OnDelete.")
         else:
-            yield PlanNote(WARN, "restart", f"DaemonSet {_name(one)} restarts on {_nodes(one.live)}")
+            yield PlanNote(
+                WARN, "restart", f"DaemonSet {_name(compared_object)} restarts on {_nodes(compared_object.live)}"
+            )
 
 
 def _webhooks(compared: Sequence[Compared]) -> Iterator[PlanNote]:
     """One note for what has one name: a chart's validating and mutating webhooks usually do."""
     strict: dict[tuple[str, str], list[str]] = {}
-    for one in compared:
-        if one.wanted.kind in _WEBHOOKS and one.change in ("created", "changed", "deleted"):
-            hooks = [hook for hook in (one.wanted.raw.get("webhooks") or []) if isinstance(hook, Mapping)]
-            names = strict.setdefault((one.wanted.name, one.change), [])
+    for compared_object in compared:
+        if compared_object.wanted.kind in _WEBHOOKS and compared_object.change in ("created", "changed", "deleted"):
+            hooks = [hook for hook in (compared_object.wanted.raw.get("webhooks") or []) if isinstance(hook, Mapping)]
+            names = strict.setdefault((compared_object.wanted.name, compared_object.change), [])
             names += [str(hook.get("name")) for hook in hooks if hook.get("failurePolicy", "Fail") == "Fail"]
-    for (name, change), found in strict.items():
+    for (name, change), webhooks in strict.items():
         if change == "deleted":
             yield PlanNote(WARN, "webhook", f"Webhooks of {name} are removed: their checks no longer apply")
-        elif found:
+        elif webhooks:
             title = f"Webhooks of {name} are {change}, and refuse what they cannot check"
-            yield PlanNote(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(found)}.")
+            yield PlanNote(WARN, "webhook", title, f"While their server is away, requests fail: {_listed(webhooks)}.")
 
 
 def _changed_crds(
     server: ApiServer, served: ServedApis, compared: Sequence[Compared], crds: Sequence[Manifest]
 ) -> Iterator[PlanNote]:
-    for one in compared:
-        if one.wanted.kind == DEFINITION and one.change == "changed":
-            yield PlanNote(WARN, "crd-change", f"The definition of {one.wanted.name} changes")
+    for compared_object in compared:
+        if compared_object.wanted.kind == DEFINITION and compared_object.change == "changed":
+            yield PlanNote(WARN, "crd-change", f"The definition of {compared_object.wanted.name} changes")
     stale = [crd.name for crd in crds if _differs(server, served, crd)]
     if stale:
         shown = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
@@ -228,18 +245,22 @@ def _differs(server: ApiServer, served: ServedApis, crd: Manifest) -> bool:
         live = server.get(Call("get", resource.plural, crd.name), resource.path("", crd.name))
     except FleetRefused:
         return False
-    served_now, wanted = (_versions(raw) for raw in (live, crd.raw))
-    return served_now != wanted
+    served_now, new_versions = (_versions(raw) for raw in (live, crd.raw))
+    return served_now != new_versions
 
 
 def _versions(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Schema by version; the API server fills in the rest."""
     versions = (raw.get("spec") or {}).get("versions") or []
-    return {str(one.get("name")): one.get("schema") for one in versions if isinstance(one, Mapping)}
+    return {str(version.get("name")): version.get("schema") for version in versions if isinstance(version, Mapping)}
 
 
 def _generated(compared: Sequence[Compared]) -> Iterator[PlanNote]:
-    changed = [_name(one) for one in compared if one.wanted.generated and one.change == "changed"]
+    changed = [
+        _name(compared_object)
+        for compared_object in compared
+        if compared_object.wanted.generated and compared_object.change == "changed"
+    ]
     if changed:
         title = f"Credentials will be regenerated in {', '.join(changed[:_SHOWN])}"
         yield PlanNote(WARN, "generated", title, "The chart makes them while it renders, each time.")
@@ -254,5 +275,5 @@ def _nodes(raw: Mapping[str, Any] | None) -> str:
     return "1 node" if number == 1 else f"{number:,} nodes"
 
 
-def _name(one: Compared) -> str:
-    return f"{one.namespace}/{one.wanted.name}" if one.namespace else one.wanted.name
+def _name(compared: Compared) -> str:
+    return f"{compared.namespace}/{compared.wanted.name}" if compared.namespace else compared.wanted.name

@@ -105,9 +105,9 @@ class Prepared:
         known: dict[str, Any] = dict(raw)
         known["blast"] = Blast.from_json(raw["blast"]) if raw.get("blast") else None
         known["authority"] = Authority.from_json(raw["authority"]) if raw.get("authority") else None
-        known["objects"] = tuple(ObjectDifference(**one) for one in raw.get("objects", ()))
-        known["notes"] = tuple(PlanNote(**one) for one in raw.get("notes", ()))
-        known["destroys"] = tuple(Destroyed(**one) for one in raw.get("destroys", ()))
+        known["objects"] = tuple(ObjectDifference(**difference) for difference in raw.get("objects", ()))
+        known["notes"] = tuple(PlanNote(**note) for note in raw.get("notes", ()))
+        known["destroys"] = tuple(Destroyed(**kind) for kind in raw.get("destroys", ()))
         for name in ("after", "requires", "masked"):
             known[name] = tuple(raw.get(name, ()))
         return cls(**known)

@@ -32,8 +32,8 @@ def owner(fleet: Fleet, wanted: WantedObject) -> str:
 
 def _labels(live: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the labels of an object that Setpoint applied."""
-    found: Mapping[str, Any] = (managed_fields.fields(live).get("metadata") or {}).get("labels") or {}
-    return found
+    labels: Mapping[str, Any] = (managed_fields.fields(live).get("metadata") or {}).get("labels") or {}
+    return labels
 
 
 def marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
@@ -41,13 +41,13 @@ def marked(manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), MARK: owner}}}
 
 
-def is_ours(one: PreparedObject, live: Mapping[str, Any]) -> bool:
+def is_ours(policy: PreparedObject, live: Mapping[str, Any]) -> bool:
     """Return whether it still is the object that was applied.
 
     It must be Setpoint's, of the same owner, and not another by its name.
     """
-    is_same = not one.uid or uid_of(live) == one.uid
-    return bool(is_same and _labels(live).get(MARK) == one.manifest["metadata"]["labels"][MARK])
+    is_same = not policy.uid or uid_of(live) == policy.uid
+    return bool(is_same and _labels(live).get(MARK) == policy.manifest["metadata"]["labels"][MARK])
 
 
 def live_of(fleet: Fleet, ref: ObjectRef) -> dict[str, Any] | None:

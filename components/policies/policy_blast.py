@@ -33,21 +33,21 @@ _IDLE_AT_FIRST = ("Namespace", "PriorityClass", "RuntimeClass")
 
 
 def policies_blast(prepared: Sequence[PreparedObject], ground: Ground) -> Blast:
-    return judgement.gathered(_hits([one for one in prepared if one.change != "same"], ground), ground)
+    return judgement.gathered(_hits([policy for policy in prepared if policy.change != "same"], ground), ground)
 
 
 def _hits(changed: Iterable[PreparedObject], ground: Ground) -> Iterator[Hit]:
-    for one in changed:
+    for policy in changed:
         # The API server fills in what a manifest leaves out, so only what the manifest says is held against it.
-        before = _like(one.with_theirs or one.before, one.manifest)
-        change = "changed" if one.change == "changed" else "created"
-        compared = Compared(Manifest(one.manifest), change, one.ref.namespace, before or None, one.manifest)
-        if change == "created" and one.ref.kind in _IDLE_AT_FIRST:
+        before = _like(policy.with_theirs or policy.before, policy.manifest)
+        change = "changed" if policy.change == "changed" else "created"
+        compared = Compared(Manifest(policy.manifest), change, policy.ref.namespace, before or None, policy.manifest)
+        if change == "created" and policy.ref.kind in _IDLE_AT_FIRST:
             continue
-        if one.ref.kind == "ResourceQuota" and change == "changed":
-            yield from _quota(one, before)
+        if policy.ref.kind == "ResourceQuota" and change == "changed":
+            yield from _quota(policy, before)
             continue
-        yield from Scene(_effects(one.ref.kind), ground, own={}).hits([compared])
+        yield from Scene(_effects(policy.ref.kind), ground, own={}).hits([compared])
 
 
 def _effects(kind: str) -> ComponentEffects:
@@ -58,17 +58,17 @@ def _effects(kind: str) -> ComponentEffects:
     return ComponentEffects(GPU_PODS, whole, whole, _BUILT_IN)
 
 
-def _quota(one: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:
+def _quota(policy: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:
     """Lowered, or asked for the first time; what is only raised restricts nothing."""
-    had, wanted = (look_up(side, "spec.hard") or {} for side in (before, one.manifest))
+    had, limits = (look_up(side, "spec.hard") or {} for side in (before, policy.manifest))
     lowered = tuple(
         f"{name} {had.get(name, 'without a limit')} → {amount}"
-        for name, amount in sorted(wanted.items())
+        for name, amount in sorted(limits.items())
         if name not in had or (had[name] != amount and quantities.count(amount) <= quantities.count(had[name]))
     )
     if lowered:
         why = f"Lowered: {', '.join(lowered[:4])}{' and more' if len(lowered) > 4 else ''}. {_REFUSES}"
-        yield Hit(one.title, "changed", NEW_PODS, why, paths=("spec.hard",))
+        yield Hit(policy.title, "changed", NEW_PODS, why, paths=("spec.hard",))
 
 
 def _like(before: Any, manifest: Any) -> Any:

@@ -25,7 +25,7 @@ from components.release.conformance import (
 from profiles.content.cluster import WantedObject
 
 TAKEN = "A plan of this revision takes it back, once it is approved."
-"""Of a field that somebody changed, and holds by that."""
+"""Of a field that another party changed, and holds by that."""
 HELD = "A plan cannot take it back."
 """Followed by why not, and what to do."""
 
@@ -33,28 +33,34 @@ HELD = "A plan cannot take it back."
 def conform(fleet: Fleet, wanted: Collection[WantedObject], *, awaited: Collection[str] = ()) -> Conformity:
     """Each policy object of a revision: there, ours, and as it says; only fields that it sets are compared.
 
-    Where some are not there and nothing else is wrong, it is unfinished: a rollout under way may be about to make them.
+    Where some are absent and nothing else is wrong, it is unfinished: a rollout in progress may be about to make them.
     `awaited`: titles of those that one is known to be about to make.
     """
-    found: list[FieldDifference] = []
+    all_differences: list[FieldDifference] = []
     absent = 0
     try:
-        for one in wanted:
-            differences = list(_policy(fleet, one, is_awaited=one.title in awaited))
+        for policy in wanted:
+            differences = list(_policy(fleet, policy, is_awaited=policy.title in awaited))
             absent += any(not difference.path for difference in differences)
-            found += differences
+            all_differences += differences
     except FleetError as error:
         return Conformity(UNKNOWN, f"They could not be checked: {error}"[:500])
-    found.sort(key=lambda one: (bool(one.path), one.kind, one.where, one.path))
+    all_differences.sort(
+        key=lambda difference: (bool(difference.path), difference.kind, difference.where, difference.path)
+    )
     total = f"{len(wanted)} object{'' if len(wanted) == 1 else 's'}"
-    kinds = {(one.api_version, RESOURCES[one.api_version, one.kind].plural) for one in wanted}
-    kept: dict[str, Any] = {"differences": tuple(found[:MOST]), "total": len(found), "assigned": total}
+    kinds = {(policy.api_version, RESOURCES[policy.api_version, policy.kind].plural) for policy in wanted}
+    kept: dict[str, Any] = {
+        "differences": tuple(all_differences[:MOST]),
+        "total": len(all_differences),
+        "assigned": total,
+    }
     kept["kinds"] = tuple(sorted(kinds))
-    if not found:
+    if not all_differences:
         return Conformity(COMPLIANT, installed=total, is_ready=True, **kept)
-    only_absent = all(not difference.path for difference in found)
+    only_absent = all(not difference.path for difference in all_differences)
     state = MISSING if absent == len(wanted) else UNFINISHED if only_absent else DRIFTED
-    return Conformity(state, first_of(found), installed=f"{len(wanted) - absent} of {total}", **kept)
+    return Conformity(state, first_of(all_differences), installed=f"{len(wanted) - absent} of {total}", **kept)
 
 
 def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator[FieldDifference]:
@@ -66,23 +72,23 @@ def _policy(fleet: Fleet, wanted: WantedObject, *, is_awaited: bool) -> Iterator
         "api_version": wanted.api_version,
     }
     try:
-        asked = takeover.ask(fleet, manifest, mark=policy_objects.MARK)
+        preview = takeover.ask(fleet, manifest, mark=policy_objects.MARK)
     except FleetRefused as refused:
         yield FieldDifference(
             **about, path="(refused)", note=f"What was approved would be refused now: {refused}"[:300]
         )
         return
-    live = asked.live
+    live = preview.live
     if live is None:
         yield FieldDifference(**about, note=TO_COME if is_awaited else DELETED, is_awaited=is_awaited)
         return
-    note = f"{HELD} {asked.refusal}"[:400] if asked.refusal else TAKEN if asked.takes else ""
-    for path, want, have in field_managers.within(_named(manifest, asked.would_be), live):
+    note = f"{HELD} {preview.refusal}"[:400] if preview.refusal else TAKEN if preview.takes else ""
+    for path, want, have in field_managers.within(_named(manifest, preview.would_be), live):
         left, right = field_managers.as_texts(want, have)
         who = field_managers.writer(live, path, but="setpoint") if have is not field_managers.ABSENT else None
-        said, at = (str(who), who.at) if who else ("", "")
+        writer, at = (str(who), who.at) if who else ("", "")
         yield FieldDifference(
-            **about, path=field_managers.text(path), approved=left, live=right, who=said, at=at, note=note
+            **about, path=field_managers.text(path), approved=left, live=right, who=writer, at=at, note=note
         )
 
 

@@ -46,7 +46,7 @@ _RANKS = {
     "Queue": 3,
     "LocalQueue": 4,
 }
-"""What an object stands on has a lower one; queues of one rank go below their parents."""
+"""What an object depends on has a lower one; queues of one rank go below their parents."""
 
 
 # ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,46 +57,48 @@ def prepare(
 
     `brings`: components that the same plan installs; `owner`: the value of our label. Raises FleetUnavailable.
     """
-    spaces = {one.name for one in wanted if one.kind == "Namespace"}
+    spaces = {policy.name for policy in wanted if policy.kind == "Namespace"}
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
-        found = list(pool.map(lambda one: _judged(fleet, one, brings, spaces, owner), _ordered(wanted)))
-    made = [one for one in found if isinstance(one, PreparedObject)]
-    notes = [one for one in found if isinstance(one, PlanNote)]
-    notes += [_taken(one) for one in made if one.takes]
+        judged = list(pool.map(lambda policy: _judged(fleet, policy, brings, spaces, owner), _ordered(wanted)))
+    made = [policy for policy in judged if isinstance(policy, PreparedObject)]
+    notes = [note for note in judged if isinstance(note, PlanNote)]
+    notes += [_taken(policy) for policy in made if policy.takes]
     notes += [
-        PlanNote(INFO, "namespace-stays", f"{one.title} stays when the plan is reverted", "What is in it is not ours.")
-        for one in made
-        if one.ref.kind == "Namespace" and one.change == "created"
+        PlanNote(
+            INFO, "namespace-stays", f"{policy.title} stays when the plan is reverted", "What is in it is not ours."
+        )
+        for policy in made
+        if policy.ref.kind == "Namespace" and policy.change == "created"
     ]
     return PreparedPolicies(tuple(made), tuple(notes))
 
 
 def _judged(
-    fleet: Fleet, one: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
+    fleet: Fleet, policy: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
 ) -> PreparedObject | PlanNote:
     """Return what would become of the object, or why nothing can. Raises FleetUnavailable."""
     try:
-        return _prepared(fleet, one, owner)
+        return _prepared(fleet, policy, owner)
     except NotFound as missing:
-        component = KINDS[one.kind].component if one.kind in KINDS else ""
-        if (component and component in brings) or one.namespace in spaces:
-            manifest = marked(one.manifest, owner)
+        component = KINDS[policy.kind].component if policy.kind in KINDS else ""
+        if (component and component in brings) or policy.namespace in spaces:
+            manifest = marked(policy.manifest, owner)
             return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
-        return PlanNote(BLOCK, "policy-missing", f"{one.title} has no place in this cluster", str(missing))
+        return PlanNote(BLOCK, "policy-missing", f"{policy.title} has no place in this cluster", str(missing))
     except Conflict as conflict:
-        return PlanNote(BLOCK, "policy-conflict", f"{one.title} has fields that another party owns", str(conflict))
+        return PlanNote(BLOCK, "policy-conflict", f"{policy.title} has fields that another party owns", str(conflict))
     except Forbidden as refused:
         detail = f"{refused}. If Setpoint may not: apply deploy/setpoint-policies.yaml."
-        return PlanNote(BLOCK, "policy-refused", f"{one.title} would be refused", detail)
+        return PlanNote(BLOCK, "policy-refused", f"{policy.title} would be refused", detail)
     except FleetRefused as refused:
-        return PlanNote(BLOCK, "policy-refused", f"{one.title} would be refused", str(refused))
+        return PlanNote(BLOCK, "policy-refused", f"{policy.title} would be refused", str(refused))
 
 
-def _taken(one: PreparedObject) -> PlanNote:
-    count, who = len({take.path for take in one.takes}), sorted({take.manager for take in one.takes})
-    named = f"{count} field{'' if count == 1 else 's'} of {one.title}"
+def _taken(policy: PreparedObject) -> PlanNote:
+    count, who = len({take.path for take in policy.takes}), sorted({take.manager for take in policy.takes})
+    named = f"{count} field{'' if count == 1 else 's'} of {policy.title}"
     back = "Putting the plan back restores each value; Setpoint, which writes it then, continues to hold it."
-    detail = " ".join(take.sentence for take in one.takes)
+    detail = " ".join(take.sentence for take in policy.takes)
     return PlanNote(
         WARN,
         "policy-takes",
@@ -107,27 +109,28 @@ def _taken(one: PreparedObject) -> PlanNote:
 
 def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
     objects = list(wanted)
-    parents = {one.name: name for one in objects if one.kind == "Queue" for _, _, name in references(one)}
+    parents = {policy.name: name for policy in objects if policy.kind == "Queue" for _, _, name in references(policy)}
 
     def depth(name: str, seen: int = 0) -> int:
         return 0 if name not in parents or seen > len(parents) else 1 + depth(parents[name], seen + 1)
 
     return sorted(
-        objects, key=lambda one: (_RANKS.get(one.kind, 9), depth(one.name), one.kind, one.namespace, one.name)
+        objects,
+        key=lambda policy: (_RANKS.get(policy.kind, 9), depth(policy.name), policy.kind, policy.namespace, policy.name),
     )
 
 
 def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
     """Raises FleetError; Conflict, with the words for the plan, where nothing may be taken."""
     manifest = marked(wanted.manifest, owner)
-    asked = takeover.ask(fleet, manifest, mark=MARK)
-    if asked.refusal:
-        raise Conflict(asked.refusal)
-    live, takes = asked.live, asked.takes
+    preview = takeover.ask(fleet, manifest, mark=MARK)
+    if preview.refusal:
+        raise Conflict(preview.refusal)
+    live, takes = preview.live, preview.takes
     if live is None:
         made = fleet.apply_policy(manifest, dry_run=True)
         return PreparedObject(manifest, "created", diff=_diff({}, managed_fields.fields(made)))
-    result = managed_fields.fields(asked.would_be)
+    result = managed_fields.fields(preview.would_be)
     before = managed_fields.fields(live)
     theirs = managed_fields.fields(live, more=[take.path for take in takes]) if takes else {}
     change = "same" if before == result else "changed"
@@ -136,7 +139,7 @@ def _prepared(fleet: Fleet, wanted: WantedObject, owner: str) -> PreparedObject:
 
 
 def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    old, new = (dump(dict(one), sort_keys=True).splitlines() if one else [] for one in (before, after))
+    old, new = (dump(dict(side), sort_keys=True).splitlines() if side else [] for side in (before, after))
     if not old:
         return "\n".join(f"+{line}" for line in new)
     return "\n".join(list(difflib.unified_diff(old, new, lineterm=""))[2:])
@@ -158,119 +161,121 @@ def carry_out(
     """
     objects = prepared.objects if direction == FORWARD else tuple(reversed(prepared.objects))
     if direction == FORWARD:
-        for one in objects:
-            _refuse_moved(fleet, one)
-    for one in objects:
+        for policy in objects:
+            _refuse_moved(fleet, policy)
+    for policy in objects:
         if stop() or time.monotonic() >= deadline:
-            raise FleetUnavailable(f"ended before {one.title}; what is done stays done, and the next attempt continues")
-        tell(_apply(fleet, one) if direction == FORWARD else _back(fleet, one))
+            raise FleetUnavailable(
+                f"ended before {policy.title}; what is done stays done, and the next attempt continues"
+            )
+        tell(_apply(fleet, policy) if direction == FORWARD else _back(fleet, policy))
 
 
-def _apply(fleet: Fleet, one: PreparedObject) -> str:
+def _apply(fleet: Fleet, policy: PreparedObject) -> str:
     """Raises FleetError; FleetRefused where what would be taken is not what the plan showed."""
     for _ in range(takeover.TRIES):
-        if not (one.takes and (version := _refuse_moved(fleet, one))):
-            fleet.apply_policy(one.manifest)
-            return f"{one.title} is applied."
+        if not (policy.takes and (version := _refuse_moved(fleet, policy))):
+            fleet.apply_policy(policy.manifest)
+            return f"{policy.title} is applied."
         try:
-            fleet.apply_policy(one.manifest, force_at=version)
+            fleet.apply_policy(policy.manifest, force_at=version)
         except Conflict:
-            continue  # somebody wrote it since the look, so nothing was taken: look again
-        named = ", ".join(f"{take.field} from {take.manager}" for take in one.takes)
-        return f"{one.title} is applied, and takes {named}."
-    raise takeover.changing(one.ref)
+            continue  # another party wrote it since the look, so nothing was taken: look again
+        named = ", ".join(f"{take.field} from {take.manager}" for take in policy.takes)
+        return f"{policy.title} is applied, and takes {named}."
+    raise takeover.changing(policy.ref)
 
 
-def _refuse_moved(fleet: Fleet, one: PreparedObject) -> str:
+def _refuse_moved(fleet: Fleet, policy: PreparedObject) -> str:
     """Each must be as the plan saw it, or as approved already. Raises FleetRefused, Conflict.
 
     Answers with the resourceVersion of which fields are to be taken; empty: none are, or they are taken already.
     """
-    asked = takeover.ask(fleet, one.manifest, mark=MARK) if one.takes else None
-    live = asked.live if asked else live_of(fleet, one.ref)
-    if one.uid and (live is None or uid_of(live) != one.uid):
-        raise FleetRefused(f"{one.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
+    preview = takeover.ask(fleet, policy.manifest, mark=MARK) if policy.takes else None
+    live = preview.live if preview else live_of(fleet, policy.ref)
+    if policy.uid and (live is None or uid_of(live) != policy.uid):
+        raise FleetRefused(f"{policy.title} was {'removed' if live is None else 'replaced'} since the plan; plan again")
     if live is None:
         return ""
     ours = managed_fields.fields(live)
-    if not one.uid and not ours:
-        raise FleetRefused(f"another party made {one.title} since the plan; plan again")
-    if asked and (asked.takes or asked.refusal or ours == one.before):
-        takeover.refuse_moved(one.title, one.takes, asked)
-    if one.uid and ours == one.before:
-        return takeover.version(live) if asked else ""
-    if ours != managed_fields.fields(fleet.apply_policy(one.manifest, dry_run=True)):
-        raise FleetRefused(f"{one.title} was changed since the plan; plan again")
+    if not policy.uid and not ours:
+        raise FleetRefused(f"another party made {policy.title} since the plan; plan again")
+    if preview and (preview.takes or preview.refusal or ours == policy.before):
+        takeover.refuse_moved(policy.title, policy.takes, preview)
+    if policy.uid and ours == policy.before:
+        return takeover.version(live) if preview else ""
+    if ours != managed_fields.fields(fleet.apply_policy(policy.manifest, dry_run=True)):
+        raise FleetRefused(f"{policy.title} was changed since the plan; plan again")
     return ""
 
 
-def _back(fleet: Fleet, one: PreparedObject) -> str:
-    live = live_of(fleet, one.ref)
-    if live is None or not is_ours(one, live):
-        return f"{one.title} is not ours any more."
-    if one.uid:
-        identity = {"apiVersion": one.ref.api_version, "kind": one.ref.kind}
-        named = {key: value for key, value in one.manifest["metadata"].items() if key in ("name", "namespace")}
-        before = _before(one, live)
+def _back(fleet: Fleet, policy: PreparedObject) -> str:
+    live = live_of(fleet, policy.ref)
+    if live is None or not is_ours(policy, live):
+        return f"{policy.title} is not ours any more."
+    if policy.uid:
+        identity = {"apiVersion": policy.ref.api_version, "kind": policy.ref.kind}
+        named = {key: value for key, value in policy.manifest["metadata"].items() if key in ("name", "namespace")}
+        before = _before(policy, live)
         metadata = {**(before.get("metadata") or {}), **named}
-        said = takeover.given_back(one.takes, live)
+        sentences = takeover.given_back(policy.takes, live)
         fleet.apply_policy({**before, **identity, "metadata": metadata})
-        return " ".join((f"{one.title} is as it was.", *said))
-    if one.ref.kind == "Namespace":
-        return f"{one.title} stays: what is in it is not ours to delete."
-    fleet.remove_policy(one.ref, uid_of(live))
-    return f"{one.title} is removed."
+        return " ".join((f"{policy.title} is as it was.", *sentences))
+    if policy.ref.kind == "Namespace":
+        return f"{policy.title} stays: what is in it is not ours to delete."
+    fleet.remove_policy(policy.ref, uid_of(live))
+    return f"{policy.title} is removed."
 
 
-def _before(one: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any]:
+def _before(policy: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return Setpoint's part of the object after a revert.
 
     As it was before, what was taken included, unless another party holds that now.
     """
-    return takeover.restored(one.with_theirs, one.takes, live) if one.takes else one.before
+    return takeover.restored(policy.with_theirs, policy.takes, live) if policy.takes else policy.before
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def check_readiness(fleet: Fleet, prepared: PreparedPolicies, *, direction: str) -> ReadinessResult:
     """One look, now: whether each object is as approved, or as before, and at work. Raises FleetUnavailable."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
-        looks = pool.map(lambda one: _looked(fleet, one, direction), prepared.objects)
-        return next((one for one in looks if not one.is_ready), ReadinessResult(True))
+        looks = pool.map(lambda policy: _looked(fleet, policy, direction), prepared.objects)
+        return next((look for look in looks if not look.is_ready), ReadinessResult(True))
 
 
-def _looked(fleet: Fleet, one: PreparedObject, direction: str) -> ReadinessResult:
-    live = live_of(fleet, one.ref)
+def _looked(fleet: Fleet, policy: PreparedObject, direction: str) -> ReadinessResult:
+    live = live_of(fleet, policy.ref)
     if direction != FORWARD:
-        left = _left(one, live) if live is not None else ""
+        left = _left(policy, live) if live is not None else ""
         return ReadinessResult(not left, missing=left)
     if live is None:
-        return ReadinessResult(False, missing=f"{one.title} is not there.")
+        return ReadinessResult(False, missing=f"{policy.title} is not there.")
     try:
-        would_be = fleet.apply_policy(one.manifest, dry_run=True)
+        would_be = fleet.apply_policy(policy.manifest, dry_run=True)
     except Conflict as conflict:
-        return ReadinessResult(False, failed=f"{one.title} was changed by another party: {conflict}")
+        return ReadinessResult(False, failed=f"{policy.title} was changed by another party: {conflict}")
     if managed_fields.fields(would_be) != managed_fields.fields(live):
-        return ReadinessResult(False, missing=f"{one.title} is not as approved.")
+        return ReadinessResult(False, missing=f"{policy.title} is not as approved.")
     idle = _idle(live)
-    return ReadinessResult(not idle, missing=f"{one.title} {idle}" if idle else "")
+    return ReadinessResult(not idle, missing=f"{policy.title} {idle}" if idle else "")
 
 
-def _left(one: PreparedObject, live: Mapping[str, Any]) -> str:
+def _left(policy: PreparedObject, live: Mapping[str, Any]) -> str:
     """Explain why an object is not as it was before the plan yet.
 
     Empty when it is, or is not ours any more.
     """
-    if not is_ours(one, live):
+    if not is_ours(policy, live):
         return ""
-    if one.uid:
-        return "" if managed_fields.fields(live) == _before(one, live) else f"{one.title} is not as it was yet."
-    if one.ref.kind == "Namespace":
+    if policy.uid:
+        return "" if managed_fields.fields(live) == _before(policy, live) else f"{policy.title} is not as it was yet."
+    if policy.ref.kind == "Namespace":
         return ""
     metadata = live.get("metadata") or {}
     if metadata.get("deletionTimestamp"):
         why = ", ".join(metadata.get("finalizers") or ())
-        return f"{one.title} is being removed{f', and waits for {why}' if why else ''}."
-    return f"{one.title} is still there."
+        return f"{policy.title} is being removed{f', and waits for {why}' if why else ''}."
+    return f"{policy.title} is still there."
 
 
 def _idle(live: Mapping[str, Any]) -> str:

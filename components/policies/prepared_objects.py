@@ -33,7 +33,7 @@ class PreparedObject:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> PreparedObject:
-        return cls(**{**raw, "takes": tuple(Take.from_json(one) for one in raw.get("takes", ()))})
+        return cls(**{**raw, "takes": tuple(Take.from_json(take) for take in raw.get("takes", ()))})
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON without empty takes, so that digests of plans made before takeovers existed stay valid."""
@@ -59,11 +59,11 @@ class PreparedPolicies:
 
     @property
     def changes(self) -> int:
-        return sum(one.change != "same" for one in self.objects)
+        return sum(policy.change != "same" for policy in self.objects)
 
     @property
     def fields_taken(self) -> int:
-        return sum(len({take.path for take in one.takes}) for one in self.objects)
+        return sum(len({take.path for take in policy.takes}) for policy in self.objects)
 
     @property
     def digest(self) -> str:
@@ -71,13 +71,13 @@ class PreparedPolicies:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def to_json(self) -> dict[str, Any]:
-        out = {**dataclasses.asdict(self), "objects": tuple(one.to_json() for one in self.objects)}
+        out = {**dataclasses.asdict(self), "objects": tuple(policy.to_json() for policy in self.objects)}
         if self.blast is None:
             del out["blast"]
         return out
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> PreparedPolicies:
-        objects = tuple(PreparedObject.from_json(one) for one in raw.get("objects", ()))
+        objects = tuple(PreparedObject.from_json(policy) for policy in raw.get("objects", ()))
         blast = Blast.from_json(raw["blast"]) if raw.get("blast") else None
-        return cls(objects, tuple(PlanNote(**one) for one in raw.get("notes", ())), blast)
+        return cls(objects, tuple(PlanNote(**note) for note in raw.get("notes", ())), blast)

@@ -1,8 +1,8 @@
 """Fields of a policy object that an approved plan takes back, reverting changes to them by hand.
 
 Only of objects that carry Setpoint's mark, and never from what would write its value again: Argo CD, Flux, a
-controller. What is taken is the API server's own answer to a forced dry run: whatever others hold no longer in it. Each
-field is in the plan's digest with its manager and its value; a write of anything else than those is refused.
+controller. What is taken is the API server's own answer to a forced dry run: all fields that others no longer hold in
+it. Each field is in the plan's digest with its manager and its value; a write of anything else is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clusters.kube import managed_fields
 from components.plans import field_managers, gitops
 
 TRIES = 5
-"""Looks at an object that somebody writes between the look and the answer: its status, mostly."""
+"""Looks at an object that is written between the look and the answer: its status, mostly."""
 _AGREE = "Have its manager restore it, or set the same value in the profile."
 UNMARKED = f"Setpoint neither made nor adopted this object, and takes no field of it. {_AGREE}"
 """Of an object without our mark."""
@@ -43,7 +43,7 @@ _CONTROLLER = re.compile(
     r"|kyverno|gatekeeper|crossplane|karpenter|rancher)(?:$|[-_./: ])",
     re.IGNORECASE,
 )
-"""Field managers that write again whatever is changed. Of a name that says nothing, a person is assumed: where that is
+"""Field managers that write again what is changed. Of a name that says nothing, a person is assumed: where that is
 wrong, the step sees the field taken again, and fails in words."""
 
 
@@ -72,8 +72,8 @@ class Take:
         """`spec.hard.pods is 7, held by kubectl-edit since 2026-11-22 02:10 UTC; this plan makes it 100.`"""
         at = parse_datetime(self.since) if self.since else None
         since = f" since {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at else ""
-        held = _held(self.there, [self.manager])
-        return f"{self.field} is {held}{since}; this plan makes it {_value_text(self.wanted)}."
+        holding = _held(self.there, [self.manager])
+        return f"{self.field} is {holding}{since}; this plan makes it {_value_text(self.wanted)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def ask(fleet: Fleet, manifest: Mapping[str, Any], *, mark: str) -> ApplyPreview
             try:
                 return _judged(fleet, manifest, live, conflict, mark)
             except Conflict:
-                continue  # somebody wrote it since the look
+                continue  # another party wrote it since the look
     raise changing(ref)
 
 
@@ -129,27 +129,31 @@ def _judged(
 
 def fields_to_take(live: Mapping[str, Any], would_be: Mapping[str, Any]) -> tuple[Take, ...]:
     """List the fields that others hold in the live object and no longer in the result."""
-    held = {(one.path, one.manager, one.subresource) for one in managed_fields.others(would_be)}
-    lost = [one for one in managed_fields.others(live) if (one.path, one.manager, one.subresource) not in held]
+    kept = {(field.path, field.manager, field.subresource) for field in managed_fields.others(would_be)}
+    lost = [
+        field for field in managed_fields.others(live) if (field.path, field.manager, field.subresource) not in kept
+    ]
     return tuple(
-        Take(one.path, one.manager, one.at, _value(live, one.path), _value(would_be, one.path))
-        for one in sorted(lost, key=lambda one: (one.path, one.manager, one.at))
+        Take(field.path, field.manager, field.at, _value(live, field.path), _value(would_be, field.path))
+        for field in sorted(lost, key=lambda field: (field.path, field.manager, field.at))
     )
 
 
-def refuse_moved(title: str, planned: Sequence[Take], asked: ApplyPreview) -> None:
+def refuse_moved(title: str, planned: Sequence[Take], preview: ApplyPreview) -> None:
     """Raises FleetRefused where what would be taken now is not, field by field, what the plan showed."""
-    if asked.refusal:
-        raise FleetRefused(f"{title} may not be taken any more: {asked.refusal}")
-    before, after = ({(one.path, one.manager): one for one in many} for many in (planned, asked.takes))
+    if preview.refusal:
+        raise FleetRefused(f"{title} may not be taken any more: {preview.refusal}")
+    before, after = ({(take.path, take.manager): take for take in many} for many in (planned, preview.takes))
     for key in sorted({*before, *after}):
         was, is_now = before.get(key), after.get(key)
         if was and is_now and (was.there, was.wanted) == (is_now.there, is_now.wanted):
             continue
-        path, live = key[0], asked.live or {}
-        there = _held(_value(live, path), (one.manager for one in managed_fields.others(live) if one.path == path))
-        of_path = [one for one in planned if one.path == path]
-        shown = _held(of_path[0].there, (one.manager for one in of_path)) if of_path else "it as Setpoint's own"
+        path, live = key[0], preview.live or {}
+        there = _held(
+            _value(live, path), (field.manager for field in managed_fields.others(live) if field.path == path)
+        )
+        of_path = [take for take in planned if take.path == path]
+        shown = _held(of_path[0].there, (take.manager for take in of_path)) if of_path else "it as Setpoint's own"
         raise FleetRefused(f"{title}: {_written(path)} is {there} by now, and the plan showed {shown}; plan again")
 
 
@@ -164,19 +168,19 @@ def _value_text(value: Any) -> str:
 
 def restored(before: Mapping[str, Any], takes: Iterable[Take], live: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a revert applies: the fields from before, without those that another party holds by now."""
-    held = {one.path for one in managed_fields.others(live)}
-    return managed_fields.without(before, [one.path for one in takes if one.path in held])
+    held_paths = {field.path for field in managed_fields.others(live)}
+    return managed_fields.without(before, [take.path for take in takes if take.path in held_paths])
 
 
 def given_back(takes: Iterable[Take], live: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each field on what a revert does with it."""
-    held = {one.path: one.manager for one in managed_fields.others(live)}
-    for path in dict.fromkeys(one.path for one in takes):
-        of_path = [one for one in takes if one.path == path]
-        if path in held:
-            yield f"{_written(path)} stays as {held[path]} has it."
+    holders = {field.path: field.manager for field in managed_fields.others(live)}
+    for path in dict.fromkeys(take.path for take in takes):
+        of_path = [take for take in takes if take.path == path]
+        if path in holders:
+            yield f"{_written(path)} stays as {holders[path]} has it."
             continue
-        there, who = of_path[0].there, " and ".join(one.manager for one in of_path)
+        there, who = of_path[0].there, " and ".join(take.manager for take in of_path)
         yield f"{_written(path)} is {_value_text(there)} again, as {who} had it; Setpoint holds it from now on."
 
 
@@ -184,12 +188,12 @@ def _keeper(live: Mapping[str, Any], takes: Iterable[Take]) -> str:
     """Name the controller that would take the fields again, and what to do; empty: none would."""
     if who := gitops.of_object(live):
         return f"{who.owner} keeps it. {KEPT}"
-    for one in takes:
+    for take in takes:
         for pattern, name in _KEEPERS.items():
-            if re.search(pattern, one.manager, re.IGNORECASE):
-                return f"{one.manager} is {name}. {KEPT}"
-        if _CONTROLLER.search(one.manager) or _is_written_through(live, one):
-            return f"{one.manager} {CONTROLLED}"
+            if re.search(pattern, take.manager, re.IGNORECASE):
+                return f"{take.manager} is {name}. {KEPT}"
+        if _CONTROLLER.search(take.manager) or _is_written_through(live, take):
+            return f"{take.manager} {CONTROLLED}"
     return ""
 
 

@@ -91,14 +91,16 @@ class Apply(ReleaseOperation):
             release=self.prepared.release,
             namespace=self.prepared.namespace,
         )
-        listed = {(one.kind, one.name) for one in self.prepared.objects if one.change == "created"}
-        absent = [one.wanted for one in comparison.absent(approved.crds)]
-        if gone := [one for one in absent if (one.kind, one.name) not in listed]:
+        listed = {
+            (difference.kind, difference.name) for difference in self.prepared.objects if difference.change == "created"
+        }
+        absent = [compared.wanted for compared in comparison.absent(approved.crds)]
+        if gone := [manifest for manifest in absent if (manifest.kind, manifest.name) not in listed]:
             raise HelmRefused(
                 f"{gone[0].kind} {gone[0].name} of the crds/ of {self.prepared.component} is not there, and the plan "
                 "does not list it; plan again"
             )
-        for name in definitions.make(self.server, self.job, [one.raw for one in absent]):
+        for name in definitions.make(self.server, self.job, [manifest.raw for manifest in absent]):
             self.job.tell(f"{name} of the chart's crds/ is created.")
 
     def _remove(self) -> None:
@@ -165,14 +167,14 @@ class Apply(ReleaseOperation):
     def _check_destroyed(self) -> None:
         """Consent was given to a number of objects: more of them have none. Raises HelmRefused."""
         served = discovery.read(self.server) if self.prepared.destroys else None
-        for one in self.prepared.destroys:
+        for kind in self.prepared.destroys:
             assert served is not None
-            there = impact.count(self.server, served, one.definition, one.kind)
-            if one.count >= 0 and not 0 <= there <= one.count:
+            there = impact.count(self.server, served, kind.definition, kind.kind)
+            if kind.count >= 0 and not 0 <= there <= kind.count:
                 now_there = f"there are {there:,} of them" if there >= 0 else "counting them is not permitted"
                 raise HelmRefused(
-                    f"{self.prepared.component} removes the kind {one.kind} and its objects, of which the plan saw "
-                    f"{one.count:,}: now {now_there}; plan again"
+                    f"{self.prepared.component} removes the kind {kind.kind} and its objects, of which the plan saw "
+                    f"{kind.count:,}: now {now_there}; plan again"
                 )
 
     def _rendered(self, content: bytes, given: Mapping[str, Any], job: HelmJob) -> Rendered:
@@ -195,16 +197,16 @@ class Apply(ReleaseOperation):
         Recorded as failed, so that it counts as installed nowhere. Raises HelmRefused.
         """
         last = self._history().last
-        if last is None or not self._is_ours(last) or not (found := recorded.others(approved, last.read())):
+        if last is None or not self._is_ours(last) or not (others := recorded.others(approved, last.read())):
             return
-        told = f"helm installed other objects than what was approved: {recorded.listed(found)}"
+        message = f"helm installed other objects than what was approved: {recorded.listed(others)}"
         if self.prepared.is_blind:
-            self.job.tell(f"{told}. The plan said that what the chart looks up counted as absent.")
+            self.job.tell(f"{message}. The plan said that what the chart looks up counted as absent.")
             return
-        releases.mend(self.server, last, f"Setpoint: {told}")
+        releases.mend(self.server, last, f"Setpoint: {message}")
         raise HelmRefused(
-            f"{told}. The chart renders otherwise when helm installs it, by what it looks up in the cluster, by chance "
-            "or by the clock; revert, and do not trust this archive"
+            f"{message}. The chart renders otherwise when helm installs it, by what it looks up in the cluster, by "
+            "chance or by the clock; revert, and do not trust this archive"
         )
 
     def _check_manifest(self, content: bytes) -> Rendered:
@@ -232,7 +234,7 @@ class Apply(ReleaseOperation):
             call = Call("create", "namespaces", self.prepared.namespace)
             self.server.ask(call, "POST", "/api/v1/namespaces", body=body)
         except Conflict:
-            return  # somebody was faster
+            return  # another party was faster
 
 
 def carry_out(

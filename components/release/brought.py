@@ -26,16 +26,16 @@ SECONDS = 60.0
 
 def definitions(served: ServedApis, history: ReleaseHistory, current: Release) -> set[str]:
     """Names, from every revision that helm keeps. The names in an unreadable file are missing, without a note."""
-    found: set[str] = set()
+    names: set[str] = set()
     for revision in history.revisions:
         for text in revision.crds():
-            found |= _names(_objects(text))
+            names |= _names(_objects(text))
     kept = [Manifest(raw) for raw in _objects(current.manifest.encode())]
-    found |= {one.name for one in kept if one.kind == DEFINITION and one.is_kept}
+    names |= {manifest.name for manifest in kept if manifest.kind == DEFINITION and manifest.is_kept}
     stored = Archive.objects.filter(name=current.chart, version=current.chart_version)
     for sha256 in stored.values_list("pk", flat=True):
-        found |= _of_archive(served, sha256, current)
-    return found
+        names |= _of_archive(served, sha256, current)
+    return names
 
 
 def of_revision(served: ServedApis, revision: ReleaseRevision, current: Release) -> frozenset[str]:
@@ -62,11 +62,11 @@ class _Archived:
 
 
 @lru_cache(maxsize=256)
-def _rendered(one: _Archived) -> frozenset[str]:
+def _rendered(archived: _Archived) -> frozenset[str]:
     """Rendered once for each revision: a look at a component comes every few minutes, and helm takes a second."""
     try:
-        content = archives.content(one.sha256)
-        return frozenset(_names(_template(one.served, content, one.current)))
+        content = archives.content(archived.sha256)
+        return frozenset(_names(_template(archived.served, content, archived.current)))
     except Refusal:
         return frozenset()
 
@@ -89,10 +89,10 @@ def _of_archive(served: ServedApis, sha256: str, current: Release) -> set[str]:
         try:
             return _names(_template(served, content, current))
         except HelmError:
-            found: set[str] = set()
+            names: set[str] = set()
             for each in archives.judge(content).crds.values():
-                found |= _names(_objects(each.encode()))
-            return found
+                names |= _names(_objects(each.encode()))
+            return names
     except Refusal:
         return set()
 
@@ -104,5 +104,5 @@ def _objects(text: bytes) -> Iterator[dict[str, object]]:
         return
 
 
-def _names(found: Iterable[dict[str, object]]) -> set[str]:
-    return {Manifest(raw).name for raw in found if Manifest(raw).kind == DEFINITION}
+def _names(raws: Iterable[dict[str, object]]) -> set[str]:
+    return {Manifest(raw).name for raw in raws if Manifest(raw).kind == DEFINITION}

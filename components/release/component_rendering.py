@@ -107,5 +107,5 @@ class ComponentRendering:
 
 def stand_ins(wishes: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values with a text in each secret's place that tells which it is, and nothing of it."""
-    found: Mapping[str, Any] = values_check.resolved(wishes, lambda name, key: f"secret {name}/{key}")
-    return found
+    values: Mapping[str, Any] = values_check.resolved(wishes, lambda name, key: f"secret {name}/{key}")
+    return values

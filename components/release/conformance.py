@@ -67,7 +67,7 @@ class FieldDifference:
     """As text; null: nothing was to be there."""
     live: str | None = None
     who: str = ""
-    """The field manager that holds it; empty: the API server records nobody."""
+    """The field manager that holds it; empty: the API server records none."""
     at: str = ""
     note: str = ""
     is_awaited: bool = False
@@ -110,8 +110,8 @@ class Conformity:
     """apiVersion and plural of its objects: what is worth watching."""
 
 
-def _short(said: str) -> str:
-    line = said.splitlines()[0] if said else "empty"
+def _short(text: str) -> str:
+    line = text.splitlines()[0] if text else "empty"
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
@@ -160,17 +160,17 @@ class _ConformanceCheck:
             return dataclasses.replace(base, state=UNFINISHED, sentence=_unfinished(place))
         layered = self._layered(assigned)
         off = [*_version(current.chart_version, assigned), *self._values(layered, current.values, place.namespace)]
-        found, doubts = self._objects(place, manifests)
+        differences, doubts = self._objects(place, manifests)
         readiness = Readiness(self.server, self.served, place.namespace)
         ready = readiness.look(self.component.tests(place.release, layered, place.namespace))
         base = dataclasses.replace(
             base,
-            differences=tuple([*off, *found][:MOST]),
-            total=len(off) + len(found),
+            differences=tuple([*off, *differences][:MOST]),
+            total=len(off) + len(differences),
             is_ready=ready.is_ready,
             missing=masked_text(ready.missing, self.seen),
         )
-        state, sentence = _verdict(place, off, found, doubts, base)
+        state, sentence = _verdict(place, off, differences, doubts, base)
         return dataclasses.replace(base, state=state, sentence=sentence[:500])
 
     # ── the release ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,21 +199,21 @@ class _ConformanceCheck:
             )
 
     def _told(self, place: ReleaseLocation) -> Iterator[Mapping[str, Any]]:
-        for one in reversed(place.history.revisions[-10:]):
-            found = one.read()
+        for revision in reversed(place.history.revisions[-10:]):
+            release = revision.read()
             yield {
-                "number": one.number,
-                "status": one.status,
-                "version": found.chart_version,
-                "at": _utc(found.updated),
-                "is_ours": revision_labels.leads_to_ours(place.history, one),
-                "description": found.description[:200],
+                "number": revision.number,
+                "status": revision.status,
+                "version": release.chart_version,
+                "at": _utc(release.updated),
+                "is_ours": revision_labels.leads_to_ours(place.history, revision),
+                "description": release.description[:200],
             }
 
     # ── its objects ───────────────────────────────────────────────────────────────────────────────────────────────
     def _kinds(self, manifests: Iterable[Manifest]) -> Iterator[tuple[str, str]]:
-        for one in manifests:
-            if resource := self.served.find(one.api_version, one.kind):
+        for manifest in manifests:
+            if resource := self.served.find(manifest.api_version, manifest.kind):
                 yield resource.api_version, resource.plural
 
     def _objects(
@@ -229,20 +229,28 @@ class _ConformanceCheck:
             is_server_side=place.current.is_server_side,
             is_whole=True,
         )
-        found: list[FieldDifference] = []
+        differences: list[FieldDifference] = []
         doubts: list[str] = []
         for start in range(0, len(manifests), CHUNK):
             if time.monotonic() > self.deadline:
                 raise FleetUnavailable(f"comparing its {len(manifests)} objects took longer than {SECONDS:.0f} s")
             some = manifests[start : start + CHUNK]
-            for one in comparison.compare(some, some):
-                if one.note is not None and one.note.code == "refused":
-                    doubts.append(f"{one.note.title}: {one.note.detail}")
+            for compared in comparison.compare(some, some):
+                if compared.note is not None and compared.note.code == "refused":
+                    doubts.append(f"{compared.note.title}: {compared.note.detail}")
                 else:
-                    found += self._differences(one)
-        found += self._definitions(place)
-        found.sort(key=lambda one: (bool(one.path), _ORDER.get(one.kind, 3), one.kind, one.where, one.path))
-        return found, doubts
+                    differences += self._differences(compared)
+        differences += self._definitions(place)
+        differences.sort(
+            key=lambda difference: (
+                bool(difference.path),
+                _ORDER.get(difference.kind, 3),
+                difference.kind,
+                difference.where,
+                difference.path,
+            )
+        )
+        return differences, doubts
 
     def _definitions(self, place: ReleaseLocation) -> Iterator[FieldDifference]:
         """Those of `crds/` that are gone: helm's manifest does not have them."""
@@ -253,27 +261,27 @@ class _ConformanceCheck:
             if not definitions.is_there(self.server, name):
                 yield FieldDifference(DEFINITION, name, api_version="apiextensions.k8s.io/v1", note=UNDEFINED)
 
-    def _differences(self, one: Compared) -> Iterator[FieldDifference]:
-        wanted = one.wanted
+    def _differences(self, compared: Compared) -> Iterator[FieldDifference]:
+        manifest = compared.wanted
         about: dict[str, Any] = {
-            "kind": wanted.kind,
-            "name": wanted.name,
-            "namespace": one.namespace,
-            "api_version": wanted.api_version,
+            "kind": manifest.kind,
+            "name": manifest.name,
+            "namespace": compared.namespace,
+            "api_version": manifest.api_version,
         }
-        if one.live is None:
+        if compared.live is None:
             yield FieldDifference(**about, note=DELETED)
             return
-        approved, live = cleaned(one.result), cleaned(one.live)
-        if wanted.kind == "Secret":
+        approved, live = cleaned(compared.result), cleaned(compared.live)
+        if manifest.kind == "Secret":
             approved, live = covered(approved, live)
         for path, want, have in field_managers.differing(approved, live):
             left, right = self._texts(path, want, have)
-            who = field_managers.writer(one.live, path, but="helm") if have is not field_managers.ABSENT else None
-            note = _note(one, path, who)
-            said, at = (str(who), who.at) if who else ("", "")
+            who = field_managers.writer(compared.live, path, but="helm") if have is not field_managers.ABSENT else None
+            note = _note(compared, path, who)
+            writer, at = (str(who), who.at) if who else ("", "")
             yield FieldDifference(
-                **about, path=field_managers.text(path), approved=left, live=right, who=said, at=at, note=note
+                **about, path=field_managers.text(path), approved=left, live=right, who=writer, at=at, note=note
             )
 
     def _texts(self, path: field_managers.Path, want: Any, have: Any) -> tuple[str | None, str | None]:
@@ -287,8 +295,8 @@ class _ConformanceCheck:
         left, right = field_managers.as_texts(_masked(want), _masked(have))
         return self._covered(left), self._covered(right)
 
-    def _covered(self, said: str | None) -> str | None:
-        return None if said is None else masked_text(said, self.seen)
+    def _covered(self, text: str | None) -> str | None:
+        return None if text is None else masked_text(text, self.seen)
 
 
 def _removed(place: ReleaseLocation) -> Conformity:
@@ -318,10 +326,10 @@ def _is_secret(path: field_managers.Path, *sides: Any) -> bool:
     )
 
 
-def _note(one: Compared, path: field_managers.Path, who: field_managers.FieldWriter | None) -> str:
+def _note(compared: Compared, path: field_managers.Path, who: field_managers.FieldWriter | None) -> str:
     if path == ("spec", "replicas") and (who is None or who.subresource == "scale"):
         return "Scaled: by an autoscaler, or with kubectl scale. A repair sets it back."
-    if one.wanted.kind == "CustomResourceDefinition":
+    if compared.wanted.kind == "CustomResourceDefinition":
         return "A plan does not put definitions back: a step back can lose what is stored."
     if who and who.manager == "helm":
         return "helm holds it: its values, a hook or `helm upgrade` by hand wrote it."
@@ -342,26 +350,26 @@ def _utc(updated: str) -> str:
 def _unfinished(place: ReleaseLocation) -> str:
     last = place.history.last
     assert last is not None
-    found = last.read()
-    why = f": {found.description}" if last.status == releases.FAILED and found.description else ""
-    since = _utc(found.updated)[:19]
+    release = last.read()
+    why = f": {release.description}" if last.status == releases.FAILED and release.description else ""
+    since = _utc(release.updated)[:19]
     return f"helm has revision {last.number} of {place.release} as {last.status} since {since} UTC{why}."
 
 
 def _verdict(
     place: ReleaseLocation,
     off: Sequence[FieldDifference],
-    found: Sequence[FieldDifference],
+    drifted: Sequence[FieldDifference],
     doubts: Sequence[str],
     seen: Conformity,
 ) -> tuple[str, str]:
     """Return state and sentence: what is wrong comes before what is not known, and that before what is right."""
     if not place.is_ours:
-        told = f"; {_named(off)} other than assigned" if off else "; version and values are as assigned"
-        drift = f", and {found[0].sentence}" if found else ""
-        return FOREIGN, f"Another party made revision {seen.number} of {place.release}{told}{drift}."
-    if found:
-        return DRIFTED, first_of(found)
+        assigned = f"; {_named(off)} other than assigned" if off else "; version and values are as assigned"
+        drift = f", and {drifted[0].sentence}" if drifted else ""
+        return FOREIGN, f"Another party made revision {seen.number} of {place.release}{assigned}{drift}."
+    if drifted:
+        return DRIFTED, first_of(drifted)
     if off:
         return BEHIND, f"What is wanted is another by now: {_named(off)}. A plan would bring it."
     if doubts:
@@ -371,12 +379,16 @@ def _verdict(
     return COMPLIANT, ""
 
 
-def first_of(found: Sequence[FieldDifference]) -> str:
-    more = f", and {len(found) - 1} more difference{'' if len(found) == 2 else 's'}" if len(found) > 1 else ""
-    return f"{found[0].sentence}{more}."[:500]
+def first_of(differences: Sequence[FieldDifference]) -> str:
+    more = (
+        f", and {len(differences) - 1} more difference{'' if len(differences) == 2 else 's'}"
+        if len(differences) > 1
+        else ""
+    )
+    return f"{differences[0].sentence}{more}."[:500]
 
 
 def _named(off: Sequence[FieldDifference]) -> str:
-    shown = ", ".join(one.path for one in off[:3])
+    shown = ", ".join(difference.path for difference in off[:3])
     more = f" and {len(off) - 3} more" if len(off) > 3 else ""
     return f"{shown}{more} {'is' if len(off) == 1 else 'are'}" if off else ""

@@ -37,7 +37,7 @@ def restore(server: ApiServer, job: HelmJob, recorded: Release, *, is_server_sid
     With helm's marks, by which it knows them as its own. Raises HelmError, FleetError.
     """
     if lacking := _lacking(server, recorded):
-        marked = [patches.marked(one.raw, recorded.name, recorded.namespace) for one in lacking]
+        marked = [patches.marked(manifest.raw, recorded.name, recorded.namespace) for manifest in lacking]
         for name in make(server, job, marked, is_server_side=is_server_side):
             job.tell(f"The definition {name} is made once more: helm's record has objects of its kind.")
 
@@ -50,11 +50,11 @@ def restore_for_rollback(
     One that is being deleted is waited for: what helm made of it would go, too. Raises HelmError, FleetError.
     """
     until = min(job.deadline, time.monotonic() + SECONDS)
-    for one in _own(_objects(target)):
-        _wait_gone(server, job, one.raw, until)
-    known = {one.key for one in _objects(newest.read())}
+    for definition in _own(_objects(target)):
+        _wait_gone(server, job, definition.raw, until)
+    known = {manifest.key for manifest in _objects(newest.read())}
     # Before they are made: a worker that dies in between leaves them to be made, not made and unrecorded.
-    if unrecorded := [one.raw for one in _lacking(server, target) if one.key not in known]:
+    if unrecorded := [manifest.raw for manifest in _lacking(server, target) if manifest.key not in known]:
         releases.record_also(server, newest, unrecorded)
     restore(server, job, target, is_server_side=is_server_side)
 
@@ -66,15 +66,15 @@ def make(
 
     Some charts have other objects in `crds/`, too: they come behind. Raises HelmError, FleetError.
     """
-    until, found = min(job.deadline, time.monotonic() + SECONDS), list(wanted)
+    until, raws = min(job.deadline, time.monotonic() + SECONDS), list(wanted)
     made = [
         raw
-        for raw in found
+        for raw in raws
         if raw.get("kind") == DEFINITION and _is_made(server, job, raw, until, is_server_side=is_server_side)
     ]
     for raw in made:
         _wait(server, job, raw, until)
-    others = [raw for raw in found if raw.get("kind") != DEFINITION]
+    others = [raw for raw in raws if raw.get("kind") != DEFINITION]
     served = discovery.read(server) if others else None
     made += [raw for raw in others if served and _is_made_besides(server, served, job, raw)]
     return [_name(raw) for raw in made]
@@ -85,20 +85,22 @@ def _objects(recorded: Release) -> list[Manifest]:
     return [Manifest(raw) for text in texts for raw, _ in rendering.split(text.encode())]
 
 
-def _own(found: Iterable[Manifest]) -> list[Manifest]:
-    return [one for one in found if one.kind == DEFINITION]
+def _own(manifests: Iterable[Manifest]) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest.kind == DEFINITION]
 
 
 def _lacking(server: ApiServer, recorded: Release) -> list[Manifest]:
     """Definitions among a revision's templates without which helm cannot build others of its objects."""
-    found = _objects(recorded)
-    if not (own := _own(found)):
+    manifests = _objects(recorded)
+    if not (own := _own(manifests)):
         return []
     served = discovery.read(server)
     unknown = {
-        (one.api_version.rpartition("/")[0], one.kind) for one in found if not served.find(one.api_version, one.kind)
+        (manifest.api_version.rpartition("/")[0], manifest.kind)
+        for manifest in manifests
+        if not served.find(manifest.api_version, manifest.kind)
     }
-    return [one for one in own if defined(one.raw) in unknown]
+    return [manifest for manifest in own if defined(manifest.raw) in unknown]
 
 
 def _is_made(server: ApiServer, job: HelmJob, raw: Mapping[str, Any], until: float, *, is_server_side: bool) -> bool:
@@ -111,7 +113,7 @@ def _is_made(server: ApiServer, job: HelmJob, raw: Mapping[str, Any], until: flo
     try:
         _create(server, raw, is_server_side=is_server_side)
     except Conflict:
-        return False  # somebody was faster
+        return False  # another party was faster
     return True
 
 
@@ -152,8 +154,8 @@ def _wait(server: ApiServer, job: HelmJob, raw: Mapping[str, Any], until: float)
 
 
 def _is_established(live: Mapping[str, Any] | None, name: str) -> bool:
-    told = ((live or {}).get("status") or {}).get("conditions") or ()
-    states = {one.get("type"): one for one in told}
+    conditions = ((live or {}).get("status") or {}).get("conditions") or ()
+    states = {condition.get("type"): condition for condition in conditions}
     refused = states.get("NamesAccepted") or {}
     if refused.get("status") == "False":
         raise HelmRefused(f"the cluster does not take the names of the definition {name}: {refused.get('message')}")
@@ -162,7 +164,9 @@ def _is_established(live: Mapping[str, Any] | None, name: str) -> bool:
 
 def _is_served(served: ServedApis, raw: Mapping[str, Any]) -> bool:
     group, kind = defined(raw)
-    versions = [one.get("name") for one in (raw.get("spec") or {}).get("versions") or () if one.get("served", True)]
+    versions = [
+        version.get("name") for version in (raw.get("spec") or {}).get("versions") or () if version.get("served", True)
+    ]
     return all(served.find(f"{group}/{version}", kind) for version in versions)
 
 

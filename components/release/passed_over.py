@@ -27,7 +27,7 @@ _RUN_ONCE = frozenset({"Job", "Pod"})
 _HOLDS_OTHERS = frozenset({"CustomResourceDefinition", "Namespace"})
 """Kinds whose deletion takes along objects that were not there when the plan was approved."""
 SECONDS = 5.0
-"""How long discovery may go on listing a kind whose definition is gone."""
+"""How long discovery may continue listing a kind whose definition is gone."""
 PAUSE_SECONDS = 0.2
 
 
@@ -41,10 +41,10 @@ class _Object(NamedTuple):
 
 def make(server: ApiServer, job: HelmJob, release: Release) -> None:
     """Create what the release records and the cluster does not have, with helm's marks. Raises FleetError."""
-    for one, call, path, _ in _served(server, job, _manifests(release)):
-        if one.kind in _RUN_ONCE or _live(server, call, path, one) is not None:
+    for manifest, call, path, _ in _served(server, job, _manifests(release)):
+        if manifest.kind in _RUN_ONCE or _live(server, call, path, manifest) is not None:
             continue
-        body, query = patches.marked(one.raw, job.release, job.namespace), {"fieldManager": "helm"}
+        body, query = patches.marked(manifest.raw, job.release, job.namespace), {"fieldManager": "helm"}
         try:
             if release.is_server_side:  # as helm v4 applies it, whose next apply can then take fields away again
                 server.ask(call, "PATCH", path, query=query, body=body, content_type=APPLY)
@@ -52,14 +52,14 @@ def make(server: ApiServer, job: HelmJob, release: Release) -> None:
                 server.ask(call, "POST", path.rpartition("/")[0], query=query, body=body)
         except Conflict:
             continue  # another client was faster
-        job.tell(f"{one.kind} {one.name} was passed over by helm, and is created.")
+        job.tell(f"{manifest.kind} {manifest.name} was passed over by helm, and is created.")
 
 
 def delete(server: ApiServer, job: HelmJob, release: Release) -> None:
     """Delete what carries helm's marks of a release that it records as removed. Raises FleetError."""
-    for one in _served(server, job, _manifests(release)):
-        if not one.manifest.is_kept and (live := _left(server, job, one)):
-            _delete(server, job, one, live)
+    for entry in _served(server, job, _manifests(release)):
+        if not entry.manifest.is_kept and (live := _left(server, job, entry)):
+            _delete(server, job, entry, live)
 
 
 def delete_dropped(
@@ -69,31 +69,33 @@ def delete_dropped(
 
     `release` None: there is none any more. A definition or a namespace is told, and stays. Raises FleetError.
     """
-    kept = {one.identity for one in _served(server, job, _manifests(release))} if release else frozenset()
-    for one in _served(server, job, (_manifest(shown) for shown in dropped)):
-        if one.identity in kept or (live := _left(server, job, one)) is None:
+    kept = {entry.identity for entry in _served(server, job, _manifests(release))} if release else frozenset()
+    for entry in _served(server, job, (_manifest(shown) for shown in dropped)):
+        if entry.identity in kept or (live := _left(server, job, entry)) is None:
             continue
-        if one.manifest.kind in _HOLDS_OTHERS:
-            job.tell(f"{one.manifest.kind} {one.manifest.name} was passed over by helm, and stays: delete it by hand.")
+        if entry.manifest.kind in _HOLDS_OTHERS:
+            job.tell(
+                f"{entry.manifest.kind} {entry.manifest.name} was passed over by helm, and stays: delete it by hand."
+            )
         else:
-            _delete(server, job, one, live)
+            _delete(server, job, entry, live)
 
 
-def _left(server: ApiServer, job: HelmJob, one: _Object) -> Mapping[str, Any] | None:
+def _left(server: ApiServer, job: HelmJob, entry: _Object) -> Mapping[str, Any] | None:
     """Its metadata, where it is of this release, is not to be kept and is not going already."""
-    live = _live(server, one.call, one.path, one.manifest)
+    live = _live(server, entry.call, entry.path, entry.manifest)
     if live is None or not patches.is_owned(live, job.release, job.namespace):
         return None
     return None if objects.meta(live).get("deletionTimestamp") or Manifest(live).is_kept else live
 
 
-def _delete(server: ApiServer, job: HelmJob, one: _Object, live: Mapping[str, Any]) -> None:
+def _delete(server: ApiServer, job: HelmJob, entry: _Object, live: Mapping[str, Any]) -> None:
     how = {"propagationPolicy": "Background", "preconditions": {"uid": objects.meta(live).get("uid")}}
     try:
-        server.ask(one.call, "DELETE", one.path, body=how)
+        server.ask(entry.call, "DELETE", entry.path, body=how)
     except (Conflict, NotFound):
         return
-    job.tell(f"{one.manifest.kind} {one.manifest.name} was passed over by helm, and is deleted.")
+    job.tell(f"{entry.manifest.kind} {entry.manifest.name} was passed over by helm, and is deleted.")
 
 
 def _manifests(release: Release) -> Iterator[Manifest]:
@@ -108,34 +110,36 @@ def _manifest(shown: ObjectDifference) -> Manifest:
 def _served(server: ApiServer, job: HelmJob, manifests: Iterable[Manifest]) -> Iterator[_Object]:
     """Those of kinds that the cluster serves, with their addresses."""
     served = discovery.read(server)
-    for one in manifests:
-        resource = served.find(one.api_version, one.kind)
-        if resource is not None and one.name:
-            place = (one.namespace or job.namespace) if resource.is_namespaced else ""
-            identity = one.api_version.rpartition("/")[0], resource.plural, place, one.name
-            yield _Object(one, Call("get", resource.plural, one.name), resource.path(place, one.name), identity)
+    for manifest in manifests:
+        resource = served.find(manifest.api_version, manifest.kind)
+        if resource is not None and manifest.name:
+            place = (manifest.namespace or job.namespace) if resource.is_namespaced else ""
+            identity = manifest.api_version.rpartition("/")[0], resource.plural, place, manifest.name
+            yield _Object(
+                manifest, Call("get", resource.plural, manifest.name), resource.path(place, manifest.name), identity
+            )
 
 
-def _live(server: ApiServer, call: Call, path: str, one: Manifest) -> dict[str, object] | None:
+def _live(server: ApiServer, call: Call, path: str, manifest: Manifest) -> dict[str, object] | None:
     """Its metadata; None where it is not there. Raises FleetError."""
     try:
         return server.ask(call, "GET", path, accept=_METADATA).object()
     except NotFound:
         return None
     except Untrusted:
-        if _is_served(server, one):
+        if _is_served(server, manifest):
             raise
         return None
 
 
-def _is_served(server: ApiServer, one: Manifest) -> bool:
+def _is_served(server: ApiServer, manifest: Manifest) -> bool:
     """Return whether the cluster serves its kind, for good.
 
     An API server answers with a page instead of a Status where a definition has just gone, and so does a load balancer
     that knows nothing of the object: discovery, which follows a moment later, tells them apart.
     """
     until = time.monotonic() + SECONDS
-    while discovery.read(server).find(one.api_version, one.kind) is not None:
+    while discovery.read(server).find(manifest.api_version, manifest.kind) is not None:
         if time.monotonic() >= until:
             return True
         time.sleep(PAUSE_SECONDS)

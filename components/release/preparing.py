@@ -108,7 +108,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         is_other = place.current is not None and place.current.chart_version != chart.version
         seen, folds = folding.folded(compared) if is_other else (compared, [])
         effects += [*takes, *folds]
-        notes += _kept_by_others([one.live for one in compared if one.live is not None], wish)
+        notes += _kept_by_others([each.live for each in compared if each.live is not None], wish)
         shown = (*spaces, *comparison.shown(seen))
         is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
         action, where = "none" if is_same else _action(place), (place.release, place.namespace)
@@ -147,7 +147,10 @@ def _values_notes(layered: values_check.Layered, chart: archives.ChartContent) -
         layered, chart.values, chart.schema, text=chart.values_text, subcharts=frozenset(chart.subcharts)
     )
     return [
-        PlanNote(one.severity, one.code, f"{one.path}: {one.message}" if one.path else one.message) for one in judged
+        PlanNote(
+            finding.severity, finding.code, f"{finding.path}: {finding.message}" if finding.path else finding.message
+        )
+        for finding in judged
     ]
 
 
@@ -204,17 +207,19 @@ def _compared(comparison: Comparison, place: ReleaseLocation, made: RenderedComp
     if current is None or last is None:
         return comparison.compare(made.real.objects, old)
     in_force = place.history.numbered(current.revision) or last
-    numbers = {one.number for one in revision_labels.way_back(place.history, in_force)}
+    numbers = {revision.number for revision in revision_labels.way_back(place.history, in_force)}
     as_is = recorded.renumbered(made.real.objects, current, numbers)
     compared = comparison.compare(as_is, old)
     if _is_same(place, version, made.given, comparison.shown(compared), made.rendered):
         return compared
     then = recorded.renumbered(made.real.objects, current, numbers, last.number + 1)
-    moved = {index: one for index, one in enumerate(then) if one.raw != as_is[index].raw}
-    of_old = {comparison.identity(one) for one in moved.values()}
-    again = comparison.compare([*moved.values()], [one for one in old if comparison.identity(one) in of_old])
-    for index, one in zip(moved, again, strict=True):
-        compared[index] = one
+    moved = {index: manifest for index, manifest in enumerate(then) if manifest.raw != as_is[index].raw}
+    of_old = {comparison.identity(manifest) for manifest in moved.values()}
+    again = comparison.compare(
+        [*moved.values()], [manifest for manifest in old if comparison.identity(manifest) in of_old]
+    )
+    for index, compared_object in zip(moved, again, strict=True):
+        compared[index] = compared_object
     return compared
 
 
@@ -235,8 +240,10 @@ def _is_same(
     last, current = place.history.last, place.current
     if last is None or current is None or last.status != releases.DEPLOYED or not place.is_ours:
         return False
-    generated = {(one.kind, one.name) for one in (*rendered.objects, *rendered.hooks) if one.generated}
-    others = [one for one in shown if (one.kind, one.name) not in generated]
+    generated = {
+        (manifest.kind, manifest.name) for manifest in (*rendered.objects, *rendered.hooks) if manifest.generated
+    }
+    others = [difference for difference in shown if (difference.kind, difference.name) not in generated]
     return current.chart_version == version and _mutable_copy(current.values) == _mutable_copy(given) and not others
 
 
@@ -264,26 +271,24 @@ def _kept_by_others(live: Sequence[Mapping[str, Any]], wish: ProposedChange) -> 
 def _space(server: ApiServer, name: str) -> Mapping[str, Any] | None:
     """The namespace, where there is one. Raises HelmRefused while it is being deleted, FleetError."""
     try:
-        found = server.get(
-            Call("get", "namespaces", name), f"/api/v1/namespaces/{discovery.segment(name)}", "Namespace"
-        )
+        live = server.get(Call("get", "namespaces", name), f"/api/v1/namespaces/{discovery.segment(name)}", "Namespace")
     except NotFound:
         return None
-    if objects.meta(found).get("deletionTimestamp"):
+    if objects.meta(live).get("deletionTimestamp"):
         raise HelmRefused(f"the namespace {name} is being deleted, and takes nothing new; plan again when it is gone")
-    return found
+    return live
 
 
 def _namespace(
-    found: Mapping[str, Any] | None, component: Component, place: ReleaseLocation
+    live: Mapping[str, Any] | None, component: Component, place: ReleaseLocation
 ) -> tuple[list[ObjectDifference], list[PlanNote]]:
     name = place.namespace
-    if found is None:
+    if live is None:
         diff = f"+apiVersion: v1\n+kind: Namespace\n+metadata:\n+  labels:\n+    {ENFORCE}: {component.pod_security}\n"
         made = ObjectDifference("created", "v1", "Namespace", "", name, f"{diff}+  name: {name}", 12)
         note = PlanNote(INFO, "namespace", f"The namespace {name} is created, and stays when the component is removed")
         return [made], [note]
-    have = str((objects.meta(found).get("labels") or {}).get(ENFORCE) or "privileged")
+    have = str((objects.meta(live).get("labels") or {}).get(ENFORCE) or "privileged")
     if have in STRICTNESS and STRICTNESS.index(have) > STRICTNESS.index(component.pod_security):
         title = f"The namespace {name} enforces {have} pods; {component.title} needs {component.pod_security}"
         return [], [PlanNote(BLOCK, "pod-security", title, f"Set its label {ENFORCE}={component.pod_security}.")]

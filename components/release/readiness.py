@@ -65,16 +65,16 @@ class Readiness:
     def look(self, tests: Iterable[ReadinessTest], *, seen: int | None = None) -> ReadinessResult:
         """The first thing that is missing. Raises FleetError.
 
-        `seen`: how many looks just before found nothing missing; None: this one is enough, whatever the tests want.
+        `seen`: how many looks just before found nothing missing; None: this look is enough for every test.
         """
-        wanted, again = 1, ""
+        most_reads, again = 1, ""
         for test in tests:
             missing = _TESTS[test.kind](self, test.what, test.is_optional)
             if missing:
                 return ReadinessResult(False, missing=missing[:500])
-            if (reads := int(test.what.get("reads") or 1)) > wanted:
-                wanted, again = reads, f"{test.what.get('kind')} {test.what.get('name')}"
-        if seen is None or seen + 1 >= wanted:
+            if (reads := int(test.what.get("reads") or 1)) > most_reads:
+                most_reads, again = reads, f"{test.what.get('kind')} {test.what.get('name')}"
+        if seen is None or seen + 1 >= most_reads:
             return ReadinessResult(True)
         return ReadinessResult(
             False, missing=f"{again} is as wanted; looked at again, to see that it stays so."[:500], is_steady=True
@@ -85,20 +85,20 @@ class Readiness:
         namespace = str(what.get("namespace") or self.namespace)
         kinds = (str(what["kind"]),) if what.get("kind") else _WORKLOADS
         names, selector = [str(name) for name in what.get("names") or ()], what.get("selector")
-        found: list[tuple[str, dict[str, Any]]] = []
+        workloads: list[tuple[str, dict[str, Any]]] = []
         for kind in kinds:
             raws = self._list("apps/v1", kind, namespace)
-            found += [(kind, raw) for raw in raws if _is_meant(raw, names, selector)]
-        there = {str(objects.meta(raw).get("name")) for _, raw in found}
+            workloads += [(kind, raw) for raw in raws if _is_meant(raw, names, selector)]
+        there = {str(objects.meta(raw).get("name")) for _, raw in workloads}
         if absent := [name for name in names if name not in there]:
             return (
                 ""
                 if is_optional
                 else f"{kinds[0] if len(kinds) == 1 else 'Workload'} {namespace}/{absent[0]} is absent."
             )
-        if not found and not is_optional:
+        if not workloads and not is_optional:
             return f"No workload in {namespace} is there yet."
-        for kind, raw in found:
+        for kind, raw in workloads:
             if missing := _not_ready(kind, raw):
                 why = self._unmade(kind, namespace, raw) or self._why(namespace, raw)
                 return f"{kind} {namespace}/{objects.meta(raw).get('name')}: {missing}{why}."
@@ -106,9 +106,9 @@ class Readiness:
 
     def _unmade(self, kind: str, namespace: str, raw: Mapping[str, Any]) -> str:
         """Explain why pods are not even made: a quota, a limit range, Pod Security, an unreachable webhook."""
-        for one in (raw.get("status") or {}).get("conditions") or ():
-            if one.get("type") == "ReplicaFailure" and one.get("status") == "True":
-                return f"; its pods are not made: {_ends(str(one.get('message') or one.get('reason')))}"
+        for condition in (raw.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+                return f"; its pods are not made: {_ends(str(condition.get('message') or condition.get('reason')))}"
         if not _lacks_pods(kind, raw):
             return ""
         meta = objects.meta(raw)
@@ -119,11 +119,11 @@ class Readiness:
             page = self.server.ask(Call("list", "events"), "GET", path, query=query).object()
         except Forbidden:
             return ""
-        found, uid = page.get("items") or (), meta.get("uid")
-        events = [one for one in found if (one.get("involvedObject") or {}).get("uid") == uid]
+        listed, uid = page.get("items") or (), meta.get("uid")
+        events = [event for event in listed if (event.get("involvedObject") or {}).get("uid") == uid]
         if not events:
             return ""
-        newest = max(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
+        newest = max(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
         return f"; its pods are not made: {_ends(str(newest.get('message') or newest.get('reason')))}"
 
     def _why(self, namespace: str, raw: Mapping[str, Any]) -> str:
@@ -161,7 +161,9 @@ class Readiness:
         if not uid:
             return ""
         for raw in self._list("apps/v1", "DaemonSet", str(objects.meta(owner).get("namespace") or self.namespace)):
-            if not any(one.get("uid") == uid for one in objects.meta(raw).get("ownerReferences") or ()):
+            if not any(
+                owner_reference.get("uid") == uid for owner_reference in objects.meta(raw).get("ownerReferences") or ()
+            ):
                 continue
             if missing := _not_ready("DaemonSet", raw):
                 place = str(objects.meta(raw).get("namespace") or self.namespace)
@@ -249,14 +251,14 @@ def _not_ready(kind: str, raw: Mapping[str, Any]) -> str:
     if int(status.get("observedGeneration") or 0) < int(objects.meta(raw).get("generation") or 0):
         return "its controller has not seen the change yet"
     if kind == "DaemonSet":
-        wanted, updated = status.get("desiredNumberScheduled"), status.get("updatedNumberScheduled")
+        desired, updated = status.get("desiredNumberScheduled"), status.get("updatedNumberScheduled")
         ready = min(int(status.get("numberReady") or 0), int(status.get("numberAvailable") or 0))
         if (spec.get("updateStrategy") or {}).get("type") == "OnDelete":
-            updated = wanted
+            updated = desired
     else:
-        wanted, updated = spec.get("replicas", 1), status.get("updatedReplicas")
+        desired, updated = spec.get("replicas", 1), status.get("updatedReplicas")
         ready = int(status.get("readyReplicas") or 0)
-    want, have = int(wanted or 0), min(ready, int(updated or 0))
+    want, have = int(desired or 0), min(ready, int(updated or 0))
     return "" if have >= want else f"{have} of {want} pod{' is' if want == 1 else 's are'} new and ready"
 
 
@@ -274,24 +276,28 @@ def _is_pod_ready(pod: Mapping[str, Any]) -> bool:
 
 def _reason(pod: Mapping[str, Any]) -> str:
     status = pod.get("status") or {}
-    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (one.get("state") or {}).get("waiting") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason"):
             reason, message = str(waiting["reason"]), str(waiting.get("message") or "")
-            said, cause = _ends(message), _pull_cause(message) if reason in _PULLS else ""
-            return f": {reason}{f', {said}' if said and reason in _BROKEN else ''}{f' ({cause})' if cause else ''}"
+            detail, cause = _ends(message), _pull_cause(message) if reason in _PULLS else ""
+            return f": {reason}{f', {detail}' if detail and reason in _BROKEN else ''}{f' ({cause})' if cause else ''}"
     return ""
 
 
-def _pull_cause(said: str) -> str:
+def _pull_cause(message: str) -> str:
     """The kind of cause, from what the runtime heard of the registry; empty where it says none that is known."""
-    words = said.lower()
+    words = message.lower()
     return next((cause for cause, marks in _CAUSES.items() if any(mark in words for mark in marks)), "")
 
 
-def _ends(said: str, limit: int = 200) -> str:
+def _ends(message: str, limit: int = 200) -> str:
     """Long ones without their middle: a kubelet names the image first and the registry's own reason last."""
-    return said if len(said) <= limit else f"{said[: limit // 2 - 3].rstrip()} … {said[-limit // 2 :].lstrip()}"
+    return (
+        message
+        if len(message) <= limit
+        else f"{message[: limit // 2 - 3].rstrip()} … {message[-limit // 2 :].lstrip()}"
+    )
 
 
 def _at(raw: Any, path: str) -> Any:

@@ -63,7 +63,7 @@ class ReleaseOperation(ABC):
         self._delete_dropped(release, gone)
 
     def _delete_dropped(self, release: Release | None, gone: tuple[str, ...]) -> None:
-        dropped = [one for one in self.prepared.objects if one.change in gone]
+        dropped = [difference for difference in self.prepared.objects if difference.change in gone]
         passed_over.delete_dropped(self.server, self.job, release, dropped)
 
     def _history(self) -> ReleaseHistory:
@@ -90,14 +90,14 @@ class ReleaseOperation(ABC):
             return self._history()
         if last is None or not last.is_pending or last.status == "uninstalling":
             return history  # an uninstall is simply asked for again
-        found = last.read()
+        release = last.read()
         # Of an earlier plan of ours, and this plan saw it so: one rollout at a time works on a component.
         is_left = last.number == self.prepared.from_revision and revision_labels.is_made_by_us(history, last)
         is_ours = is_left or self._is_of_this_plan(last)
-        began = parse_datetime(found.updated) if found.updated else None
+        began = parse_datetime(release.updated) if release.updated else None
         if not is_ours and (began is None or now() - began < FOREIGN):
             raise ReleaseBusy(
-                f"{self.prepared.release} is {last.status} since {found.updated[:19]}: another helm works on it, or "
+                f"{self.prepared.release} is {last.status} since {release.updated[:19]}: another helm works on it, or "
                 "was killed at it"
             )
         self.job.tell(f"Revision {last.number} was left {last.status}; it is recorded as failed, and helm continues.")

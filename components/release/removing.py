@@ -57,10 +57,12 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         notes = [*place.notes, *identities.notes(cluster, server)]
         notes += impact.notes(server, served, compared, (), destroys)
         stays = {*component.crds, *brought.definitions(served, place.history, place.current)}
-        notes += _stays(server, served, stays - {one.wanted.name for one in compared})
+        notes += _stays(server, served, stays - {compared_object.wanted.name for compared_object in compared})
         notes += _in_use(server, served, cluster, component)
         notes += _removal_notes(place, is_put_back=deployed is not None)
-        if who := gitops.manager([one.live for one in compared if one.live is not None]):
+        if who := gitops.manager(
+            [compared_object.live for compared_object in compared if compared_object.live is not None]
+        ):
             notes.append(PlanNote(BLOCK, "managed", f"{place.release} is kept by {who.owner}", "Remove it there."))
         where = (place.release, place.namespace)
         hit = radius.component_blast(
@@ -88,16 +90,21 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
 
 def _stays(server: ApiServer, served: ServedApis, left: Iterable[str]) -> Iterator[PlanNote]:
     """Definitions that helm leaves, with how many objects each has."""
-    by_name = {f"{one.plural}.{one.api_version.rpartition('/')[0]}": one for one in served.resources.values()}
-    told = []
+    by_name = {
+        f"{resource.plural}.{resource.api_version.rpartition('/')[0]}": resource
+        for resource in served.resources.values()
+    }
+    counted = []
     for name in sorted(left):
         if resource := by_name.get(name):
             number = impact.count(server, served, name, resource.kind)
-            told.append(f"{name} ({number:,})" if number >= 0 else name)
-    if told:
-        title = f"{len(told)} definition{'' if len(told) == 1 else 's'} and their objects stay when it is removed"
-        more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-        yield PlanNote(INFO, "crds-stay", title, f"With the number of their objects: {', '.join(told[:_SHOWN])}{more}.")
+            counted.append(f"{name} ({number:,})" if number >= 0 else name)
+    if counted:
+        title = f"{len(counted)} definition{'' if len(counted) == 1 else 's'} and their objects stay when it is removed"
+        more = f" and {len(counted) - _SHOWN} more" if len(counted) > _SHOWN else ""
+        yield PlanNote(
+            INFO, "crds-stay", title, f"With the number of their objects: {', '.join(counted[:_SHOWN])}{more}."
+        )
 
 
 def _removal_notes(place: ReleaseLocation, *, is_put_back: bool) -> Iterator[PlanNote]:
@@ -115,18 +122,18 @@ def _removal_notes(place: ReleaseLocation, *, is_put_back: bool) -> Iterator[Pla
 
 def _in_use(server: ApiServer, served: ServedApis, cluster: Cluster, component: Component) -> Iterator[PlanNote]:
     for use in component.uses:
-        if told := _use(server, served, cluster, use):
-            yield PlanNote(BLOCK if use.is_block else WARN, "in-use", told, use.why)
+        if users := _use(server, served, cluster, use):
+            yield PlanNote(BLOCK if use.is_block else WARN, "in-use", users, use.why)
 
 
 def _use(server: ApiServer, served: ServedApis, cluster: Cluster, use: ComponentUse) -> str:
     """Name the users of the component, as a sentence without its period; empty: none that can be seen."""
     if use.of == "gpu-pods":
-        held = Ground.of(cluster).held
-        gpus = sum(one.gpus for one in held)
+        pods = Ground.of(cluster).held
+        gpus = sum(pod.gpus for pod in pods)
         return (
-            f"{len(held):,} pod{'' if len(held) == 1 else 's'} hold{'s' if len(held) == 1 else ''} {gpus:,} GPUs"
-            if held
+            f"{len(pods):,} pod{'' if len(pods) == 1 else 's'} hold{'s' if len(pods) == 1 else ''} {gpus:,} GPUs"
+            if pods
             else ""
         )
     if use.of == "no-daemonset":
@@ -138,8 +145,8 @@ def _use(server: ApiServer, served: ServedApis, cluster: Cluster, use: Component
         resource = next(
             (r for r in served.resources.values() if f"{r.plural}.{r.api_version.rpartition('/')[0]}" == name), None
         )
-        if resource and (told := _occupied(server, resource)):
-            return told
+        if resource and (work := _occupied(server, resource)):
+            return work
     return ""
 
 
@@ -150,9 +157,9 @@ def _occupied(server: ApiServer, resource: Resource) -> str:
     running, waiting = counted[occupied.RUNNING], counted[occupied.WAITING]
     if not running + waiting:
         return ""
-    one = running + waiting == 1
+    is_single = running + waiting == 1
     return (
-        f"{running + waiting:,} {resource.kind}{'' if one else 's'} {'is' if one else 'are'} not done: "
+        f"{running + waiting:,} {resource.kind}{'' if is_single else 's'} {'is' if is_single else 'are'} not done: "
         f"{running:,} running, {waiting:,} waiting"
     )
 
@@ -166,7 +173,7 @@ def _daemonsets(server: ApiServer) -> set[str] | None:
     except FleetRefused:
         return None
     return {
-        str((one.get("metadata") or {}).get("name"))
-        for one in page.get("items") or ()
-        if (one.get("status") or {}).get("numberReady")
+        str((daemonset.get("metadata") or {}).get("name"))
+        for daemonset in page.get("items") or ()
+        if (daemonset.get("status") or {}).get("numberReady")
     }

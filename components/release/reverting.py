@@ -34,9 +34,9 @@ class Revert(ReleaseOperation):
         if not self._is_ours(last) and last.status not in (releases.FAILED, "uninstalling"):
             raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
         if target:
-            if (wanted := history.numbered(target)) is None:
+            if (revision := history.numbered(target)) is None:
                 raise HelmRefused(f"helm keeps revision {target} of {self.prepared.release} no longer")
-            self._roll_back(last, wanted)
+            self._roll_back(last, revision)
         else:
             # What was recorded before the plan is not its own: a removal before it is put back from there.
             self._uninstall(last, keeps_history=self.prepared.from_revision > 0)
@@ -49,14 +49,14 @@ class Revert(ReleaseOperation):
             self.job.tell(f"{self.prepared.release} is there.")
             self._make_rest(is_back=True)
             return
-        wanted = history.numbered(target)
-        if last is None or not target or wanted is None:
+        revision = history.numbered(target)
+        if last is None or not target or revision is None:
             raise HelmRefused(f"helm keeps no revision of {self.prepared.release} to restore")
         if last.status == "uninstalling":
             self._uninstall(last, keeps_history=True)  # half removed: to its end, then back
         elif last.status not in (releases.UNINSTALLED, releases.FAILED):
             raise HelmRefused(f"another party made revision {last.number} of {self.prepared.release}; it is left alone")
-        self._roll_back(last, wanted)
+        self._roll_back(last, revision)
 
     def _roll_back(self, last: ReleaseRevision, target: ReleaseRevision) -> None:
         is_by_server = is_server_side(last)

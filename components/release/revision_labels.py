@@ -55,16 +55,16 @@ def _target(history: ReleaseHistory, revision: ReleaseRevision) -> int:
     """
     before = history.numbered(revision.number - 1)
     if before is not None and before.labels.get(ROLLBACK) == str(revision.number):
-        told = before.labels.get(TARGET, "")
-        if told.isdigit() and len(told) < 10:
-            return int(told)
+        label = before.labels.get(TARGET, "")
+        if label.isdigit() and len(label) < 10:
+            return int(label)
     return rollback_of(revision)
 
 
 def rollback_of(revision: ReleaseRevision) -> int:
     """The revision that this one goes back to, 0 if it is no rollback: helm's own words."""
-    found = _ROLLBACK.fullmatch(revision.read().description)
-    return int(found[1]) if found else 0
+    match = _ROLLBACK.fullmatch(revision.read().description)
+    return int(match[1]) if match else 0
 
 
 def is_ours(history: ReleaseHistory) -> bool:
@@ -74,7 +74,7 @@ def is_ours(history: ReleaseHistory) -> bool:
 
 def leads_to_ours(history: ReleaseHistory, revision: ReleaseRevision) -> bool:
     """Return whether a plan of ours made this revision, or what it goes back to."""
-    return any(plan_of(one) for one in way_back(history, revision))
+    return any(plan_of(made) for made in way_back(history, revision))
 
 
 def way_back(history: ReleaseHistory, revision: ReleaseRevision) -> Iterator[ReleaseRevision]:

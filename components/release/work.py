@@ -66,10 +66,10 @@ def check_readiness(
         return readiness.look(component.tests(prepared.release, given, prepared.namespace), seen=seen)
 
 
-def _goes(prepared: Prepared, one: ObjectDifference) -> bool:
+def _goes(prepared: Prepared, difference: ObjectDifference) -> bool:
     if prepared.action == REMOVE:
-        return one.change == "deleted"
-    return one.change in ("created", "unvalidated") and one.kind not in _STAYS
+        return difference.change == "deleted"
+    return difference.change in ("created", "unvalidated") and difference.kind not in _STAYS
 
 
 def _removed(
@@ -77,14 +77,16 @@ def _removed(
 ) -> ReadinessResult:
     if last is not None and last.status != releases.UNINSTALLED:
         return ReadinessResult(False, missing=f"helm still has the release {prepared.release}: revision {last.number}.")
-    for one in prepared.objects:
-        resource = served.find(one.api_version, one.kind)
-        if resource is None or not _goes(prepared, one):
+    for difference in prepared.objects:
+        resource = served.find(difference.api_version, difference.kind)
+        if resource is None or not _goes(prepared, difference):
             continue
         try:
-            server.get(Call("get", resource.plural, one.name), resource.path(one.namespace, one.name))
+            server.get(
+                Call("get", resource.plural, difference.name), resource.path(difference.namespace, difference.name)
+            )
         except NotFound:
             continue
-        place = f"{one.namespace}/" if one.namespace else ""
-        return ReadinessResult(False, missing=f"{one.kind} {place}{one.name} is still there.")
+        place = f"{difference.namespace}/" if difference.namespace else ""
+        return ReadinessResult(False, missing=f"{difference.kind} {place}{difference.name} is still there.")
     return ReadinessResult(True)

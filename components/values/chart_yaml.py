@@ -16,7 +16,7 @@ import yaml
 
 MAX_DEPTH = 100
 MAX_VALUES = 1_000_000
-"""With every alias counted as what it stands for. kube-prometheus-stack with its CRDs has 300,000."""
+"""With every alias counted as its value. kube-prometheus-stack with its CRDs has 300,000."""
 MAX_NUMBER = 64
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -48,10 +48,10 @@ class _Open:
 
 def load(text: str | bytes) -> Any:
     """The only document, None when there is none. Raises BadChartYaml."""
-    found = list(documents(text))
-    if len(found) > 1:
+    loaded = list(documents(text))
+    if len(loaded) > 1:
         raise BadChartYaml("line 1: only one document is accepted")
-    return found[0] if found else None
+    return loaded[0] if loaded else None
 
 
 def documents(text: str | bytes) -> Iterator[Any]:
@@ -163,10 +163,10 @@ def _key(value: Any, event: Any) -> str:
 
 
 def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
-    found = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, dict) for item in found):
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, dict) for item in items):
         raise BadChartYaml(f"line {_line(event)}: << wants a mapping")
-    return found
+    return items
 
 
 def _scalar(event: Any) -> Any:

@@ -34,10 +34,10 @@ def violations(values: Mapping[str, Any], schema: Mapping[str, Any]) -> list[tup
     Patterns are left to helm: a chart's author may write one that takes Python's engine, unlike Go's, for ever.
     """
     try:
-        found = list(_errors(values, schema))
+        problems = list(_errors(values, schema))
     except (SchemaError, Unresolvable, RecursionError, ValueError, TypeError, KeyError, AttributeError) as error:
         return [("", f"The chart's values.schema.json cannot be used ({type(error).__name__}); helm would say more.")]
-    return found[:MOST]
+    return problems[:MOST]
 
 
 def _errors(values: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -45,7 +45,7 @@ def _errors(values: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[tu
     cls = extend(base, {"pattern": _left_to_helm, "patternProperties": _left_to_helm})
     validator = cls(schema, registry=Registry())
     for error in sorted(
-        validator.iter_errors(_with_placeholders(values)), key=lambda found: [str(p) for p in found.absolute_path]
+        validator.iter_errors(_with_placeholders(values)), key=lambda error: [str(p) for p in error.absolute_path]
     ):
         yield _place(error), _sentence(error)
 
@@ -69,18 +69,18 @@ def _place(error: ValidationError) -> str:
 
 
 def _sentence(error: ValidationError) -> str:
-    rule, wanted = str(error.validator), error.validator_value
+    rule, limit = str(error.validator), error.validator_value
     if rule == "type":
-        kinds = [wanted] if isinstance(wanted, str) else list(wanted)
+        kinds = [limit] if isinstance(limit, str) else list(limit)
         named = " or ".join(_NAMES.get(kind, str(kind)) for kind in kinds)
         return f"must be {named}, not {_KINDS.get(type(error.instance), 'null')}"
     if rule == "enum":
-        return f"must be one of {', '.join(str(choice) for choice in wanted)[:300]}"
+        return f"must be one of {', '.join(str(choice) for choice in limit)[:300]}"
     if rule == "required":
-        missing = [name for name in wanted if name not in error.instance]
+        missing = [name for name in limit if name not in error.instance]
         return f"lacks {', '.join(missing)[:300]}"
     if rule == "additionalProperties":
         known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
         extra = sorted(name for name in error.instance if name not in known)
         return f"has keys that the chart does not permit: {', '.join(extra)[:300]}"
-    return f"breaks the chart's rule {rule}: {str(wanted)[:200]}"
+    return f"breaks the chart's rule {rule}: {str(limit)[:200]}"

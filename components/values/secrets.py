@@ -1,4 +1,4 @@
-"""Secrets in values: references that are resolved only when helm runs, and what everybody else is shown of them."""
+"""Secrets in values: references that are resolved only when helm runs, and how they are shown elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.errors import Invalid
 from components.values.paths import dotted
 
 REFERENCE = "$secret"
-"""`{"$secret": {"name": …, "key": …}}` stands for a key of a Kubernetes Secret in the release's namespace."""
+"""`{"$secret": {"name": …, "key": …}}` refers to a key of a Kubernetes Secret in the release's namespace."""
 MASK = "•••••"
 _WORTH_ENCODING, _WORTH_HIDING = 4, 8
 """Characters: of a secret that is looked for in base64, and of one line of several."""
@@ -34,9 +34,9 @@ def secrets(values: Any, path: str = "") -> list[Secret]:
     if isinstance(values, Mapping):
         if REFERENCE in values:
             return [_reference(values, path)]
-        return [found for key, value in values.items() for found in secrets(value, _deeper(path, key))]
+        return [secret for key, value in values.items() for secret in secrets(value, _deeper(path, key))]
     if isinstance(values, list | tuple):
-        return [found for index, value in enumerate(values) for found in secrets(value, f"{path}[{index}]")]
+        return [secret for index, value in enumerate(values) for secret in secrets(value, f"{path}[{index}]")]
     return []
 
 
@@ -59,8 +59,8 @@ def resolved(values: Any, look: Callable[[str, str], str]) -> Any:
     never for a row, a page, a log or an audit record."""
     if isinstance(values, Mapping):
         if REFERENCE in values:
-            found = _reference(values, "")
-            return look(found.name, found.key)
+            secret = _reference(values, "")
+            return look(secret.name, secret.key)
         return {key: resolved(value, look) for key, value in values.items()}
     return [resolved(value, look) for value in values] if isinstance(values, list | tuple) else values
 
@@ -104,15 +104,15 @@ def spellings(hidden: Iterable[str]) -> list[str]:
     Each as it is, in base64, as JSON writes it, and each line of several, since charts indent them. Short lines would
     blacken every text and give nothing away.
     """
-    found: set[str] = set()
+    spelled: set[str] = set()
     for secret in filter(None, hidden):
         whole = secret.strip() or secret
-        found |= {secret, whole, json.dumps(whole)[1:-1], json.dumps(whole, ensure_ascii=False)[1:-1]}
+        spelled |= {secret, whole, json.dumps(whole)[1:-1], json.dumps(whole, ensure_ascii=False)[1:-1]}
         if len(whole) >= _WORTH_ENCODING:
-            found |= {base64.b64encode(one.encode()).decode() for one in (secret, whole)}
+            spelled |= {base64.b64encode(text.encode()).decode() for text in (secret, whole)}
         if "\n" in whole:
-            found |= {line for each in whole.splitlines() if len(line := each.strip()) >= _WORTH_HIDING}
-    return sorted(found, key=len, reverse=True)
+            spelled |= {line for each in whole.splitlines() if len(line := each.strip()) >= _WORTH_HIDING}
+    return sorted(spelled, key=len, reverse=True)
 
 
 def without(value: Any, written: Collection[str], mask: str) -> Any:

@@ -157,17 +157,25 @@ class Components(ApiViewSet):
     )
     def list(self, request: UserApiRequest) -> Response:
         require(request.user, Role.VIEWER, ANYWHERE, "see the catalog")
-        asked = request.query_params
-        order = order_of(asked, FILTERS, ORDERS, intent=INTENTS)
-        found = catalog.search(asked.get("q", ""))
-        if intent := asked.get("intent"):
-            found = tuple(one for one in found if any(intent in preset.intents for preset in one.presets.values()))
-        if namespace := asked.get("namespace"):
-            found = tuple(one for one in found if one.namespace == namespace)
+        params = request.query_params
+        order = order_of(params, FILTERS, ORDERS, intent=INTENTS)
+        matching = catalog.search(params.get("q", ""))
+        if intent := params.get("intent"):
+            matching = tuple(
+                component
+                for component in matching
+                if any(intent in preset.intents for preset in component.presets.values())
+            )
+        if namespace := params.get("namespace"):
+            matching = tuple(component for component in matching if component.namespace == namespace)
         if order:
             name = order.removeprefix("-")
-            found = tuple(sorted(found, key=lambda one: (getattr(one, name), one.name), reverse=order[0] == "-"))
-        page = self.paginate_queryset(found)
+            matching = tuple(
+                sorted(
+                    matching, key=lambda component: (getattr(component, name), component.name), reverse=order[0] == "-"
+                )
+            )
+        page = self.paginate_queryset(matching)
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     @extend_schema(responses=ComponentOut)

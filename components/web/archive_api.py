@@ -64,8 +64,8 @@ class ArchiveOut(serializers.ModelSerializer[Archive]):
         kept: dict[Any, Any] = self.context["uses"]
         if user not in kept:
             kept[user] = uploads.uses(page if page is not None else [archive.pk], user)
-        found: Mapping[str, Sequence[WorkRef]] = kept[user]
-        return found
+        uses_by_archive: Mapping[str, Sequence[WorkRef]] = kept[user]
+        return uses_by_archive
 
 
 class ArchiveIn(Body[Any]):

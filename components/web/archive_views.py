@@ -79,13 +79,13 @@ def archive_delete(request: UserRequest, sha256: str) -> HttpResponse:
 
 
 def _page(request: UserRequest, problems: Mapping[str, Sequence[str]] | None = None) -> HttpResponse:
-    found = list(uploads.known()[:LIMIT])
-    keys = [archive.pk for archive in found]
+    shown = list(uploads.known()[:LIMIT])
+    keys = [archive.pk for archive in shown]
     seen, used = uploads.uses(keys, request.user), uploads.uses(keys)
     may_change = may(request.user, Role.ADMIN, GLOBAL)
     context = {
-        "rows": [_row(archive, seen.get(archive.pk, ()), is_used=archive.pk in used) for archive in found],
-        "total": len(found) if len(found) < LIMIT else Archive.objects.count(),
+        "rows": [_row(archive, seen.get(archive.pk, ()), is_used=archive.pk in used) for archive in shown],
+        "total": len(shown) if len(shown) < LIMIT else Archive.objects.count(),
         "limit": LIMIT,
         "problems": dict(problems or {}),
         "may_change": may_change,

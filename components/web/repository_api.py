@@ -87,18 +87,18 @@ class Repositories(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=RepositoryIn, responses={201: RepositoryOut})
     def create(self, request: UserApiRequest) -> Response:
         repositories.may_change(request.user)
-        wanted = RepositoryIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = repositories.create(by=request.user, **wanted.validated_data)
+        body = RepositoryIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        row = repositories.create(by=request.user, **body.validated_data)
         return created(RepositoryOut(row).data, f"/api/v1/chart-repositories/{row.pk}", row)
 
     @extend_schema(request=RepositoryIn, responses=RepositoryOut)
     def partial_update(self, request: UserApiRequest, pk: object) -> Response:
         row = self.get_object()
-        wanted = RepositoryIn(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
+        body = RepositoryIn(data=request.data, partial=True)
+        body.is_valid(raise_exception=True)
         version = expected_version(request, row)
-        row = repositories.update(row, by=request.user, version=version, **wanted.validated_data)
+        row = repositories.update(row, by=request.user, version=version, **body.validated_data)
         return with_etag(Response(RepositoryOut(row).data), row)
 
     @extend_schema(responses={204: None})

@@ -95,10 +95,10 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
         return get_object_or_404(selectors.clusters_visible_to(self.request.user), pk=self.kwargs["cluster_pk"])
 
     def _standing(self, name: str) -> ComponentInCluster:
-        asked = self.request.query_params.get("revision", "")
-        if asked and not (asked.isascii() and asked.isdigit() and len(asked) < 10):
+        number = self.request.query_params.get("revision", "")
+        if number and not (number.isascii() and number.isdigit() and len(number) < 10):
             raise Invalid("revision is the number of a revision's id.", fields={"revision": ["A whole number."]})
-        return overrides.component_in_cluster(self._cluster(), catalog.get(name), int(asked) if asked else None)
+        return overrides.component_in_cluster(self._cluster(), catalog.get(name), int(number) if number else None)
 
     def _answer(self, here: ComponentInCluster) -> Response:
         own, row = here.own, here.row
@@ -137,8 +137,8 @@ class ComponentValues(mixins.ListModelMixin, ApiViewSet):
         here = self._standing(name)
         overrides.may_change(request.user, here.cluster, here.component)
         version = expected_version(request, here.row or _none(here))
-        wanted = ValuesIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        body = ValuesIn(data=request.data)
+        body.is_valid(raise_exception=True)
         sent: Any = request.data
         given = sent["values"]  # as it came: 1.0 and 1 are two values to a chart
         overrides.save(here, given, by=request.user, version=version)

@@ -13,7 +13,7 @@ components/values_edit.html     posts to its own address, with the intents save,
     lines           [LayeredValue]: every key that helm is given
     version         of the row that what is typed began with, which is sent back; `row`: as it is by now
     error           why it was not saved; empty while nothing was
-    unfetched       why the chart could not be fetched; empty while nobody asked for it
+    unfetched       why the chart could not be fetched; empty while it was not requested
     may_change, why_not; may_remove: the profile's editor can be opened to ask for the component's removal
 """
 
@@ -74,16 +74,16 @@ def rows_of(cluster: Cluster) -> list[ComponentValuesRow]:
     """Those that are wanted here first, then those that have values of their own."""
     kept = {row.component: row for row in ClusterValues.objects.filter(cluster=cluster)}
     near = {
-        wanted.name
+        component.name
         for revision in Revision.objects.filter(pk__in=overrides.near_revisions(cluster)).only("content")
-        for wanted in revision.flat.components
+        for component in revision.flat.components
     }
     rows = []
     for component in catalog.all():
         row = kept.get(component.name)
         count = sum(1 for _ in leaves(row.values)) if row else 0
         rows.append(ComponentValuesRow(component, row, count, component.name in near))
-    return sorted(rows, key=lambda one: (not one.is_near, not one.count))
+    return sorted(rows, key=lambda row: (not row.is_near, not row.count))
 
 
 # ── One of them ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,10 +204,10 @@ def _page(
     """`version`: what the person saw when they began; None: what is shown to them now."""
     read = desk.read
     own = _own(desk)
-    found = overrides.judge(here, own)
-    rows = _rows(here, desk, found) if desk.view == "form" else []
-    beside = {one.path for one in rows}
-    shown = [LocatedFinding(one, read.line(one.path)) for one in found if one.path not in beside]
+    findings = overrides.judge(here, own)
+    rows = _rows(here, desk, findings) if desk.view == "form" else []
+    beside = {row.path for row in rows}
+    shown = [LocatedFinding(finding, read.line(finding.path)) for finding in findings if finding.path not in beside]
     may_change = may(request.user, Role.OPERATOR, here.cluster.scopes)
     context = {
         "cluster": here.cluster,
@@ -217,9 +217,10 @@ def _page(
         "source": desk.source,
         "unreadable": read.problems.get("", ""),
         "rows": rows,
-        "loose": [one for one in shown if one.finding.is_own],
-        "others": [one for one in shown if not one.finding.is_own],
-        "is_sound": not read.problems and not any(one.is_own and one.severity == values_check.BLOCK for one in found),
+        "loose": [located for located in shown if located.finding.is_own],
+        "others": [located for located in shown if not located.finding.is_own],
+        "is_sound": not read.problems
+        and not any(finding.is_own and finding.severity == values_check.BLOCK for finding in findings),
         "lines": [] if read.problems else [(line, _text(line.value)) for line in overrides.lines(here, own)],
         "version": version if version is not None else here.version_of_row,
         "row": here.row,
@@ -237,16 +238,20 @@ def _may_remove(user: User, here: ComponentInCluster) -> bool:
     return here.wish is not None and not here.wish.revision.profile.is_library and may(user, Role.OPERATOR, ANYWHERE)
 
 
-def _rows(here: ComponentInCluster, desk: ValuesEditor, found: Sequence[ValuesFinding]) -> list[ValueRow]:
+def _rows(here: ComponentInCluster, desk: ValuesEditor, findings: Sequence[ValuesFinding]) -> list[ValueRow]:
     component, below = here.component, here.layered({})
-    asked = {one.path: one for one in component.decisions}
-    still_open = {one.path for one in component.open_decisions(here.presets, here.layered(_own(desk)).values)}
+    decisions = {decision.path: decision for decision in component.decisions}
+    still_open = {decision.path for decision in component.open_decisions(here.presets, here.layered(_own(desk)).values)}
     known = form.paths(component, here.presets)
     out = []
     for path in [*known, *(path for path in desk.typed if path not in known)]:
-        decision = asked.get(path)
-        notes = [one for one in found if one.path == path and (one.code != "decision" or path not in asked)]
-        problems = [one.message for one in notes if one.is_own and one.severity == values_check.BLOCK]
+        decision = decisions.get(path)
+        notes = [
+            finding
+            for finding in findings
+            if finding.path == path and (finding.code != "decision" or path not in decisions)
+        ]
+        problems = [note.message for note in notes if note.is_own and note.severity == values_check.BLOCK]
         if path in desk.read.problems:
             problems.append(desk.read.problems[path])
         out.append(
@@ -259,7 +264,7 @@ def _rows(here: ComponentInCluster, desk: ValuesEditor, found: Sequence[ValuesFi
                 below=_below(here, below.values, path),
                 origin=below.origins.get(path, "" if here.chart is None else "the chart"),
                 problems=problems,
-                warnings=[one.message for one in notes if not (one.is_own and one.severity == values_check.BLOCK)],
+                warnings=[note.message for note in notes if not (note.is_own and note.severity == values_check.BLOCK)],
             )
         )
     return out

@@ -14,7 +14,7 @@ components/component.html
     base            [ValueLine] of the catalog's own values
     examples        [(Example, yaml)]
     hazards         [(heading, icon, class, [Hazard])]
-    before, behind  [Component]: who comes before it when wanted, and who behind it
+    before, behind  [Component]: components that come before it when wanted, and behind it
     graph, wish
     panels          [Panel] of rooms above: where it is installed
     may_edit        whether this person may write profiles; else `why_not` says why
@@ -44,8 +44,8 @@ def components(request: UserRequest) -> HttpResponse:
     may_see(request.user)
     query = request.GET.get("q", "").strip()[:100]
     everything = catalog.all()
-    found = catalog.search(query)
-    context = {"components": found, "graph": graph.whole(), "query": query, "total": len(everything)}
+    matching = catalog.search(query)
+    context = {"components": matching, "graph": graph.whole(), "query": query, "total": len(everything)}
     return render(request, "components/list.html", context)
 
 
@@ -53,22 +53,22 @@ def components(request: UserRequest) -> HttpResponse:
 @login_required
 def component(request: UserRequest, name: str) -> HttpResponse:
     may_see(request.user)
-    found = catalog.get(name)
+    entry = catalog.get(name)
     everything = catalog.all()
     context = {
-        "component": found,
-        "presets": presentation.presets(found),
-        "readiness": presentation.readiness(found),
-        "fights": presentation.fights(found),
-        "base": presentation.lines(found.values),
-        "examples": [(example, presentation.as_yaml(example.body)) for example in found.examples],
-        "hazards": presentation.hazards(found),
-        "before": [one for one in everything if one.name in graph.before(found)],
-        "behind": [one for one in everything if found.name in graph.before(one)],
-        "graph": graph.whole(found.name),
-        "wish": presentation.wish(found),
+        "component": entry,
+        "presets": presentation.presets(entry),
+        "readiness": presentation.readiness(entry),
+        "fights": presentation.fights(entry),
+        "base": presentation.lines(entry.values),
+        "examples": [(example, presentation.as_yaml(example.body)) for example in entry.examples],
+        "hazards": presentation.hazards(entry),
+        "before": [other for other in everything if other.name in graph.before(entry)],
+        "behind": [other for other in everything if entry.name in graph.before(other)],
+        "graph": graph.whole(entry.name),
+        "wish": presentation.wish(entry),
         "may_edit": may(request.user, Role.OPERATOR, ANYWHERE),
         "why_not": "You need the role operator.",
-        "panels": sorted(hooks.component_panels(request, found.name), key=lambda panel: panel.order),
+        "panels": sorted(hooks.component_panels(request, entry.name), key=lambda panel: panel.order),
     }
     return render(request, "components/component.html", context)

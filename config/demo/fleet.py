@@ -137,27 +137,27 @@ class ServedCluster:
 
 def left_to_connect(served: Mapping[str, ServedCluster], folder: Path) -> dict[str, str]:
     """Return demo.env's values for the cluster that is not connected; write its authority's certificate to a file."""
-    found = {}
-    for name, one in served.items():
-        if not one.site.is_connected:
+    values = {}
+    for name, entry in served.items():
+        if not entry.site.is_connected:
             authority = folder / f"{name}.crt"
-            authority.write_text(one.credential.ca, encoding="utf-8")
-            found = {
-                "SETPOINT_LAB_SERVER": one.credential.server,
+            authority.write_text(entry.credential.ca, encoding="utf-8")
+            values = {
+                "SETPOINT_LAB_SERVER": entry.credential.server,
                 "SETPOINT_LAB_CA": str(authority),
-                "SETPOINT_LAB_TOKEN": one.credential.token,
+                "SETPOINT_LAB_TOKEN": entry.credential.token,
             }
-    return found
+    return values
 
 
 @contextmanager
 def serving(sites: Sequence[Site], clock: Clock) -> Iterator[dict[str, ServedCluster]]:
     """The clusters by name, served for the length of a block."""
     served = {site.name: ServedCluster(site, clock) for site in sites}
-    for one in served.values():
-        one.door.start()
+    for entry in served.values():
+        entry.door.start()
     try:
         yield served
     finally:
-        for one in served.values():
-            one.door.stop()
+        for entry in served.values():
+            entry.door.stop()

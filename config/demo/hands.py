@@ -104,14 +104,17 @@ def kubeconfig(clusters: Mapping[str, Credentials], current: str) -> str:
         return [{"name": name, what: body} for name, body in of.items()]
 
     servers = {
-        name: {"server": one.server, "certificate-authority-data": base64.b64encode(one.ca.encode()).decode()}
-        for name, one in clusters.items()
+        name: {
+            "server": credentials.server,
+            "certificate-authority-data": base64.b64encode(credentials.ca.encode()).decode(),
+        }
+        for name, credentials in clusters.items()
     }
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": listed("cluster", servers),
-        "users": listed("user", {name: {"token": one.token} for name, one in clusters.items()}),
+        "users": listed("user", {name: {"token": credentials.token} for name, credentials in clusters.items()}),
         "contexts": listed("context", {name: {"cluster": name, "user": name} for name in clusters}),
         "current-context": current,
     }
@@ -120,11 +123,11 @@ def kubeconfig(clusters: Mapping[str, Credentials], current: str) -> str:
 
 def do(act: Act, file: Path, cluster: str) -> None:
     """Raises BadCredentials, FleetError, OSError: no such file, so no demo runs."""
-    found = from_kubeconfig(file.read_bytes(), now=datetime.now(tz=UTC), context=cluster)
+    credentials = from_kubeconfig(file.read_bytes(), now=datetime.now(tz=UTC), context=cluster)
     call = Call(act.method.lower(), act.path.rsplit("/", 2)[1], act.path.rsplit("/", 1)[1])
-    # As kubectl names its edits: whoever looks at managedFields sees a person.
+    # As kubectl names its edits: managedFields then shows a person.
     query = {} if act.method == "DELETE" else {"fieldManager": "kubectl-edit", "force": "true"}
-    server = ApiServer(found, policy=Policy.of([LOOPBACK]))
+    server = ApiServer(credentials, policy=Policy.of([LOOPBACK]))
     try:
         server.ask(call, act.method, act.path, query=query, body=act.body, content_type=act.content_type)
     except NotFound:

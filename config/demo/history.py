@@ -52,9 +52,9 @@ class DemoHistory(Operations):
     def connect(self) -> None:
         """Tested, marked and stored; then what the watch would do: rows, and a NodeTuning for every node."""
         self.say("connecting the clusters")
-        for one in self.served.values():
-            if one.site.is_connected and not one.site.is_late:
-                self.connect_one(one)
+        for entry in self.served.values():
+            if entry.site.is_connected and not entry.site.is_late:
+                self.connect_one(entry)
         queues.define(self.served)
 
     def look_at_all(self) -> None:

@@ -41,7 +41,7 @@ class Journey:
 
     @contextmanager
     def from_long_ago(self, ago: timedelta) -> Iterator[None]:
-        """Travel for a block. Nothing else of the process may run meanwhile: everybody's clock is this one."""
+        """Travel for a block. Nothing else of the process may run meanwhile: all clocks are this one."""
         present = timezone.now
         self._at = datetime.now(tz=UTC) - ago
         timezone.now = self.now

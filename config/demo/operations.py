@@ -35,7 +35,7 @@ TICK_SECONDS, LONGEST_TICK_SECONDS = 4.0, 16.0
 PATIENCE_SECONDS = 240.0
 """The longest of such ticks where half an hour is waited for something that never comes."""
 LONGEST = timedelta(hours=2)
-"""Of one rollout. Beyond it something is wrong with the demo, and it says so instead of going on for ever."""
+"""Of one rollout. Beyond it something is wrong with the demo, and it says so and stops."""
 
 
 class Operations:
@@ -53,10 +53,10 @@ class Operations:
         self.lead, self.admin = people["lead"], people["admin"]
         self.clusters: dict[str, Cluster] = {}
 
-    def connect_one(self, one: ServedCluster) -> None:
-        site = one.site
+    def connect_one(self, entry: ServedCluster) -> None:
+        site = entry.site
         cluster = lifecycle.connect_cluster(
-            name=site.name, environment=site.environment, credential=one.credential, by=self.admin, budget=site.budget
+            name=site.name, environment=site.environment, credential=entry.credential, by=self.admin, budget=site.budget
         )
         self.clusters[site.name] = cluster
         fleet = registry.connect(cluster)
@@ -122,9 +122,9 @@ class Operations:
             rollout.refresh_from_db()
             if _rests(rollout):
                 return
-            stands = dict(Step.objects.filter(rollout=rollout).values_list("pk", "status"))
-            tick = min(tick * 2, longest) if stands == stood else TICK_SECONDS
-            stood = stands
+            statuses = dict(Step.objects.filter(rollout=rollout).values_list("pk", "status"))
+            tick = min(tick * 2, longest) if statuses == stood else TICK_SECONDS
+            stood = statuses
             self.pass_time(tick)
             self.look(rollout.cluster.name)
         raise RuntimeError(f"{rollout} did not come to rest: {rollout.waiting_for}")
@@ -160,8 +160,8 @@ class Operations:
 
     def pass_time(self, seconds: float) -> None:
         """All clusters live in one time: the first tick moves it, the others catch up."""
-        for number, one in enumerate(self.served.values()):
-            one.sim.tick(0 if number else seconds)
+        for number, entry in enumerate(self.served.values()):
+            entry.sim.tick(0 if number else seconds)
 
 
 def _rests(rollout: Rollout) -> bool:

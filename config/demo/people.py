@@ -51,7 +51,7 @@ class DemoPerson:
 
 
 def arrive() -> dict[str, DemoPerson]:
-    """Make everybody, by name. Passwords are new at every start."""
+    """Make all accounts, by name. Passwords are new at every start."""
     people = {}
     for part in PARTS:
         password = secrets.token_urlsafe(12)
@@ -63,14 +63,14 @@ def arrive() -> dict[str, DemoPerson]:
 
 def environment(people: Mapping[str, DemoPerson], url: str) -> dict[str, str]:
     """Return the values of demo.env. Issues each person's token."""
-    found = {"SETPOINT_URL": url}
+    values = {"SETPOINT_URL": url}
     for name, person in people.items():
         user = User.objects.get(pk=person.user.pk)  # roles are remembered on the object; this one asks afresh
         _, text = tokens.issue(user=user, name="demo.env", scopes=person.part.scopes, days=TOKEN_DAYS, by=user)
-        found[f"SETPOINT_TOKEN_{name.upper()}"] = text
+        values[f"SETPOINT_TOKEN_{name.upper()}"] = text
     for name, person in people.items():
-        found[f"SETPOINT_PASSWORD_{name.upper()}"] = person.password
-    return found
+        values[f"SETPOINT_PASSWORD_{name.upper()}"] = person.password
+    return values
 
 
 def write(path: Path, values: Mapping[str, str]) -> None:

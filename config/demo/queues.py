@@ -21,7 +21,7 @@ def define(served: Mapping[str, ServedCluster]) -> None:
 
 
 def first(served: Mapping[str, ServedCluster]) -> None:
-    """The queues, and who waits longest."""
+    """The queues, and the workload that waits longest."""
     atlas, borealis = served[VOLCANO].sim, served[KUEUE].sim
     queues.volcano_queue(atlas, "pretraining", namespaces=["team-llm"], limit=192, waiting=1)
     queues.volcano_queue(atlas, "experiments", namespaces=["team-vision", "team-speech"], limit=48, waiting=2)

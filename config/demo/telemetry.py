@@ -37,9 +37,9 @@ def remember(cluster: Cluster, sim: SimCluster) -> None:
 
 
 def _reading(sim: SimCluster) -> Reading:
-    told = [one for stored in sim.store.all("nodes") for one in _truths(sim, stored.key[1])]
-    samples = sorted((_sample(one, sim) for one in told), key=lambda sample: sample.device)
-    split = {one.uuid: one for one in told if one.instance}
+    gpus = [gpu for stored in sim.store.all("nodes") for gpu in _truths(sim, stored.key[1])]
+    samples = sorted((_sample(gpu, sim) for gpu in gpus), key=lambda sample: sample.device)
+    split = {gpu.uuid: gpu for gpu in gpus if gpu.instance}
     boards = tuple(_board(split[uuid], sim) for uuid in sorted(split))
     return Reading(now(), tuple(samples), boards)
 
@@ -48,40 +48,40 @@ def _truths(sim: SimCluster, node: str) -> list[GpuState]:
     return sim.gpus.truth(node) if sim.exporters.answers_on(node) else []
 
 
-def _sample(one: GpuState, sim: SimCluster) -> Sample:
+def _sample(gpu: GpuState, sim: SimCluster) -> Sample:
     """Sample one device. An instance has some values of its own; the others, and XIDs, are its board's."""
-    xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid and not one.instance else ()
-    holders = (Holder(*one.pod),) if one.pod else ()
-    found = {} if one.is_lost else dict(_values(one, is_whole=sim.exporters.whole_list))
-    values = {name: value for name, value in found.items() if name in SHARED_OUT} if one.instance else found
-    device = DeviceKey(one.uuid, one.instance)
-    return Sample(device, one.node, str(one.index), one.board.name, one.profile, "", holders, values, xids)
+    xids = (Xid(gpu.xid, 1, XidEvidence.LAST),) if gpu.xid and not gpu.instance else ()
+    holders = (Holder(*gpu.pod),) if gpu.pod else ()
+    truths = {} if gpu.is_lost else dict(_values(gpu, is_whole=sim.exporters.whole_list))
+    values = {name: value for name, value in truths.items() if name in SHARED_OUT} if gpu.instance else truths
+    device = DeviceKey(gpu.uuid, gpu.instance)
+    return Sample(device, gpu.node, str(gpu.index), gpu.board.name, gpu.profile, "", holders, values, xids)
 
 
-def _board(one: GpuState, sim: SimCluster) -> Sample:
+def _board(gpu: GpuState, sim: SimCluster) -> Sample:
     """A GPU that MIG splits, by any of its instances."""
-    xids = (Xid(one.xid, 1, XidEvidence.LAST),) if one.xid else ()
-    found = {} if one.is_lost else dict(_values(one, is_whole=sim.exporters.whole_list))
-    values = {name: value for name, value in found.items() if name not in SHARED_OUT | {Metric.BUSY}}
-    return Sample(DeviceKey(one.uuid), one.node, str(one.index), one.board.name, "", "", (), values, xids)
+    xids = (Xid(gpu.xid, 1, XidEvidence.LAST),) if gpu.xid else ()
+    truths = {} if gpu.is_lost else dict(_values(gpu, is_whole=sim.exporters.whole_list))
+    values = {name: value for name, value in truths.items() if name not in SHARED_OUT | {Metric.BUSY}}
+    return Sample(DeviceKey(gpu.uuid), gpu.node, str(gpu.index), gpu.board.name, "", "", (), values, xids)
 
 
-def _values(one: GpuState, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
+def _values(gpu: GpuState, *, is_whole: bool) -> Iterator[tuple[Metric, float]]:
     """Yield the values of the exporter's list of counters."""
-    yield Metric.BUSY, one.busy
-    yield Metric.ENGINE, one.engine
-    yield Metric.TENSOR, one.tensor
-    yield Metric.MEMORY_BANDWIDTH, one.bandwidth
-    yield Metric.MEMORY_USED, float(one.memory_used)
-    yield Metric.MEMORY_FREE, float(one.memory_free)
-    yield Metric.MEMORY_RESERVED, float(one.memory_reserved)
-    yield Metric.POWER, one.power
-    yield Metric.ENERGY, one.energy
-    yield Metric.TEMPERATURE, float(one.temperature)
-    yield Metric.MEMORY_TEMPERATURE, float(one.memory_temperature)
-    yield Metric.SM_CLOCK, one.sm_clock
-    yield Metric.MEMORY_CLOCK, one.board.memory_mhz * 1e6
-    yield Metric.ROWS_REMAPPED_UNCORRECTABLE, float(one.rows_remapped)
+    yield Metric.BUSY, gpu.busy
+    yield Metric.ENGINE, gpu.engine
+    yield Metric.TENSOR, gpu.tensor
+    yield Metric.MEMORY_BANDWIDTH, gpu.bandwidth
+    yield Metric.MEMORY_USED, float(gpu.memory_used)
+    yield Metric.MEMORY_FREE, float(gpu.memory_free)
+    yield Metric.MEMORY_RESERVED, float(gpu.memory_reserved)
+    yield Metric.POWER, gpu.power
+    yield Metric.ENERGY, gpu.energy
+    yield Metric.TEMPERATURE, float(gpu.temperature)
+    yield Metric.MEMORY_TEMPERATURE, float(gpu.memory_temperature)
+    yield Metric.SM_CLOCK, gpu.sm_clock
+    yield Metric.MEMORY_CLOCK, gpu.board.memory_mhz * 1e6
+    yield Metric.ROWS_REMAPPED_UNCORRECTABLE, float(gpu.rows_remapped)
     if is_whole:
-        yield Metric.SM, one.sm
-        yield Metric.THERMAL_THROTTLED, one.thermal_throttled
+        yield Metric.SM, gpu.sm
+        yield Metric.THERMAL_THROTTLED, gpu.thermal_throttled

@@ -142,13 +142,13 @@ def _alert(holding: EffectiveRule) -> dict[str, Any]:
         waits = timedelta(0)  # the window of its expression, or Setpoint itself, has waited
     if name == rules.LOST:
         waits += STALE
-    found: dict[str, Any] = {"alert": f"Setpoint{''.join(part.capitalize() for part in name.split('-'))}"}
-    found["expr"] = _expression(holding)
+    alert: dict[str, Any] = {"alert": f"Setpoint{''.join(part.capitalize() for part in name.split('-'))}"}
+    alert["expr"] = _expression(holding)
     if waits:
-        found["for"] = _promql(waits)
-    found["labels"] = {"severity": holding.severity.value, "setpoint_rule": name}
-    found["annotations"] = {"summary": f"{holding.rule.title}: {_subject(name)}", "description": holding.about}
-    return found
+        alert["for"] = _promql(waits)
+    alert["labels"] = {"severity": holding.severity.value, "setpoint_rule": name}
+    alert["annotations"] = {"summary": f"{holding.rule.title}: {_subject(name)}", "description": holding.about}
+    return alert
 
 
 def _is_of_exporters(name: str) -> bool:
@@ -167,10 +167,10 @@ def _subject(name: str) -> str:
 
 def groups(way: ScrapeSettings, cluster_id: UUID | None = None) -> list[dict[str, Any]]:
     """Return the `groups` of a Prometheus rules file; disabled rules are left out."""
-    holding = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
+    holding = [rule for rule in rulebook.of_cluster(cluster_id) if rule.is_enabled]
     return [
         {"name": "setpoint-gpus", "interval": _promql(INTERVAL), "rules": list(recordings(way))},
-        {"name": "setpoint-alerts", "rules": [_alert(one) for one in holding]},
+        {"name": "setpoint-alerts", "rules": [_alert(rule) for rule in holding]},
     ]
 
 
@@ -207,7 +207,7 @@ class Chart(NamedTuple):
 
 def dashboard(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, Any]:
     """Return a dashboard to import into Grafana; only its alert queries depend on the recording rules."""
-    alerts = [one for one in rulebook.of_cluster(cluster_id) if one.is_enabled]
+    alerts = [rule for rule in rulebook.of_cluster(cluster_id) if rule.is_enabled]
     busy, engine, hot = (of_metric(metric, way) for metric in (Metric.BUSY, Metric.ENGINE, Metric.TEMPERATURE))
     tensor, power = of_metric(Metric.TENSOR, way), of_metric(Metric.POWER, way)
     last = of_labeled([Labeled.XID_LAST], way)
@@ -219,7 +219,7 @@ def dashboard(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, 
         Chart("Power, by node", f"sum by (node) ({power})", "{{node}}", "watt"),
         Chart("Hottest GPU, by node", f"max by (node) ({hot})", "{{node}}", "celsius"),
         Chart("Last XID, by GPU", f"{last} > 0", "{{node}} GPU {{gpu}}"),
-        *(Chart(one.rule.title, _expression(one)) for one in alerts),
+        *(Chart(alert.rule.title, _expression(alert)) for alert in alerts),
     ]
     return {
         "uid": "setpoint-gpus",

@@ -134,16 +134,16 @@ def telemetry_lost(cluster_id: UUID, _threshold: float) -> RuleResult:
 def fatal_xids(cluster_id: UUID, _threshold: float) -> RuleResult:
     if why := blind(cluster_id):
         return RuleResult(blind=why)
-    found = []
+    conditions = []
     for row in hardware(cluster_id).exclude(xids=[]):
-        fatal = [one for one in xids.reported(row.xids) if one.advice.severity == "bad"]
+        fatal = [xid for xid in xids.reported(row.xids) if xid.advice.severity == "bad"]
         if fatal:
-            said = ", ".join(f"XID {one.code}{f' ({one.name})' if one.name else ''}" for one in fatal)
+            names = ", ".join(f"XID {xid.code}{f' ({xid.name})' if xid.name else ''}" for xid in fatal)
             sticks = all(str(evidence) == "last" for _, _, evidence in row.xids)
             when = " Time unknown: the last one since the driver was loaded." if sticks else ""
-            mend = " ".join(dict.fromkeys(one.advice.what for one in fatal))
-            found.append(device(row, f"{said}.{when}", mend, xids=",".join(str(one.code) for one in fatal)))
-    return devices(cluster_id, found)
+            mend = " ".join(dict.fromkeys(xid.advice.what for xid in fatal))
+            conditions.append(device(row, f"{names}.{when}", mend, xids=",".join(str(xid.code) for xid in fatal)))
+    return devices(cluster_id, conditions)
 
 
 def throttled(cluster_id: UUID, threshold: float) -> RuleResult:
@@ -152,21 +152,21 @@ def throttled(cluster_id: UUID, threshold: float) -> RuleResult:
     hot = Q(values__temperature__gte=threshold)
     for reason in HEAT:
         hot |= Q(**{f"clock_events__{reason}__gt": 0})
-    found = []
+    conditions = []
     for row in hardware(cluster_id).filter(hot):
-        said: list[str] = []
+        sentences: list[str] = []
         figures: dict[str, float] = {}
         events = row.clock_events or {}
         held_back = {reason: int(events[reason]) for reason in HEAT if events.get(reason)}
         if held_back:
             counts = " and ".join(f"{reason} {count} times" for reason, count in held_back.items())
-            said.append(f"Thermal throttling: {counts} in the exporter's window.")
+            sentences.append(f"Thermal throttling: {counts} in the exporter's window.")
             figures["clock_events"] = sum(held_back.values())
         if (degrees := row.value(Metric.TEMPERATURE)) is not None:
-            said.append(f"It is at {degrees:.0f} °C.")
+            sentences.append(f"It is at {degrees:.0f} °C.")
             figures["celsius"] = degrees
-        found.append(device(row, " ".join(said), COOL, **figures))
-    return devices(cluster_id, found)
+        conditions.append(device(row, " ".join(sentences), COOL, **figures))
+    return devices(cluster_id, conditions)
 
 
 def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
@@ -174,24 +174,24 @@ def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
     if why := blind(cluster_id):
         return RuleResult(blind=why)
     counting = hardware(cluster_id).filter(values__thermal_throttled__gt=0)
-    asked = frozenset(counting.order_by().values_list("uuid", flat=True))
+    counted = frozenset(counting.order_by().values_list("uuid", flat=True))
     end = datetime.fromtimestamp(now().timestamp() // history.FINE * history.FINE, tz=UTC)
     start = end - 3 * timedelta(seconds=history.FINE)  # a third, for the newest may not be stored yet
-    found = history.latest(cluster_id, start, end, Metric.THERMAL_THROTTLED, steps=2) if asked else {}
+    increases = history.latest(cluster_id, start, end, Metric.THERMAL_THROTTLED, steps=2) if counted else {}
     percent = {
         uuid: min(100.0, 100 * seconds / covered)
-        for (uuid, instance), (seconds, covered) in found.items()
-        if covered and not instance and uuid in asked
+        for (uuid, instance), (seconds, covered) in increases.items()
+        if covered and not instance and uuid in counted
     }
-    worst = sorted((uuid for uuid, one in percent.items() if one >= threshold), key=lambda uuid: -percent[uuid])
+    worst = sorted((uuid for uuid, share in percent.items() if share >= threshold), key=lambda uuid: -percent[uuid])
     amiss = []
     for row in counting.filter(uuid__in=worst[:MOST_HELD_BACK]):
-        said = f"Thermally throttled for {percent[row.uuid]:.1f} % of the last ten minutes."
+        sentence = f"Thermally throttled for {percent[row.uuid]:.1f} % of the last ten minutes."
         degrees = row.value(Metric.TEMPERATURE)
-        said += f" It is at {degrees:.0f} °C." if degrees is not None else ""
-        amiss.append(device(row, said, COOL, percent=round(percent[row.uuid], 1)))
+        sentence += f" It is at {degrees:.0f} °C." if degrees is not None else ""
+        amiss.append(device(row, sentence, COOL, percent=round(percent[row.uuid], 1)))
     look = devices(cluster_id, amiss)
-    return RuleResult(look.conditions, look.unknown | (asked - percent.keys()))
+    return RuleResult(look.conditions, look.unknown | (counted - percent.keys()))
 
 
 def remap_failed(cluster_id: UUID, _threshold: float) -> RuleResult:
@@ -234,7 +234,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
         product, model, profile = about
         values = {str(m): v for m, v in ((Metric.BUSY, busy), (Metric.ENGINE, engine)) if v is not None}
         state = states.of_held(values, is_suspect=suspect, is_instance=bool(instance), idle_below=threshold / 100)
-        holding = {(one[0], one[1]) for one in holders}
+        holding = {(holder[0], holder[1]) for holder in holders}
         for key in holding:
             pod = pods.setdefault(
                 key, _PodHolding(node_id, node_name, node_snapshot.model_name(product) if product else model)
@@ -245,7 +245,7 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
                 pod.watts.append(float(power))
     judged = {key: pod for key, pod in pods.items() if STOPPED not in pod.states and states.NONE not in pod.states}
     idle = {key: pod for key, pod in judged.items() if set(pod.states) == {states.HELD}}
-    # Busy on one GPU is busy, whatever is unknown of the others.
+    # Busy on one GPU is busy, even where others are unknown.
     busy_ = {key for key, pod in pods.items() if {states.LOW, states.EFFECTIVE} & set(pod.states)}
     unknown = frozenset(f"{namespace}/{name}" for namespace, name in pods.keys() - judged.keys() - busy_)
     owners, since = _owners(cluster_id, [name for _, name in idle]), _since(cluster_id)
@@ -260,12 +260,12 @@ def _since(cluster_id: UUID) -> dict[tuple[str, str], datetime]:
 
 
 def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = defaultdict(str)
+    owners: dict[tuple[str, str], str] = defaultdict(str)
     for start in range(0, len(names), 500):
         rows = GpuPod.objects.filter(cluster=cluster_id, name__in=names[start : start + 500])
         for namespace, name, kind, owner in rows.values_list("namespace", "name", "owner_kind", "owner_name"):
-            found[namespace, name] = f"{kind} {owner}".strip()
-    return found
+            owners[namespace, name] = f"{kind} {owner}".strip()
+    return owners
 
 
 def _idle(

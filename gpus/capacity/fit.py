@@ -118,15 +118,15 @@ def nodes(user: User, cluster: Cluster) -> list[Free]:
     split = _split(user, cluster)
     columns = ("pk", "name", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
     rows = restrict(Node.objects.present().filter(gpu_count__gt=0), user).filter(cluster=cluster).order_by("name")
-    found = []
+    free_on_nodes = []
     for pk, name, product, count, held, ready, cordoned in rows.values_list(*columns):
         parts = split.get(name, {})
         whole = count - sum(offered for offered, _ in parts.values()), held - sum(used for _, used in parts.values())
         for profile, (offered, used) in ({"": whole} | parts).items():
             if offered > 0:
                 free = max(0, offered - max(0, used))
-                found.append(Free(pk, name, model_name(product), profile, offered, free, cordoned or not ready))
-    return found
+                free_on_nodes.append(Free(pk, name, model_name(product), profile, offered, free, cordoned or not ready))
+    return free_on_nodes
 
 
 def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]]:
@@ -144,16 +144,16 @@ def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]
     }
 
 
-def models(found: Iterable[Free]) -> list[Model]:
+def models(nodes_free: Iterable[Free]) -> list[Model]:
     by_kind: dict[tuple[str, str], list[Free]] = defaultdict(list)
-    for node in found:
+    for node in nodes_free:
         by_kind[node.model, node.profile].append(node)
     return [_model(*kind, by_kind[kind]) for kind in sorted(by_kind)]
 
 
-def _model(name: str, profile: str, found: list[Free]) -> Model:
-    takes = [node.free for node in found if not node.is_out]
-    counts, largest = Counter(takes), max(node.offered for node in found)
+def _model(name: str, profile: str, nodes_free: list[Free]) -> Model:
+    takes = [node.free for node in nodes_free if not node.is_out]
+    counts, largest = Counter(takes), max(node.offered for node in nodes_free)
     # A pod is given instances of its own; several of them cannot work together as GPUs do.
     sizes = [1] if profile else sorted({*(size for size in SIZES if size <= largest), largest})
     by_free = [(free, counts[free]) for free in range(largest, -1, -1)]
@@ -164,7 +164,7 @@ def _model(name: str, profile: str, found: list[Free]) -> Model:
         [(free, nodes) for free, nodes in by_free if nodes or not profile],
         len(takes),
         sum(takes),
-        sum(node.offered for node in found),
+        sum(node.offered for node in nodes_free),
         [size_of(gpus, counts) for gpus in sizes],
     )
 
@@ -187,7 +187,7 @@ def can_start(pods: Iterable[Sequence[int]], room: Room) -> bool:
 
 
 def _placed(count: int, size: int, rest: Counter[int]) -> bool:
-    for free in sorted(one for one in rest if one >= size):
+    for free in sorted(room for room in rest if room >= size):
         each = free // size
         full = min(rest[free], count // each)
         rest[free] -= full
@@ -202,15 +202,18 @@ def _placed(count: int, size: int, rest: Counter[int]) -> bool:
 
 def page(user: User, cluster: Cluster) -> dict[str, Any]:
     """Four queries, five where MIG splits some."""
-    found = nodes(user, cluster)
-    by_model, roomy = models(found), [node for node in found if node.free]
+    free_on_nodes = nodes(user, cluster)
+    by_model, roomy = models(free_on_nodes), [node for node in free_on_nodes if node.free]
     row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
     pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name=""), user).order_by("namespace", "name")
     unplaced = list(pods[: MOST_PODS + 1])
     rooms: dict[str, list[Room]] = defaultdict(list)
     for model in by_model:
         rooms[model.profile].append(dict(model.by_free))
-    whole, instances = [one for one in by_model if not one.profile], [one for one in by_model if one.profile]
+    whole, instances = (
+        [model for model in by_model if not model.profile],
+        [model for model in by_model if model.profile],
+    )
     return {
         "cluster": cluster,
         "nodes": sorted(roomy, key=lambda node: (node.is_out, bool(node.profile), -node.free, node.name))[:MOST_NODES],
@@ -220,7 +223,7 @@ def page(user: User, cluster: Cluster) -> dict[str, Any]:
         "instances": instances,
         "free": sum(model.free for model in whole),
         "offered": sum(model.offered for model in whole),
-        "out": sum(node.free for node in found if node.is_out and not node.profile),
+        "out": sum(node.free for node in free_on_nodes if node.is_out and not node.profile),
         "instances_free": sum(model.free for model in instances),
         "instances_offered": sum(model.offered for model in instances),
         "largest": max((size.gang for model in by_model if (size := model.whole)), default=0),

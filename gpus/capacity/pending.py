@@ -111,21 +111,21 @@ def refresh(pk: int) -> bool:
         return False
     fields: dict[str, Any] = {"claimed_until": None}
     try:
-        found = read(registry.connect(row.cluster))
+        work = read(registry.connect(row.cluster))
     except FleetError as error:
         # What was read before stays, with its age.
         fields |= {"refused": [["the API server", _short(str(error))]]}
     else:
-        gangs = sorted(found.gangs, key=lambda gang: (gang.since, gang.namespace, gang.name))
+        gangs = sorted(work.gangs, key=lambda gang: (gang.since, gang.namespace, gang.name))
         fields |= {
             "read_at": at,
-            "systems": found.systems,
-            "refused": found.refused,
+            "systems": work.systems,
+            "refused": work.refused,
             "gangs": [asdict(gang) for gang in gangs[:MOST_GANGS]],
             "count": len(gangs),
-            "queues": [asdict(queue) for queue in sorted(found.queues, key=lambda q: (q.system, q.name))[:MOST_QUEUES]],
+            "queues": [asdict(queue) for queue in sorted(work.queues, key=lambda q: (q.system, q.name))[:MOST_QUEUES]],
         }
-        if not found.systems and not found.refused:
+        if not work.systems and not work.refused:
             fields["due_at"] = at + WHERE_NOTHING_IS
     return bool(Waiting.objects.filter(pk=pk, claimed_until=until).update(**fields))
 
@@ -136,33 +136,33 @@ def read(fleet: Fleet) -> PendingWork:
 
     Raises FleetError where the API server does not answer.
     """
-    found = PendingWork([], [], [], [])
-    groups = _listed(fleet, found, VOLCANO, VOLCANO_API, "podgroups")
-    queues = _listed(fleet, found, VOLCANO, VOLCANO_API, "queues")
+    work = PendingWork([], [], [], [])
+    groups = _listed(fleet, work, VOLCANO, VOLCANO_API, "podgroups")
+    queues = _listed(fleet, work, VOLCANO, VOLCANO_API, "queues")
     waiting = [gang for raw in groups if (gang := _each(_pod_group, raw)) is not None]
-    found.gangs += waiting
+    work.gangs += waiting
     by_queue = Counter(gang.queue for gang in waiting)
-    found.queues += [one for raw in queues if (one := _each(lambda r: _volcano_queue(r, by_queue), raw)) is not None]
+    work.queues += [queue for raw in queues if (queue := _each(lambda r: _volcano_queue(r, by_queue), raw)) is not None]
     for api in KUEUE_APIS:
-        workloads = _listed(fleet, found, KUEUE, api, "workloads")
-        clusters = _listed(fleet, found, KUEUE, api, "clusterqueues")
-        if KUEUE in found.systems or any(KUEUE in what for what, _ in found.refused):
+        workloads = _listed(fleet, work, KUEUE, api, "workloads")
+        clusters = _listed(fleet, work, KUEUE, api, "clusterqueues")
+        if KUEUE in work.systems or any(KUEUE in what for what, _ in work.refused):
             break
-    found.gangs += [gang for raw in workloads if (gang := _each(_workload, raw)) is not None]
-    found.queues += [one for raw in clusters if (one := _each(_cluster_queue, raw)) is not None]
-    return found
+    work.gangs += [gang for raw in workloads if (gang := _each(_workload, raw)) is not None]
+    work.queues += [queue for raw in clusters if (queue := _each(_cluster_queue, raw)) is not None]
+    return work
 
 
-def _listed(fleet: Fleet, found: PendingWork, system: str, api: str, plural: str) -> list[dict[str, Any]]:
+def _listed(fleet: Fleet, work: PendingWork, system: str, api: str, plural: str) -> list[dict[str, Any]]:
     try:
         items = fleet.custom(api, plural)
     except NotFound:
         return []
     except Forbidden as error:
-        found.refused.append([f"{system}’s {plural}", _short(f"Setpoint {error}: {MEND}.")])
+        work.refused.append([f"{system}’s {plural}", _short(f"Setpoint {error}: {MEND}.")])
         return []
-    if system not in found.systems:
-        found.systems.append(system)
+    if system not in work.systems:
+        work.systems.append(system)
     return items
 
 
@@ -185,23 +185,25 @@ def _pod_group(raw: Raw) -> Gang | None:
     # The group says what all need together: spread evenly, those that want one more first.
     each, more = divmod(gpus, least)
     pods = [[count, size] for count, size in ((more, each + 1), (least - more, each)) if count and size]
-    said = [one for one in status.get("conditions") or () if one.get("type") == "Unschedulable"]
-    reason = said[-1].get("message") or "" if said else ""
+    unschedulable = [
+        condition for condition in status.get("conditions") or () if condition.get("type") == "Unschedulable"
+    ]
+    reason = unschedulable[-1].get("message") or "" if unschedulable else ""
     gang = _gang(raw, (VOLCANO, "PodGroup"), str(spec.get("queue") or "default"), pods, reason)
     return replace(gang, profile=_profile([spec.get("minResources")]))
 
 
 def _workload(raw: Raw) -> Gang | None:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
-    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     if any((conditions.get(name) or {}).get("status") == "True" for name in ("QuotaReserved", "Admitted", "Finished")):
         return None
     pods, wanted = [], []
     for part in spec.get("podSets") or ():
         containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
-        requests = [(one.get("resources") or {}).get("requests") for one in containers]
+        requests = [(container.get("resources") or {}).get("requests") for container in containers]
         wanted += requests
-        each = sum(gpus_of(one) for one in requests)
+        each = sum(gpus_of(request) for request in requests)
         if each and (count := int(part.get("count") or 1)):
             pods.append([count, each])
     if not pods:
@@ -215,7 +217,7 @@ def _workload(raw: Raw) -> Gang | None:
 
 def _profile(wanted: Iterable[Raw | None]) -> str:
     """Return the MIG profile of these requests as `Gang` stores it."""
-    names = {name.removeprefix("requests.") for one in wanted for name in gpu_names(one)}
+    names = {name.removeprefix("requests.") for request in wanted for name in gpu_names(request)}
     kinds = {objects.profile(name) for name in names}
     return next(iter(kinds), "")[:63] if len(kinds) < 2 else SEVERAL
 
@@ -238,20 +240,20 @@ def _volcano_queue(raw: Raw, waiting: Mapping[str, int]) -> Queue:
 def _cluster_queue(raw: Raw) -> Queue:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     quotas = [
-        quantities.count(one.get("nominalQuota", "0"))
+        quantities.count(resource.get("nominalQuota", "0"))
         for group in spec.get("resourceGroups") or ()
         for flavor in group.get("flavors") or ()
-        for one in flavor.get("resources") or ()
-        if objects.is_gpu(str(one.get("name")))
+        for resource in flavor.get("resources") or ()
+        if objects.is_gpu(str(resource.get("name")))
     ]
     usage = status.get("flavorsReservation")
     held = [
-        quantities.count(one.get("total", "0"))
+        quantities.count(resource.get("total", "0"))
         for flavor in usage or ()
-        for one in flavor.get("resources") or ()
-        if objects.is_gpu(str(one.get("name")))
+        for resource in flavor.get("resources") or ()
+        if objects.is_gpu(str(resource.get("name")))
     ]
-    active = [one for one in status.get("conditions") or () if one.get("type") == "Active"]
+    active = [condition for condition in status.get("conditions") or () if condition.get("type") == "Active"]
     state = "" if not active else "Active" if active[-1].get("status") == "True" else str(active[-1].get("reason"))
     name, waiting = str(objects.meta(raw).get("name"))[:253], int(status.get("pendingWorkloads") or 0)
     return Queue(

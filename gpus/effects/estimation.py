@@ -1,6 +1,6 @@
 """Effect of a change, from devices before and after it: estimate, interval, and a verdict, perhaps "inconclusive".
 
-Pure arithmetic over pairs; who belongs into which window, arm and cluster is `gpus.effects.studies`' to say.
+Pure arithmetic over pairs; `gpus.effects.studies` decides which window, arm and cluster a device belongs to.
 
 *Before and after*: sums after over sums before. It mixes the change with all else that happened meanwhile.
 *Difference in differences*: what the treated became, over what they would have become if they had changed like the
@@ -115,24 +115,26 @@ def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False) -> Effec
 
     `by_points`: judged by the difference, for shares near 0, whose ratio is noise.
     """
-    found = [Pair(p.before, p.after, p.cluster) for p in pairs if p.is_treated]
-    return _judged(found, by_points=by_points, has_control=False, left_out=0)
+    treated = [Pair(p.before, p.after, p.cluster) for p in pairs if p.is_treated]
+    return _judged(treated, by_points=by_points, has_control=False, left_out=0)
 
 
 def difference_in_differences(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
     """Estimate from the treated against the control of their stratum. Strata that are too small are merged into one."""
-    found = list(pairs)
+    all_pairs = list(pairs)
     members: dict[Cell, set[str]] = defaultdict(set)
-    for pair in found:
+    for pair in all_pairs:
         members[pair.stratum, pair.is_treated].add(pair.cluster)
-    names = {pair.stratum for pair in found}
+    names = {pair.stratum for pair in all_pairs}
     small = {name for name in names if min(len(members[name, arm]) for arm in (True, False)) < FEWEST_IN_STRATUM}
     if small:
         rest = "\0the small ones"
-        found = [p if p.stratum not in small else Pair(p.before, p.after, p.cluster, rest, p.is_treated) for p in found]
-    arms = Counter(name for name, _ in {(p.stratum, p.is_treated) for p in found})
-    kept = [pair for pair in found if arms[pair.stratum] == 2]
-    return _judged(kept, by_points=by_points, has_control=True, left_out=len(found) - len(kept))
+        all_pairs = [
+            p if p.stratum not in small else Pair(p.before, p.after, p.cluster, rest, p.is_treated) for p in all_pairs
+        ]
+    arms = Counter(name for name, _ in {(p.stratum, p.is_treated) for p in all_pairs})
+    kept = [pair for pair in all_pairs if arms[pair.stratum] == 2]
+    return _judged(kept, by_points=by_points, has_control=True, left_out=len(all_pairs) - len(kept))
 
 
 def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left_out: int) -> Effect:
@@ -146,16 +148,16 @@ def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left
             total.setdefault(where, Sums()).add(sums)
     treated, control = _arm(total, is_treated=True), _arm(total, is_treated=False)
     clusters = [sum(any(a is arm for _, a in cells) for cells in by_cluster.values()) for arm in (True, False)]
-    found = Effect(
+    effect = Effect(
         EffectVerdict.NO_DATA, f"No {'control GPUs' if treated.count else 'GPUs'} with readings in both windows.",
         devices=treated.count, clusters=clusters[0], control_devices=control.count, control_clusters=clusters[1],
         left_out=left_out,
     )  # fmt: skip
     if not treated.count or (has_control and not control.count):
-        return found
+        return effect
     points, ratio, mean = _points(total), _log_ratio(total), treated.after / treated.count
-    found = replace(
-        found, points=points, ratio=None if ratio is None else math.expm1(ratio), after=mean,
+    effect = replace(
+        effect, points=points, ratio=None if ratio is None else math.expm1(ratio), after=mean,
         before=treated.before / treated.count, expected=None if points is None else mean - points,
     )  # fmt: skip
     fewest = min(clusters) if has_control else clusters[0]
@@ -163,26 +165,26 @@ def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left
         which = "in the smaller arm" if has_control else "in all"
         what = "node or job" if fewest == 1 else "nodes or jobs"
         why = f"{fewest} {what} {which}; an interval needs {FEWEST_CLUSTERS}: GPUs of one rise and fall together."
-        return replace(found, verdict=EffectVerdict.NO_INTERVAL, why=why)
+        return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why=why)
     of_points, of_ratio = _interval(_points, total, by_cluster), _interval(_log_ratio, total, by_cluster)
     if of_ratio is not None:
         of_ratio = Interval(math.expm1(of_ratio.low), math.expm1(of_ratio.high))
     judged = of_points if by_points or of_ratio is None else of_ratio
     if judged is None:
-        return replace(found, verdict=EffectVerdict.NO_INTERVAL, why="One node or job carries the whole estimate.")
+        return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why="One node or job carries the whole estimate.")
     if judged.holds_zero:
         verdict, why = EffectVerdict.INCONCLUSIVE, "The interval holds no change at all, too."
     else:
         verdict, why = (EffectVerdict.ROSE if judged.low > 0 else EffectVerdict.FELL), ""
-    return replace(found, verdict=verdict, why=why, ratio_interval=of_ratio, points_interval=of_points)
+    return replace(effect, verdict=verdict, why=why, ratio_interval=of_ratio, points_interval=of_points)
 
 
 def _arm(cells: Cells, *, is_treated: bool) -> Sums:
-    found = Sums()
+    total = Sums()
     for (_, arm), sums in cells.items():
         if arm is is_treated:
-            found.add(sums)
-    return found
+            total.add(sums)
+    return total
 
 
 def _points(cells: Cells) -> float | None:
@@ -237,11 +239,11 @@ def _interval(
             return None
         squares[frozenset(cells)].append((left - whole) ** 2)
     variance, denominator = 0.0, 0.0
-    for where, found in squares.items():
+    for where, squares_of_cell in squares.items():
         size = max(sizes[cell] for cell in where)  # a cluster in several cells: the factor nearer to 1
-        part = (size - 1) / size * sum(found)
+        part = (size - 1) / size * sum(squares_of_cell)
         variance += part
-        denominator += part * part / max(1, len(found) - 1)
+        denominator += part * part / max(1, len(squares_of_cell) - 1)
     if not denominator:
         return Interval(whole, whole)
     half = t_quantile(0.5 + CONFIDENCE / 2, variance * variance / denominator) * math.sqrt(variance)

@@ -22,7 +22,7 @@ from jobs.models import Rollout, Step
 from jobs.rollouts import engine_signals
 
 STANDS = timedelta(hours=24)
-"""A gate, and a look: as long as the engine waits for a person at most. Both are written again as readings come."""
+"""A gate, and a look: as long as the engine waits for a decision at most. Both are written again as readings come."""
 NEWEST_NODES = 64
 SILENT = timedelta(minutes=15)
 """Without a reading at the end of the time watched. Earlier, a node's exporter may be on its way up still."""
@@ -33,8 +33,8 @@ FALLING = ("ofu", "tensor", "busy")
 def due() -> list[UUID]:
     """Running ones whose strategy has a gate."""
     rows = Rollout.objects.filter(status=Rollout.Status.RUNNING).order_by("number")
-    found = rows.values_list("pk", "plan__strategy")
-    return [pk for pk, strategy in found if Strategy.from_json(strategy).is_gated]
+    strategies = rows.values_list("pk", "plan__strategy")
+    return [pk for pk, strategy in strategies if Strategy.from_json(strategy).is_gated]
 
 
 def find(pk: UUID) -> Rollout | None:
@@ -93,21 +93,21 @@ def _name(uuid: str, instance: str) -> str:
 
 
 def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
-    found = []
+    new_errors = []
     rows = GpuDevice.objects.filter(node__in=list(nodes)).exclude(xids=[]).order_by("node_name", "index", "instance")
     for device in rows:
         known = study.xids.get(_name(device.uuid, device.instance), {})
         evidence = {code: (count, kind) for code, count, kind in device.xids}
-        for one in xids.reported(device.xids):
-            count, kind = evidence[one.code]
-            before = known.get(str(one.code))
+        for xid in xids.reported(device.xids):
+            count, kind = evidence[xid.code]
+            before = known.get(str(xid.code))
             is_new = before is None or (kind == XidEvidence.TOTAL and count > before)
-            if is_new and one.advice.severity != "ok":
-                found.append(f"XID {one.code} on {device.node_name}, GPU {device.index}")
-    if not found:
+            if is_new and xid.advice.severity != "ok":
+                new_errors.append(f"XID {xid.code} on {device.node_name}, GPU {device.index}")
+    if not new_errors:
         return []
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return [f"New since it began: {found[0]}{more}."]
+    more = f" and {len(new_errors) - 1} more" if len(new_errors) > 1 else ""
+    return [f"New since it began: {new_errors[0]}{more}."]
 
 
 def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: datetime) -> list[str]:
@@ -130,26 +130,26 @@ def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: d
         why.append(f"{gpus} no readings since their node's change: {nodes[0]}{more}.")
     falling = next((name for name in FALLING if pairs.get(name)), None)
     if falling and strategy.gate_fall_percent:
-        found = estimation.before_and_after(pairs[falling])
-        if found.ratio is not None and found.ratio * 100 <= -strategy.gate_fall_percent:
+        effect = estimation.before_and_after(pairs[falling])
+        if effect.ratio is not None and effect.ratio * 100 <= -strategy.gate_fall_percent:
             title = windows.BY_NAME[falling].title
             why.append(
-                f"{title} fell by {-found.ratio * 100:.1f} % ({strategy.gate_fall_percent} % are allowed) "
-                f"on {_n(found)} after their change."
+                f"{title} fell by {-effect.ratio * 100:.1f} % ({strategy.gate_fall_percent} % are allowed) "
+                f"on {_n(effect)} after their change."
             )
     if strategy.gate_throttled_points and pairs.get("throttled"):
-        found = estimation.before_and_after(pairs["throttled"], by_points=True)
-        if found.points is not None and found.points * 100 >= strategy.gate_throttled_points:
+        effect = estimation.before_and_after(pairs["throttled"], by_points=True)
+        if effect.points is not None and effect.points * 100 >= strategy.gate_throttled_points:
             why.append(
-                f"GPUs are throttled {found.points * 100:.1f} % of the time more than before "
-                f"({strategy.gate_throttled_points} % are allowed), {_n(found)}."
+                f"GPUs are throttled {effect.points * 100:.1f} % of the time more than before "
+                f"({strategy.gate_throttled_points} % are allowed), {_n(effect)}."
             )
     return why
 
 
-def _n(found: estimation.Effect) -> str:
-    nodes = f"{found.clusters} node{'s' if found.clusters != 1 else ''}"
-    return f"{found.devices} GPU{'s' if found.devices != 1 else ''} of {nodes}"
+def _n(effect: estimation.Effect) -> str:
+    nodes = f"{effect.clusters} node{'s' if effect.clusters != 1 else ''}"
+    return f"{effect.devices} GPU{'s' if effect.devices != 1 else ''} of {nodes}"
 
 
 def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> tuple[dict[str, list[Pair]], list[Device]]:

@@ -82,11 +82,11 @@ def _line(row: StudyEffect, scale: float) -> EffectLine:
     value, low, high = (
         (row.points, row.points_low, row.points_high) if by_points else (row.ratio, row.ratio_low, row.ratio_high)
     )
-    said = points if by_points else _percent
+    as_text = points if by_points else _percent
     return EffectLine(
         measure, row, _look(measure, row.verdict), level(measure, row.before), level(measure, row.after),
-        level(measure, row.expected), said(measure, value),
-        f"{said(measure, low)} to {said(measure, high)}" if low is not None and high is not None else "",
+        level(measure, row.expected), as_text(measure, value),
+        f"{as_text(measure, low)} to {as_text(measure, high)}" if low is not None and high is not None else "",
         None if by_points or value is None or low is None or high is None else _bar(value, low, high, scale),
     )  # fmt: skip
 
@@ -170,6 +170,6 @@ def why_no_lines(study: Study) -> str:
 
 def of_profile(user: User, profile: Profile) -> list[dict[str, Any]]:
     """The newest rollouts of any of its revisions that have a study. Two queries."""
-    found = visible(user).filter(rollout__plan__revision__profile=profile).order_by("-rollout__number")
-    rows = list(found.prefetch_related("effects")[:SHOWN])
+    studies = visible(user).filter(rollout__plan__revision__profile=profile).order_by("-rollout__number")
+    rows = list(studies.prefetch_related("effects")[:SHOWN])
     return [{"study": row, "lines": lines(sorted(row.effects.all(), key=lambda e: e.position))} for row in rows]

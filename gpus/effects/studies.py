@@ -62,8 +62,8 @@ def adopt() -> int:
     has_gpus = Exists(GpuDevice.objects.filter(cluster=OuterRef("cluster")))
     has_nodes = Exists(Step.objects.of_nodes().filter(rollout=OuterRef("pk")))
     rows = Rollout.objects.filter(has_gpus, has_nodes, started_at__gt=given_up(), study=None)
-    found = [_new(rollout) for rollout in rows.select_related("plan").order_by("number")[:100]]
-    return len(Study.objects.bulk_create(found, ignore_conflicts=True))
+    new_studies = [_new(rollout) for rollout in rows.select_related("plan").order_by("number")[:100]]
+    return len(Study.objects.bulk_create(new_studies, ignore_conflicts=True))
 
 
 def _new(rollout: Rollout) -> Study:
@@ -101,15 +101,15 @@ def advance(study: Study) -> bool:
 
 def _find_nodes(study: Study) -> None:
     steps = study.rollout.steps.of_nodes().select_related("node", "plan_node")
-    known = study.nodes.exclude(node=None).values_list("node_id")  # a NULL in NOT IN keeps everybody out
+    known = study.nodes.exclude(node=None).values_list("node_id")  # a NULL in NOT IN keeps every row out
     if study.is_causal:
         if study.nodes.exists():
             return  # the arms are whole from the beginning; a node that is tried again later is in neither
         if ended := _treated_ended(study.rollout):
             began = study.rollout.started_at or ended
             arms = Q(plan_node__is_control=True) | Q(status=Step.Status.SUCCEEDED)
-            found = steps.filter(arms, node__is_control_plane=False, plan_node__batch__gt=0)
-            rows = [_node(study, step, began, ended) for step in found]
+            steps_of_study = steps.filter(arms, node__is_control_plane=False, plan_node__batch__gt=0)
+            rows = [_node(study, step, began, ended) for step in steps_of_study]
             StudyNode.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
         return
     done = steps.filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD).exclude(node__in=known)
@@ -160,12 +160,12 @@ def _measure(study: Study) -> bool:
     batch, limits = rows[:NODES_A_SLICE], _limits(study)
     spans = {row.pk: _windows(study, row, limits) for row in batch}
     known = [span for span in spans.values() if span]
-    found: dict[str, list[tuple[Device, list[Bucket]]]] = defaultdict(list)
+    by_node: dict[str, list[tuple[Device, list[Bucket]]]] = defaultdict(list)
     if known:
         start, end = min(before.start for before, _ in known), max(after.end for _, after in known)
         names = {row.node_name for row in batch}
         for device, buckets in history.buckets(study.rollout.cluster_id, start, end, nodes=names).items():
-            found[device.node_name].append((device, buckets))
+            by_node[device.node_name].append((device, buckets))
     whys = _left_out(study, batch, spans)
     for row in batch:
         span = spans[row.pk]
@@ -177,7 +177,7 @@ def _measure(study: Study) -> bool:
         row.devices = [
             {"uuid": device.uuid, "instance": device.instance, "model": device.model}
             | windows.compare(buckets, before, after, device.model)
-            for device, buckets in sorted(found[row.node_name], key=lambda pair: pair[0])
+            for device, buckets in sorted(by_node[row.node_name], key=lambda pair: pair[0])
         ]
         row.is_final = _last(study, row, limits) + LATE <= now()
     StudyNode.objects.bulk_update(batch, ["devices", "until", "left_out", "is_final"], batch_size=100)
@@ -257,7 +257,7 @@ class Counts:
 
 def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
     """Return the pairs of all nodes that count, by measure; every figure of a study's effects is computed from them."""
-    counts, found = Counts(), []
+    counts, figures_by_device = Counts(), []
     nodes_out: Counter[str] = Counter()
     devices_out: Counter[str] = Counter()
     for row in rows:
@@ -274,11 +274,13 @@ def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
             if device["left_out"]:
                 devices_out[device["left_out"]] += 1
             else:
-                found.append(device | {"node": row.node_name, "stratum": row.stratum, "is_treated": row.is_treated})
+                figures_by_device.append(
+                    device | {"node": row.node_name, "stratum": row.stratum, "is_treated": row.is_treated}
+                )
     arms: dict[str, set[bool]] = defaultdict(set)
     out: dict[str, list[Pair]] = defaultdict(list)
-    names = windows.clusters(found)
-    for device, cluster in zip(found, names, strict=True):
+    names = windows.clusters(figures_by_device)
+    for device, cluster in zip(figures_by_device, names, strict=True):
         arms[cluster].add(device["is_treated"])
         for measure, (before, after) in device["figures"].items():
             out[measure].append(Pair(before, after, cluster, device["stratum"], device["is_treated"]))
@@ -288,12 +290,12 @@ def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
 
 
 def _conclude(study: Study) -> None:
-    found, counts = pairs(study.nodes.order_by("node_name", "pk").iterator(500))
+    pairs_by_measure, counts = pairs(study.nodes.order_by("node_name", "pk").iterator(500))
     judge = estimation.difference_in_differences if study.is_causal else estimation.before_and_after
     rows = [
-        _row(study, position, measure.name, judge(found[measure.name], by_points=measure.by_points))
+        _row(study, position, measure.name, judge(pairs_by_measure[measure.name], by_points=measure.by_points))
         for position, measure in enumerate(windows.MEASURES)
-        if measure.name in found
+        if measure.name in pairs_by_measure
     ]
     with transaction.atomic():
         StudyEffect.objects.filter(study=study).exclude(measure__in=[row.measure for row in rows]).delete()
@@ -308,17 +310,17 @@ def _conclude(study: Study) -> None:
         Study.objects.filter(pk=study.pk).update(counts=counts.to_json(), measured_at=now() if rows else None)
 
 
-def _row(study: Study, position: int, measure: str, found: Effect) -> StudyEffect:
+def _row(study: Study, position: int, measure: str, effect: Effect) -> StudyEffect:
     row = StudyEffect(
-        study=study, measure=measure, position=position, verdict=found.verdict, why=found.why, ratio=found.ratio,
-        points=found.points, before=found.before, after=found.after, expected=found.expected, devices=found.devices,
-        clusters=found.clusters, control_devices=found.control_devices, control_clusters=found.control_clusters,
-        left_out=found.left_out,
+        study=study, measure=measure, position=position, verdict=effect.verdict, why=effect.why, ratio=effect.ratio,
+        points=effect.points, before=effect.before, after=effect.after, expected=effect.expected,
+        devices=effect.devices, clusters=effect.clusters, control_devices=effect.control_devices,
+        control_clusters=effect.control_clusters, left_out=effect.left_out,
     )  # fmt: skip
-    if found.ratio_interval:
-        row.ratio_low, row.ratio_high = found.ratio_interval.low, found.ratio_interval.high
-    if found.points_interval:
-        row.points_low, row.points_high = found.points_interval.low, found.points_interval.high
+    if effect.ratio_interval:
+        row.ratio_low, row.ratio_high = effect.ratio_interval.low, effect.ratio_interval.high
+    if effect.points_interval:
+        row.points_low, row.points_high = effect.points_interval.low, effect.points_interval.high
     return row
 
 

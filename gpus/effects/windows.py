@@ -19,7 +19,7 @@ from gpus.metrics.samples import Metric
 
 STEP = timedelta(minutes=5)
 FEWEST = 3.0
-"""Buckets' worth of held time that each window needs: 15 minutes. A judgement: fewer are one job's start or end."""
+"""Buckets' worth of held time that each window needs: 15 minutes. A judgment: fewer are one job's start or end."""
 NO_READINGS, NOT_HELD, OTHER_WORK = "no readings", "not held", "other work"
 WHY = {
     NO_READINGS: "less than 15 minutes of readings in one of the windows",
@@ -127,11 +127,11 @@ def _figures(bucket: Bucket, model: str) -> Iterable[tuple[str, float]]:
         yield "busy", means[Metric.BUSY]
     if Metric.TENSOR in means:
         yield "tensor", means[Metric.TENSOR]
-    if (found := boards.ofu(means, model)) is not None:
-        yield "ofu", found
+    if (ofu := boards.ofu(means, model)) is not None:
+        yield "ofu", ofu
     if Metric.SM_CLOCK in means:
         yield "sm_clock", means[Metric.SM_CLOCK] / boards.MHZ
-    throttled = [means[one] for one in (Metric.POWER_THROTTLED, Metric.THERMAL_THROTTLED) if one in means]
+    throttled = [means[metric] for metric in (Metric.POWER_THROTTLED, Metric.THERMAL_THROTTLED) if metric in means]
     if throttled:
         # Both may hold it back at once, so the share is at most all of the time.
         yield "throttled", min(1.0, sum(throttled) / (STEP.total_seconds() * bucket.covered))
@@ -156,13 +156,13 @@ def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str
     {left_out, job, figures: {measure: [before, after]}}; figures only if not left out.
     """
     first, second = WindowActivity.of(before.of(buckets), model), WindowActivity.of(after.of(buckets), model)
-    found: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
-    if not found["left_out"]:
+    compared: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
+    if not compared["left_out"]:
         for measure in MEASURES:
             pair = first.mean(measure.name), second.mean(measure.name)
             if pair[0] is not None and pair[1] is not None:
-                found["figures"][measure.name] = [float(f"{value:.6g}") for value in pair if value is not None]
-    return found
+                compared["figures"][measure.name] = [float(f"{value:.6g}") for value in pair if value is not None]
+    return compared
 
 
 def _unfit(first: WindowActivity, second: WindowActivity) -> str:

@@ -1,9 +1,9 @@
 """AMD's device-metrics-exporter: its names, units and labels, made into what the rest of this room knows.
 
 By its list of metrics (github.com/ROCm/device-metrics-exporter, docs/configuration/metricslist.md) and its source
-(pkg/amdgpu/gpuagent/gpuagent_gpu_metrics.go, pkg/exporter/utils/utils.go). Left out, for nobody says what they count or
-they are seen to be wrong: violations ("residency accumulated", without a unit), GPU_PROF_* but the tensor pipe's
-(GUI_UTIL is 44 % on an idle board), activity of engines one by one, links, voltages.
+(pkg/amdgpu/gpuagent/gpuagent_gpu_metrics.go, pkg/exporter/utils/utils.go). Left out, for their meaning is not
+documented or they are seen to be wrong: violations ("residency accumulated", without a unit), GPU_PROF_* but the tensor
+pipe's (GUI_UTIL is 44 % on an idle board), activity of engines one by one, links, voltages.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def translated(labels: Mapping[str, str]) -> Mapping[str, str] | None:
     """The same in NVIDIA's words; None where they are no GPU's of this exporter: others use such names, too.
 
     A board is its serial number, and which of the node's GPUs it is, for two of an MI250 share the number. What is
-    split into partitions stands as MIG's instances do.
+    split into partitions is labeled as MIG's instances are.
     """
     get = labels.get
     index, serial = get("gpu_id", ""), get("serial_number")
@@ -87,7 +87,7 @@ def translated(labels: Mapping[str, str]) -> Mapping[str, str] | None:
     mode, partition = get("gpu_compute_partition_type", "").lower(), get("gpu_partition_id", "")
     host = get("hostname", "")
     known = f"{host}-{index}" if serial in _NO_SERIAL else serial
-    found = {
+    translation = {
         "UUID": f"AMD-{known}" if mode in PARTITIONS or serial in _NO_SERIAL else f"AMD-{known}-{index}",
         "gpu": index,
         "hostname": host,
@@ -95,8 +95,8 @@ def translated(labels: Mapping[str, str]) -> Mapping[str, str] | None:
         "DCGM_FI_DRIVER_VERSION": get("driver_version", ""),
     }
     if mode in PARTITIONS:
-        found |= {"GPU_I_ID": partition, "GPU_I_PROFILE": mode}
-    return found | {name: text for name in _KEPT if (text := get(name))}
+        translation |= {"GPU_I_ID": partition, "GPU_I_PROFILE": mode}
+    return translation | {name: text for name in _KEPT if (text := get(name))}
 
 
 _KEPT = (

@@ -21,13 +21,13 @@ MAX_SM_CLOCKS: tuple[tuple[str, float], ...] = (
     ("H100", 1980), ("A100", 1410), ("A800", 1410), ("H800", 1980), ("L40S", 2520), ("L40", 2490), ("L4", 2040),
     ("A40", 1740), ("A30", 1440), ("A10", 1695), ("V100", 1530), ("T4", 1590),
 )  # fmt: skip
-"""MHz. A ratio of before to after is the same whatever stands here: it cancels."""
+"""MHz. A ratio of before to after is the same for any value here: it cancels."""
 
 
 def max_sm_clock(values: MetricValues, model: str) -> float | None:
     """Hz: as exported, else by the model; None of a model that is not known."""
-    if said := values.get(Metric.MAX_SM_CLOCK):
-        return said
+    if exported := values.get(Metric.MAX_SM_CLOCK):
+        return exported
     plain = model.replace("-", " ")
     return next((clock * MHZ for name, clock in MAX_SM_CLOCKS if name in plain), None)
 

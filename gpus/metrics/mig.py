@@ -32,11 +32,11 @@ def part_of(profile: str, model: str = "") -> float:
     """0-1 of a whole GPU; all of it where the profile is neither MIG's nor a mode of AMD's partitions."""
     if profile in PARTITIONS:
         return 1 / PARTITIONS[profile]
-    found = _PROFILE.match(profile)
-    if found is None:
+    match = _PROFILE.match(profile)
+    if match is None:
         return 1.0
     slices = next((number for pattern, number in FEWER if pattern.search(model.replace("-", " "))), SLICES)
-    return min(int(found[1] or found[2]), slices) / slices
+    return min(int(match[1] or match[2]), slices) / slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Split:
     parts: Mapping[DeviceKey, float]
     """Of each instance; what is not there is a whole GPU. Those of one board are never more than 1 together."""
     left: float
-    """Of the boards that are split, what no instance has: nobody can hold it, so it is free."""
+    """Of the boards that are split, what no instance has: no pod can hold it, so it is free."""
     mean: float
     """Of a device that only the API server knows, as those that telemetry knows are on the average."""
 
@@ -79,10 +79,10 @@ def of_node(devices: Iterable[tuple[DeviceKey, str, str]]) -> Split:
         return WHOLE
     parts: dict[DeviceKey, float] = {}
     left = 0.0
-    for uuid, said in boards.items():
+    for uuid, of_board in boards.items():
         # An MI300A has six in the mode in which an MI300X has eight
-        found = dict.fromkeys(said, 1 / len(said)) if equal[uuid] else said
-        together = sum(found.values())
+        shares = dict.fromkeys(of_board, 1 / len(of_board)) if equal[uuid] else of_board
+        together = sum(shares.values())
         left += max(0.0, 1.0 - together)
-        parts |= {key: part / max(1.0, together) for key, part in found.items()}
+        parts |= {key: part / max(1.0, together) for key, part in shares.items()}
     return Split(parts, left, (sum(parts.values()) + whole) / (len(parts) + whole))

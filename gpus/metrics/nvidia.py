@@ -38,7 +38,7 @@ class Labeled(Enum):
     CLOCK = auto()
     """Label `clock_type` is which clock; AMD's."""
     TARGET = auto()
-    """Prometheus' own `up`: its labels are the exporter's pod, and nobody else's."""
+    """Prometheus' own `up`: its labels are the exporter's pod, and no other pod's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class Name:
     rank: int = 0
     """Of several names of one generation that mean the same, the least counts."""
     zero_is_blank: bool = False
-    """0 stands for "not available": no board is at 0 °C or draws no watts."""
+    """0 means "not available": no board is at 0 °C or draws no watts."""
     part: tuple[Name, str] = field(init=False)
     """Itself, and no link."""
 

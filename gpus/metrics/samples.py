@@ -87,7 +87,7 @@ SHARED_OUT = PROFILING | {
     Metric.MEMORY_RESERVED,
     Metric.MEMORY_CAPACITY,
 }
-"""What a MIG instance has of its own. Everything else is the board's, and stands in `Reading.boards`."""
+"""What a MIG instance has of its own. Everything else is the board's, and is in `Reading.boards`."""
 
 
 class Generation(StrEnum):
@@ -107,7 +107,7 @@ class HonorLabels(StrEnum):
     OFF = "off"
     """Prometheus renamed the workload's to `exported_*`: plain `pod` is the exporter's own."""
     ON = "on"
-    """Plain `pod` is the workload's, and the exporter's own on GPUs that nobody holds."""
+    """Plain `pod` is the workload's, and the exporter's own on GPUs that no pod holds."""
     DIRECT = "direct"
     """Read from the exporters themselves: plain `pod` is the workload's."""
     MIXED = "mixed"
@@ -287,7 +287,7 @@ class Reading:
     exporter_versions: frozenset[str] = frozenset()
     """From the pods' images; empty when unknown."""
     series: int = 0
-    """How many were read, whatever became of them."""
+    """Number read, including those left out later."""
     findings: tuple[ReadingFinding, ...] = ()
     """Sorted by code."""
 

@@ -64,5 +64,5 @@ class ReportedXid:
 def reported(xids: Iterable[Iterable[object]]) -> list[ReportedXid]:
     """Return the XIDs of a stored sample, the worst first."""
     codes = {int(str(code)) for code, *_ in xids}
-    found = [ReportedXid(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]
-    return sorted(found, key=lambda one: (("bad", "warn", "ok").index(one.advice.severity), one.code))
+    known = [ReportedXid(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]
+    return sorted(known, key=lambda xid: (("bad", "warn", "ok").index(xid.advice.severity), xid.code))

@@ -210,8 +210,8 @@ class GpuDevice(models.Model):
 
     def value(self, metric: Any) -> float | None:
         """None where it was not reported."""
-        found = self.values.get(str(metric))
-        return None if found is None else float(found)
+        number = self.values.get(str(metric))
+        return None if number is None else float(number)
 
     def age(self, source: TelemetrySource, at: datetime | None = None) -> timedelta:
         """Return how long ago the device was last in a reading."""

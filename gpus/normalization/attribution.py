@@ -36,9 +36,11 @@ class Attribution:
 
     def _find(self, claims: Claims, everything: list[Claim]) -> dict[str, set[Pod]]:
         """Return by origin the pods that its series may name although they hold nothing."""
-        found = {origin: {(one.namespace, one.pod) for one in pods} for origin, pods in claims.targets.items()}
+        by_origin = {
+            origin: {(target.namespace, target.pod) for target in pods} for origin, pods in claims.targets.items()
+        }
         for claim in everything:
-            targets = found.setdefault(claim.origin, set())
+            targets = by_origin.setdefault(claim.origin, set())
             if claim.direct:
                 namespace, _, name = claim.origin.partition("/")
                 targets.add((namespace, name))
@@ -49,7 +51,7 @@ class Attribution:
                 named = (holder.namespace, holder.pod)
                 if surely or named in self._given or _is_well_known(holder.pod, holder.container):
                     targets.add(named)
-        return found
+        return by_origin
 
     def is_own(self, holder: Holder) -> bool:
         """Return whether a pod is an exporter's: a known one, or one of the same DaemonSet (its series outlive it)."""
@@ -61,9 +63,9 @@ class Attribution:
 
     def holders(self, claim: Claim) -> tuple[set[Holder], set[Holder]]:
         """Return the device's holders by this claim, and exporters that only appear to hold it for lack of others."""
-        found = claim.renamed.keys() | claim.plain.keys()
-        own = {holder for holder in found if self.is_own(holder)}
-        return found - own, set() if claim.renamed else own
+        claimed = claim.renamed.keys() | claim.plain.keys()
+        own = {holder for holder in claimed if self.is_own(holder)}
+        return claimed - own, set() if claim.renamed else own
 
     def node(self, claim: Claim) -> str:
         """The node's name: by the exporter's pod if the API server knows it, else by label; empty when unknown."""

@@ -87,7 +87,7 @@ class Merger:
         """A split GPU as a whole. Exporters print its power and heat once for each instance: the same watts."""
         device = DeviceKey(uuid)
         whole, _late = _by_worth(claims.by_device.get(device, {}).values())
-        parts, _late = _by_worth(claim for one in instances for claim in claims.by_device[one].values())
+        parts, _late = _by_worth(claim for instance in instances for claim in claims.by_device[instance].values())
         values = {m: value for m, value in self._values(parts, quiet=True).items() if m not in SHARED_OUT}
         values |= self._values(whole)
         everything = [*whole, *parts]
@@ -163,16 +163,18 @@ class Merger:
         return True
 
     def _holders(self, claims: Iterable[Claim]) -> tuple[Holder, ...]:
-        found: set[Holder] = set()
+        all_holders: set[Holder] = set()
         exporters: set[Holder] = set()
         for claim in claims:
             holders, own = self._attribution.holders(claim)
-            found |= holders
+            all_holders |= holders
             exporters |= own
         if exporters:
             self._findings.add(Code.EXPORTER_POD, min(exporters).pod)
-        named = {(holder.namespace, holder.pod) for holder in found if holder.container}
-        return tuple(sorted(one for one in found if one.container or (one.namespace, one.pod) not in named))
+        named = {(holder.namespace, holder.pod) for holder in all_holders if holder.container}
+        return tuple(
+            sorted(holder for holder in all_holders if holder.container or (holder.namespace, holder.pod) not in named)
+        )
 
     def _node(self, claims: list[Claim]) -> str:
         nodes = [node for claim in claims if (node := self._attribution.node(claim))]
@@ -200,7 +202,7 @@ class Merger:
             if claim.said:
                 holders, _own = self._attribution.holders(claim)
                 slices = max(1, len(holders), len(claim.vgpus) + 1)
-                count += sum(max(0, said - slices) for said in claim.said.values())
+                count += sum(max(0, counted_holders - slices) for counted_holders in claim.said.values())
         self._findings.add(Code.DUPLICATES, fresh[0].device.uuid, count)
         generations = frozenset().union(*(claim.generations for claim in fresh))
         if len(generations) > 1:
@@ -238,9 +240,9 @@ def _xids(claims: Iterable[Claim]) -> tuple[Xid, ...]:
     best: dict[int, Xid] = {}
     for claim in claims:
         for (code, evidence), count in claim.xids.items():
-            known, one = best.get(code), Xid(code, count, evidence)
-            if known is None or _worth(one) > _worth(known):
-                best[code] = one
+            known, xid = best.get(code), Xid(code, count, evidence)
+            if known is None or _worth(xid) > _worth(known):
+                best[code] = xid
     return tuple(sorted(best.values()))
 
 
@@ -249,10 +251,13 @@ def _worth(xid: Xid) -> tuple[int, int]:
 
 
 def _clock_events(claims: Iterable[Claim]) -> dict[str, int] | None:
-    said = [claim.clock_events for claim in claims if claim.clock_events is not None]
-    if not said:
+    counts = [claim.clock_events for claim in claims if claim.clock_events is not None]
+    if not counts:
         return None
-    return {reason: max(one.get(reason, 0) for one in said) for reason in sorted({r for one in said for r in one})}
+    return {
+        reason: max(of_claim.get(reason, 0) for of_claim in counts)
+        for reason in sorted({r for of_claim in counts for r in of_claim})
+    }
 
 
 def _first(texts: Iterable[str]) -> str:

@@ -95,17 +95,17 @@ class Claims:
         self._translated: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
     def hear(self, series: Iterable[Series], limit: int = MAX_SERIES) -> None:
-        for one in series:
+        for item in series:
             if self.heard >= limit:
-                self.findings.add(Code.SERIES_OVER_LIMIT, one.name)
+                self.findings.add(Code.SERIES_OVER_LIMIT, item.name)
                 return
             self.heard += 1
             try:
-                name = self._names[one.name]
+                name = self._names[item.name]
             except KeyError:
-                name = self._learn(one.name)
+                name = self._learn(item.name)
             if name is not None:
-                self._take(one, name)
+                self._take(item, name)
 
     def generations(self) -> frozenset[Generation]:
         return frozenset[Generation]().union(*(claim.generations for claim in self._claims.values()))
@@ -118,8 +118,8 @@ class Claims:
         self._names[raw] = NAMES.get(raw)
         return self._names[raw]
 
-    def _take(self, one: Series, name: Name) -> None:
-        raw, labels, value, at, exporter = one
+    def _take(self, series: Series, name: Name) -> None:
+        raw, labels, value, at, exporter = series
         if not isfinite(value):
             self.findings.add(Code.NOT_FINITE, raw)
             return
@@ -127,11 +127,11 @@ class Claims:
             self.findings.add(Code.BLANK, raw)
             return
         if name.generation is Generation.AMD:
-            found = self._of_amd(one, name)
-            if found is None:
+            translated = self._of_amd(series, name)
+            if translated is None:
                 return
-            one, name = found
-            labels = one.labels
+            series, name = translated
+            labels = series.labels
         time = self.when if at is None else self._time(at, raw)
         if time is None:
             return
@@ -140,7 +140,7 @@ class Claims:
             return
         claim = self._by_labels.get(id(labels))
         if claim is None or claim.labels is not labels:
-            claim = self._claim(exporter or labels.get("instance", ""), one, time)
+            claim = self._claim(exporter or labels.get("instance", ""), series, time)
             if claim is None:
                 return
             self._by_labels[id(labels)] = claim
@@ -153,47 +153,47 @@ class Claims:
         if name.generation is not None:
             claim.generations.add(name.generation)
         if isinstance(name.means, Metric):
-            self._value(claim, name, one)
+            self._value(claim, name, series)
         else:
-            self._labeled(claim, name.means, one)
+            self._labeled(claim, name.means, series)
 
-    def _of_amd(self, one: Series, name: Name) -> tuple[Series, Name] | None:
+    def _of_amd(self, series: Series, name: Name) -> tuple[Series, Name] | None:
         """Translate an AMD series into NVIDIA's labels; None for a series that carries no information."""
-        meant = amd.clock(one.name, one.labels) if name.means is Labeled.CLOCK else name
-        labels = amd.translated(one.labels) if meant else None
+        meant = amd.clock(series.name, series.labels) if name.means is Labeled.CLOCK else name
+        labels = amd.translated(series.labels) if meant else None
         if meant is None or labels is None:
             return None
-        if not amd.is_applicable(meant, one.value, labels):
-            self.findings.add(Code.BLANK, one.name)
+        if not amd.is_applicable(meant, series.value, labels):
+            self.findings.add(Code.BLANK, series.name)
             return None
         # One object for all series of a device: they are compared by identity first
         labels = self._translated.setdefault(tuple(labels.items()), labels)
-        return Series(one.name, labels, one.value, one.time, one.exporter), meant
+        return Series(series.name, labels, series.value, series.time, series.exporter), meant
 
-    def _time(self, said: datetime, name: str) -> datetime | None:
-        if said > self.when:
-            if said > self.when + CLOCK_SKEW:
+    def _time(self, timestamp: datetime, name: str) -> datetime | None:
+        if timestamp > self.when:
+            if timestamp > self.when + CLOCK_SKEW:
                 self.findings.add(Code.FROM_THE_FUTURE, name)
             return self.when
-        if said < self.when - MAX_AGE:
+        if timestamp < self.when - MAX_AGE:
             self.findings.add(Code.STALE, name)
             return None
-        return said
+        return timestamp
 
-    def _claim(self, origin: str, one: Series, time: datetime) -> Claim | None:
-        labels = one.labels
+    def _claim(self, origin: str, series: Series, time: datetime) -> Claim | None:
+        labels = series.labels
         uuid = labels.get("UUID") or labels.get("gpu_uuid") or ""
         instance = labels.get("GPU_I_ID", "")
         claim = self._claims.get((origin, uuid, instance))
         if claim is not None:
             return claim
         if not uuid or not _names_one(uuid, instance) or len(origin) > MAX_LABEL:
-            self.findings.add(Code.NO_DEVICE, one.name)
+            self.findings.add(Code.NO_DEVICE, series.name)
             return None
         if len(self._claims) >= _MOST_DEVICES:
-            self.findings.add(Code.SERIES_OVER_LIMIT, one.name)
+            self.findings.add(Code.SERIES_OVER_LIMIT, series.name)
             return None
-        claim = Claim(DeviceKey(uuid, instance), origin, bool(one.exporter), time)
+        claim = Claim(DeviceKey(uuid, instance), origin, bool(series.exporter), time)
         self._claims[origin, uuid, instance] = claim
         self.by_device.setdefault(claim.device, {})[origin] = claim
         return claim
@@ -201,7 +201,7 @@ class Claims:
     def _describe(self, claim: Claim, labels: Mapping[str, str]) -> None:
         """Take the device's description from the labels.
 
-        Where two series disagree, the smaller text, whatever their order.
+        Where two series disagree, the smaller text, in any order.
         """
         get = labels.get
         hostname = get("hostname") or get("Hostname") or ""
@@ -219,11 +219,11 @@ class Claims:
         if (node := get("node", "")) != claim.node_label:
             claim.node_label = self._lesser(claim.node_label, node)
 
-    def _lesser(self, known: str, said: str) -> str:
-        if len(said) > MAX_LABEL:
-            self.findings.add(Code.LABELS_TOO_LONG, said)
+    def _lesser(self, known: str, text: str) -> str:
+        if len(text) > MAX_LABEL:
+            self.findings.add(Code.LABELS_TOO_LONG, text)
             return known
-        return min(known, said) if known and said else known or said
+        return min(known, text) if known and text else known or text
 
     def _hold(self, claim: Claim, labels: Mapping[str, str]) -> None:
         get = labels.get
@@ -245,16 +245,16 @@ class Claims:
             return False
         return holder in known or len(known) < _MOST_PER_DEVICE
 
-    def _value(self, claim: Claim, name: Name, one: Series) -> None:
-        part = (name, one.labels.get("nvlink", "")) if name.adds else name.part
-        raw = one.value
+    def _value(self, claim: Claim, name: Name, series: Series) -> None:
+        part = (name, series.labels.get("nvlink", "")) if name.adds else name.part
+        raw = series.value
         known = claim.values.get(part)
         if known is None:
             claim.values[part] = raw
         else:
             if name.generation is not Generation.AMD:  # whose clocks have a series for each domain
                 claim.said[part] = claim.said.get(part, 1) + 1
-            if (vgpu := one.labels.get("vgpu", "")) and len(claim.vgpus) < _MOST_PER_DEVICE:
+            if (vgpu := series.labels.get("vgpu", "")) and len(claim.vgpus) < _MOST_PER_DEVICE:
                 claim.vgpus.add(vgpu)
             claim.values[part] = max(known, raw)
         if name.guard is None and not name.proves_units:
@@ -267,21 +267,21 @@ class Claims:
         if name.proves_units and name.generation is not None:
             evidence.units.add(name.generation)
 
-    def _labeled(self, claim: Claim, means: Labeled, one: Series) -> None:
-        if not 0 <= one.value < 1e15:
-            self.findings.add(Code.ABSURD, f"{one.name} {one.value}")
+    def _labeled(self, claim: Claim, means: Labeled, series: Series) -> None:
+        if not 0 <= series.value < 1e15:
+            self.findings.add(Code.ABSURD, f"{series.name} {series.value}")
             return
         if means is Labeled.CLOCK_EVENTS:
             claim.clock_events = {} if claim.clock_events is None else claim.clock_events
-            reason = one.labels.get("clock_event", "")
-            if reason and one.value and len(reason) <= MAX_LABEL and len(claim.clock_events) < _MOST_PER_DEVICE:
-                claim.clock_events[reason] = max(claim.clock_events.get(reason, 0), int(one.value))
+            reason = series.labels.get("clock_event", "")
+            if reason and series.value and len(reason) <= MAX_LABEL and len(claim.clock_events) < _MOST_PER_DEVICE:
+                claim.clock_events[reason] = max(claim.clock_events.get(reason, 0), int(series.value))
             return
-        code, count = str(int(one.value)), 1
+        code, count = str(int(series.value)), 1
         if means is not Labeled.XID_LAST:
-            code, count = one.labels.get("xid", "0"), int(one.value)
+            code, count = series.labels.get("xid", "0"), int(series.value)
         if not code.isdecimal() or len(code) > 9 or int(code) > _MOST_XID:
-            self.findings.add(Code.ABSURD, f"{one.name} {code}")
+            self.findings.add(Code.ABSURD, f"{series.name} {code}")
         elif int(code) and count and len(claim.xids) < _MOST_PER_DEVICE:
             key = (int(code), _EVIDENCE[means])
             claim.xids[key] = max(claim.xids.get(key, 0), count)

@@ -48,7 +48,7 @@ LIMITS: dict[Metric, tuple[float, float]] = {
 """Least and most of each, in its own unit; far beyond today's hardware, and far below what a wrong unit makes of it."""
 _CLOCKS = frozenset({Metric.SM_CLOCK, Metric.MEMORY_CLOCK, Metric.MAX_SM_CLOCK})
 _SLOWEST_CLOCK = 1e6
-"""Hertz; below it, other than 0, somebody took MHz for Hz."""
+"""Hertz; below it, other than 0, an exporter took MHz for Hz."""
 
 LEAST_BLANK, _INT64_BLANK, _FP64_BLANK = 0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0
 _KINDS_OF_BLANK = 16

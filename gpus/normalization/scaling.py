@@ -58,16 +58,17 @@ def scales(exporters: Mapping[str, Evidence]) -> dict[tuple[str, Name], float | 
 
     An exporter that proves nothing by itself (all its GPUs idle) gets the scale that all proven exporters agree on.
     """
-    found = {(who, name): evidence.scale(name) for who, evidence in exporters.items() for name in evidence.seen}
-    agreed = _agreed(found.items())
+    by_exporter = {(who, name): evidence.scale(name) for who, evidence in exporters.items() for name in evidence.seen}
+    agreed = _agreed(by_exporter.items())
     return {
-        (who, name): scale or agreed.get(name) or exporters[who].fallback(name) for (who, name), scale in found.items()
+        (who, name): scale or agreed.get(name) or exporters[who].fallback(name)
+        for (who, name), scale in by_exporter.items()
     }
 
 
-def _agreed(found: Iterable[tuple[tuple[str, Name], float | None]]) -> dict[Name, float]:
+def _agreed(by_exporter: Iterable[tuple[tuple[str, Name], float | None]]) -> dict[Name, float]:
     proven: dict[Name, set[float]] = {}
-    for (_who, name), scale in found:
+    for (_who, name), scale in by_exporter:
         if scale is not None:
             proven.setdefault(name, set()).add(scale)
     return {name: next(iter(choices)) for name, choices in proven.items() if len(choices) == 1}

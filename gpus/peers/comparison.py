@@ -21,7 +21,7 @@ from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
 
 FEWEST_HOURS = 3
-"""At work and compared; fewer are one job's start and end. A judgement."""
+"""At work and compared; fewer are one job's start and end. A judgment."""
 FEWEST_PEERS = 4
 """Besides the node itself. With fewer, half of them is one."""
 COVERED_FROM = 0.5
@@ -29,7 +29,7 @@ COVERED_FROM = 0.5
 STEADY_FROM = 0.8
 """Busy for as much of the hour: below, a GPU lowers its clock and its power by itself."""
 LEAST = 0.05
-"""Slower by less is nobody's work to look into. A judgement."""
+"""Slower by less is not worth an investigation. A judgment."""
 SPREADS = 4.0
 """How many robust standard deviations below the usual is outside. docs/gpu.md has the false alarms by simulation."""
 NORMAL = 1.4826
@@ -71,17 +71,17 @@ def figures(bucket: Bucket, model: str) -> dict[str, float] | None:
     busy = means.get(Metric.BUSY, means.get(Metric.ENGINE))
     if not bucket.holder or bucket.covered < COVERED_FROM or busy is None or busy < states.IDLE_BELOW:
         return None
-    found = {"busy": busy}
+    out = {"busy": busy}
     if (ofu := boards.ofu(means, model)) is not None:
-        found["ofu"] = ofu
+        out["ofu"] = ofu
     elif Metric.TENSOR in means:
-        found["tensor"] = means[Metric.TENSOR]
+        out["tensor"] = means[Metric.TENSOR]
     if busy >= STEADY_FROM:
         if Metric.SM_CLOCK in means:
-            found["sm_clock"] = means[Metric.SM_CLOCK] / boards.MHZ
+            out["sm_clock"] = means[Metric.SM_CLOCK] / boards.MHZ
         if Metric.POWER in means:
-            found["watts"] = means[Metric.POWER]
-    return found
+            out["watts"] = means[Metric.POWER]
+    return out
 
 
 @dataclass(slots=True)
@@ -152,10 +152,10 @@ class Day:
         self.models: dict[str, str] = {}
         self.seen: dict[str, dict[str, PeerHours]] = {JOB: defaultdict(PeerHours), NAMESPACE: defaultdict(PeerHours)}
 
-    def add(self, hour: datetime, found: Iterable[tuple[Device, Bucket]]) -> None:
+    def add(self, hour: datetime, readings: Iterable[tuple[Device, Bucket]]) -> None:
         groups: dict[tuple[str, str, str], dict[str, list[tuple[float, dict[str, float]]]]]
         groups = defaultdict(lambda: defaultdict(list))
-        for device, bucket in found:
+        for device, bucket in readings:
             if device.instance or (own := figures(bucket, device.model)) is None:
                 continue  # what an instance gets depends on its neighbors
             node = device.node_name
@@ -171,7 +171,7 @@ class Day:
 
     def _compare(self, hour: datetime, in_common: str, work: str, nodes: Mapping[str, Mapping[str, float]]) -> None:
         for signal in SIGNALS:
-            values = {node: found[signal.name] for node, found in nodes.items() if signal.name in found}
+            values = {node: by_signal[signal.name] for node, by_signal in nodes.items() if signal.name in by_signal}
             if len(values) <= FEWEST_PEERS or (usual := median(values.values())) <= 0:
                 continue
             bound = _bound(usual, values.values(), signal.least)
@@ -194,8 +194,8 @@ class Day:
 def _mean(gpus: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
     """Return the mean figures of a node's GPUs at the same work, each weighted by the time that readings cover."""
     out = {}
-    for name in {name for _, found in gpus for name in found}:
-        having = [(weight, found[name]) for weight, found in gpus if name in found]
+    for name in {name for _, of_gpu in gpus for name in of_gpu}:
+        having = [(weight, of_gpu[name]) for weight, of_gpu in gpus if name in of_gpu]
         out[name] = sum(weight * value for weight, value in having) / sum(weight for weight, _ in having)
     return out
 
@@ -210,15 +210,15 @@ def _bound(usual: float, values: Iterable[float], least: float) -> float:
 
 def _judged(in_common: str, model: str, seen: PeerHours) -> PeerComparison:
     readings = tuple(_readings(in_common, seen))
-    decisive = [one for one in readings if in_common in BY_NAME[one.signal].decides]
-    power = next((one for one in readings if one.signal == "watts"), None)
-    below = [one for one in decisive if one.is_below]
+    decisive = [reading for reading in readings if in_common in BY_NAME[reading.signal].decides]
+    power = next((reading for reading in readings if reading.signal == "watts"), None)
+    below = [reading for reading in decisive if reading.is_below]
     if in_common == NAMESPACE and (power is None or power.gap > LEAST):
         below = []  # a heavier job runs into the power limit and has lower clocks for it
-    worst = min(below, key=lambda one: one.gap, default=None)
+    worst = min(below, key=lambda reading: reading.gap, default=None)
     return PeerComparison(
         is_compared=True, is_slower=worst is not None, in_common=in_common, work=seen.work.most_common(1)[0][0],
-        hours=len(seen.hours), peers=min(one.peers for one in decisive), model=model, worst=worst,
+        hours=len(seen.hours), peers=min(reading.peers for reading in decisive), model=model, worst=worst,
         readings=readings,
     )  # fmt: skip
 
@@ -229,7 +229,9 @@ def _readings(in_common: str, seen: PeerHours) -> Iterator[SignalSummary]:
         if len(set(hours)) < FEWEST_HOURS:
             continue
         value, usual, gap, bound, nodes = (median(numbers[place::_WIDTH]) for place in range(_WIDTH))
-        below = [at for at, one, low in zip(hours, numbers[2::_WIDTH], numbers[3::_WIDTH], strict=True) if one < low]
+        below = [
+            at for at, number, low in zip(hours, numbers[2::_WIDTH], numbers[3::_WIDTH], strict=True) if number < low
+        ]
         is_below = gap < bound and in_common in signal.decides
         since = min(below) if is_below and below else None
         yield SignalSummary(signal.name, value, usual, gap, bound, len(set(hours)), int(nodes) - 1, since)

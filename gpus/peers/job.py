@@ -81,26 +81,27 @@ def _day(pk: UUID, end: datetime, claim: _Claim) -> comparison.Day:
     day = comparison.Day()
     for back in range(HOURS, 0, -1):
         start = end - timedelta(hours=back)
-        found = history.hours(pk, start, start + timedelta(hours=1))
-        day.add(start, _once(found.items()))
+        by_device = history.hours(pk, start, start + timedelta(hours=1))
+        day.add(start, _once(by_device.items()))
         claim.renew()
     return day
 
 
-def _once(found: Iterable[tuple[Device, Sequence[Bucket]]]) -> Iterable[tuple[Device, Bucket]]:
+def _once(by_device: Iterable[tuple[Device, Sequence[Bucket]]]) -> Iterable[tuple[Device, Bucket]]:
     """Yield each device once an hour: it may appear twice where its cluster's groups were rebuilt within the hour."""
-    for device, buckets in found:
+    for device, buckets in by_device:
         yield device, max(buckets, key=lambda bucket: bucket.covered)
 
 
-def _row(cluster_id: UUID, node_id: int, found: PeerComparison, end: datetime) -> NodePace:
-    verdicts, worst = NodePace.Verdict, found.worst
-    verdict = verdicts.SLOWER if found.is_slower else verdicts.LEVEL if found.is_compared else verdicts.FEW
+def _row(cluster_id: UUID, node_id: int, compared: PeerComparison, end: datetime) -> NodePace:
+    verdicts, worst = NodePace.Verdict, compared.worst
+    verdict = verdicts.SLOWER if compared.is_slower else verdicts.LEVEL if compared.is_compared else verdicts.FEW
     return NodePace(
-        node_id=node_id, cluster_id=cluster_id, verdict=verdict, model=found.model[:120], in_common=found.in_common,
-        work=found.work[:253], hours=found.hours, peers=found.peers, signal=worst.signal if worst else "",
-        gap=worst.to_json()["gap"] if worst else None, since=worst.since if worst else None,
-        signals=[reading.to_json() for reading in found.readings], until=end, looked_at=now(),
+        node_id=node_id, cluster_id=cluster_id, verdict=verdict, model=compared.model[:120],
+        in_common=compared.in_common, work=compared.work[:253], hours=compared.hours, peers=compared.peers,
+        signal=worst.signal if worst else "", gap=worst.to_json()["gap"] if worst else None,
+        since=worst.since if worst else None,
+        signals=[reading.to_json() for reading in compared.readings], until=end, looked_at=now(),
     )  # fmt: skip
 
 

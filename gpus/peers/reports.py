@@ -62,17 +62,17 @@ MOST_KEYS = 4
 # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def rows(user: User) -> QuerySet[JoinedPace]:
     """Present nodes with `cell` and `shown`; nothing else is joined to them."""
-    found = NodePace.objects.filter(node__gone_at=None).annotate(shown=selectors.shown_of_node("node__"))
-    return restrict(found.annotate(cell=_cell()), user)
+    paces = NodePace.objects.filter(node__gone_at=None).annotate(shown=selectors.shown_of_node("node__"))
+    return restrict(paces.annotate(cell=_cell()), user)
 
 
 def whole(user: User) -> QuerySet[JoinedPace]:
     """Return the nodes with all that a row of a list shows, including their settings that are not compliant."""
     amiss = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).order_by("key")
     target = "node__standing__pool__assignment__revision"
-    found = rows(user).select_related("cluster", f"{target}__profile")
-    found = found.defer(*(f"node__{name}" for name in HEAVY), f"{target}__content", f"{target}__source")
-    return found.prefetch_related(Prefetch("node__settings", queryset=amiss, to_attr="amiss"))
+    paces = rows(user).select_related("cluster", f"{target}__profile")
+    paces = paces.defer(*(f"node__{name}" for name in HEAVY), f"{target}__content", f"{target}__source")
+    return paces.prefetch_related(Prefetch("node__settings", queryset=amiss, to_attr="amiss"))
 
 
 def _cell() -> Case:
@@ -83,14 +83,14 @@ def _cell() -> Case:
     return Case(*(When(where, then=Value(name)) for where, name in parts), default=Value(FEW), output_field=CharField())
 
 
-def worst_first(found: QuerySet[JoinedPace]) -> QuerySet[JoinedPace]:
+def worst_first(paces: QuerySet[JoinedPace]) -> QuerySet[JoinedPace]:
     rank = Case(*(When(cell=name, then=Value(place)) for place, name in enumerate(CELLS)), output_field=IntegerField())
-    return found.alias(rank=rank).order_by("rank", "gap", "node__name", "pk")
+    return paces.alias(rank=rank).order_by("rank", "gap", "node__name", "pk")
 
 
-def count(found: QuerySet[JoinedPace]) -> dict[str, int]:
+def count(paces: QuerySet[JoinedPace]) -> dict[str, int]:
     """Count the nodes by cell, each named. One query."""
-    counted = dict(found.order_by().values_list("cell").annotate(n=Count("pk")))
+    counted = dict(paces.order_by().values_list("cell").annotate(n=Count("pk")))
     return {name: counted.get(name, 0) for name in CELLS}
 
 
@@ -136,20 +136,22 @@ class SignalLine:
 
 def lines(row: NodePace) -> list[SignalLine]:
     out = []
-    for found in row.signals:
-        signal, measure = comparison.BY_NAME.get(found["signal"]), windows.BY_NAME.get(found["signal"])
+    for reading in row.signals:
+        signal, measure = comparison.BY_NAME.get(reading["signal"]), windows.BY_NAME.get(reading["signal"])
         if signal is None or measure is None:
             continue
-        is_slower = row.verdict == NodePace.Verdict.SLOWER and _is_below(row, found)
-        value, usual = (reports.level(measure, found[name]) for name in ("value", "usual"))
+        is_slower = row.verdict == NodePace.Verdict.SLOWER and _is_below(row, reading)
+        value, usual = (reports.level(measure, reading[name]) for name in ("value", "usual"))
         out.append(
-            SignalLine(measure.title, value, usual, percent(found["gap"]), is_slower, signal.hint if is_slower else "")
+            SignalLine(
+                measure.title, value, usual, percent(reading["gap"]), is_slower, signal.hint if is_slower else ""
+            )
         )
     return sorted(out, key=lambda line: not line.is_slower)
 
 
-def _is_below(row: NodePace, found: Mapping[str, Any]) -> bool:
-    return row.in_common in comparison.BY_NAME[found["signal"]].decides and found["gap"] < found["bound"]
+def _is_below(row: NodePace, reading: Mapping[str, Any]) -> bool:
+    return row.in_common in comparison.BY_NAME[reading["signal"]].decides and reading["gap"] < reading["bound"]
 
 
 def percent(gap: float | None) -> str:
@@ -181,10 +183,10 @@ def card(user: User, *, within: Q, query: str) -> dict[str, Any]:
     `query` narrows the list behind the links to the same nodes; `within` is the same as a condition.
     """
     counts = count(rows(user).filter(within))
-    found = [entry(row) for row in worst_first(whole(user).filter(within, cell=OFF_SLOWER))[:SHOWN]] if (
+    entries = [entry(row) for row in worst_first(whole(user).filter(within, cell=OFF_SLOWER))[:SHOWN]] if (
         counts[OFF_SLOWER]
     ) else []  # fmt: skip
-    return {"counts": counts, "total": sum(counts.values()), **grid(counts), "rows": found, "query": query}
+    return {"counts": counts, "total": sum(counts.values()), **grid(counts), "rows": entries, "query": query}
 
 
 def grid(counts: Mapping[str, int]) -> dict[str, Any]:
@@ -239,22 +241,22 @@ def entry(row: JoinedPace) -> dict[str, Any]:
     }
 
 
-def mended(found: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def mended(entries: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Add to each entry the plan, or the rollout, that would bring the node to its profile. Two queries."""
-    off = [one for one in found if one["is_off"] and one["assignment"]]
+    off = [node_entry for node_entry in entries if node_entry["is_off"] and node_entry["assignment"]]
     if not off:
-        return found
+        return entries
     plans: dict[tuple[int, int], hooks.WorkRef] = {}
-    for node, plan in hooks.plans_of_nodes([one["node"].pk for one in off]):
+    for node, plan in hooks.plans_of_nodes([node_entry["node"].pk for node_entry in off]):
         plans.setdefault((node, plan.revision_id), plan)
     rollouts: dict[tuple[int, int], hooks.WorkRef] = {}
-    for ref in hooks.rollouts_of_pools(sorted({one["assignment"].pool_id for one in off})):
+    for ref in hooks.rollouts_of_pools(sorted({node_entry["assignment"].pool_id for node_entry in off})):
         rollouts.setdefault((ref.pool_id, ref.revision_id), ref)
-    for one in off:
-        target = one["assignment"]
-        one["plan"] = plans.get((one["node"].pk, target.revision_id))
-        one["rollout"] = rollouts.get((target.pool_id, target.revision_id))
-    return found
+    for node_entry in off:
+        target = node_entry["assignment"]
+        node_entry["plan"] = plans.get((node_entry["node"].pk, target.revision_id))
+        node_entry["rollout"] = rollouts.get((target.pool_id, target.revision_id))
+    return entries
 
 
 def until(user: User) -> Any:
@@ -266,14 +268,14 @@ def of_node(row: NodePace | None) -> dict[str, Any] | None:
     """One line for a node's page; None where it was not looked at yet."""
     if row is None:
         return None
-    return {"row": row, "lines": [one for one in lines(row) if one.is_slower], "peers": peers(row), "few": few(row)}
+    return {"row": row, "lines": [line for line in lines(row) if line.is_slower], "peers": peers(row), "few": few(row)}
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _records(found: Sequence[JoinedPace]) -> Iterable[Record]:
-    for row in found:
+def _records(paces: Sequence[JoinedPace]) -> Iterable[Record]:
+    for row in paces:
         node: Any = row.node
-        by_signal = {one["signal"]: one for one in row.signals}
+        by_signal = {reading["signal"]: reading for reading in row.signals}
         numbers = {
             f"{name}_{what}": by_signal.get(name, {}).get(what)
             for name in comparison.BY_NAME
@@ -282,7 +284,7 @@ def _records(found: Sequence[JoinedPace]) -> Iterable[Record]:
         yield {
             "cluster": row.cluster.name, "node": node.name, "node_uid": node.uid, "model": row.model,
             "cell": row.cell, "verdict": row.verdict, "state": row.shown,
-            "off_settings": [one.key for one in node.amiss] if row.shown in OFF else [],
+            "off_settings": [setting.key for setting in node.amiss] if row.shown in OFF else [],
             "signal": row.signal, "gap": row.gap, "since": _instant(row.since), "hours": row.hours,
             "peers": row.peers, "in_common": row.in_common, "work": row.work, **numbers, "until": _instant(row.until),
         }  # fmt: skip

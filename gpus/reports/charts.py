@@ -1,4 +1,4 @@
-"""State bands and sparklines as SVG, made by the server: they print, and need no script. Their numbers stand beside."""
+"""State bands and sparklines as SVG, made by the server: they print, and need no script. The numbers are beside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bands(over: Over) -> SafeString:
     )
 
 
-def sparkline(values: Sequence[float | None], top: float, said: str) -> SafeString:
+def sparkline(values: Sequence[float | None], top: float, label: str) -> SafeString:
     """Steps from 0 to `top`; what is None is hatched, for no line at all could be taken for a line at 0."""
     line, area = [], []
     for place, value in enumerate(values):
@@ -59,7 +59,7 @@ def sparkline(values: Sequence[float | None], top: float, said: str) -> SafeStri
         '<svg class="spark" height="{}" role="img" aria-label="{}">{}<svg height="100%" width="100%" '
         'viewBox="0 0 {} {}" preserveAspectRatio="none"><path class="in" d="{}"/><path class="on" d="{}"/></svg></svg>',
         SPARK,
-        said,
+        label,
         format_html_join("", '<rect class="f-none" x="{}%" width="{}%" height="100%"/>', _gaps(values)),
         len(values),
         SPARK,
@@ -133,7 +133,7 @@ def _moment(at: datetime, length: timedelta) -> str:
 
 def _rollouts(over: Over) -> SafeString:
     """Draw a line for each rollout; of labels that would overlap, only the latest. All are in the table."""
-    found: list[tuple[str | int, ...]] = []
+    labels: list[tuple[str | int, ...]] = []
     free = 100.0
     for mark in reversed(over.marks):
         x, half = 100 * ((mark.at - over.window.start) / over.window.length), LETTER * len(mark.name) / 2
@@ -141,12 +141,12 @@ def _rollouts(over: Over) -> SafeString:
         name = mark.name if right <= free else ""
         free = right - 2 * half if name else free
         at, below = (f"{x:.2f}%", f"{x:.2f}%"), TOP + HEIGHT
-        found.append((*at, TOP, below, *at, TOP - 4, below, at[0], TOP - 7, anchor, name))
+        labels.append((*at, TOP, below, *at, TOP - 4, below, at[0], TOP - 7, anchor, name))
     return format_html_join(
         "",
         '<line class="rev-b" x1="{}" x2="{}" y1="{}" y2="{}"/><line class="rev" x1="{}" x2="{}" y1="{}" y2="{}"/>'
         '<text class="rev-t" x="{}" y="{}" text-anchor="{}">{}</text>',
-        found,
+        labels,
     )
 
 

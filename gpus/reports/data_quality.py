@@ -94,10 +94,10 @@ def points(
 ) -> list[QualityPoint]:
     """The worst first."""
     met = meeting if source is not None and source.is_enabled and source.is_current and source.devices else None
-    found = list(_points(source, tally, met))
+    quality = list(_points(source, tally, met))
     if met is not None:
-        found += _meeting(met)
-    return _ordered(found)
+        quality += _meeting(met)
+    return _ordered(quality)
 
 
 def _meeting(meeting: TelemetryMismatch) -> Iterator[QualityPoint]:
@@ -128,19 +128,19 @@ def _gpus(count: int) -> str:
     return f"{count:,} GPU is" if count == 1 else f"{count:,} GPUs are"
 
 
-def _sum(found: Sequence[tuple[str, int]]) -> int:
-    return sum(count for _, count in found)
+def _sum(node_counts: Sequence[tuple[str, int]]) -> int:
+    return sum(count for _, count in node_counts)
 
 
-def _some(found: Sequence[tuple[str, int]]) -> str:
+def _some(node_counts: Sequence[tuple[str, int]]) -> str:
     """A few by name."""
-    names = ", ".join(f"{name} ({count})" for name, count in found[:3])
-    return f"{names} and {len(found) - 3:,} more nodes" if len(found) > 3 else names
+    names = ", ".join(f"{name} ({count})" for name, count in node_counts[:3])
+    return f"{names} and {len(node_counts) - 3:,} more nodes" if len(node_counts) > 3 else names
 
 
-def _ordered(found: Iterable[QualityPoint]) -> list[QualityPoint]:
+def _ordered(quality: Iterable[QualityPoint]) -> list[QualityPoint]:
     order = ("fail", "warn", "unknown", "ok")
-    return sorted(found, key=lambda point: order.index(point.severity))
+    return sorted(quality, key=lambda point: order.index(point.severity))
 
 
 def _points(source: TelemetrySource | None, tally: Tally, meeting: TelemetryMismatch | None) -> Iterator[QualityPoint]:
@@ -160,11 +160,11 @@ def _points(source: TelemetrySource | None, tally: Tally, meeting: TelemetryMism
 
 def _findings(source: TelemetrySource, meeting: TelemetryMismatch | None = None) -> Iterator[QualityPoint]:
     """Yield the reading's findings, except those that another line already covers."""
-    told = set() if source.has_profiling else {Code.PROFILING_ABSENT}
+    covered = set() if source.has_profiling else {Code.PROFILING_ABSENT}
     if meeting is not None and meeting.allocated:
-        told.add(Code.NO_HOLDERS)
+        covered.add(Code.NO_HOLDERS)
     for code, count, example in source.findings:
-        if code in _CODES and code not in told:
+        if code in _CODES and code not in covered:
             title, text = _CODES[Code(code)]
             yield QualityPoint("warn", title.format(n=f"{count:,}"), text.format(example=example or "no example"))
 
@@ -205,7 +205,7 @@ def _exporters(source: TelemetrySource) -> Iterator[QualityPoint]:
     amds = [version for version in source.exporter_versions if version.startswith(amd.TITLE)]
     if Generation.AMD in source.generations:
         yield QualityPoint("ok", "AMD's exporter", f"{', '.join(amds) or amd.TITLE}, with its own names and units.")
-    versions = ", ".join(one for one in source.exporter_versions if one not in amds) or "of unknown version"
+    versions = ", ".join(version for version in source.exporter_versions if version not in amds) or "of unknown version"
     nvidias = [generation for generation in source.generations if generation != Generation.AMD]
     if len(nvidias) > 1:
         text = f"Old and new names at once (exporters {versions}). Units are made the same; finish the upgrade."

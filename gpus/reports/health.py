@@ -41,7 +41,7 @@ class HealthCondition:
     title: str
     text: str
     word: str
-    """Who or what mends it: application, watch, reset the GPU, restart the node, vendor."""
+    """Remedy: application, watch, reset the GPU, restart the node, vendor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ def of_devices(devices: Iterable[GpuDevice]) -> list[Health]:
     The worst first, then by number.
     """
     order = ("bad", "warn", "ok")
-    found = [_health(device) for device in devices]
-    return sorted(found, key=lambda one: (order.index(one.severity), len(one.name), one.name))
+    healths = [_health(device) for device in devices]
+    return sorted(healths, key=lambda health: (order.index(health.severity), len(health.name), health.name))
 
 
 def _health(device: GpuDevice) -> Health:
@@ -105,7 +105,9 @@ def _health(device: GpuDevice) -> Health:
         clock=whole(Metric.SM_CLOCK, boards.MHZ),
         clock_top=None if top is None else round(top / boards.MHZ),
         memory_clock=whole(Metric.MEMORY_CLOCK, boards.MHZ),
-        reasons=None if reasons is None else [(REASONS.get(one, one), n) for one, n in sorted(reasons.items()) if n],
+        reasons=None
+        if reasons is None
+        else [(REASONS.get(reason, reason), n) for reason, n in sorted(reasons.items()) if n],
         power_seconds=device.value(Metric.POWER_THROTTLED),
         heat_seconds=device.value(Metric.THERMAL_THROTTLED),
         pcie=whole(Metric.PCIE_REPLAYS),
@@ -118,9 +120,9 @@ def _known(evidence: str, count: int) -> str:
 
 
 def _facts(device: GpuDevice) -> Iterable[HealthCondition]:
-    for one in xids.reported(device.xids):
-        name = f", {one.name}" if one.name else ""
-        yield HealthCondition(one.advice.severity, f"XID {one.code}{name}", one.advice.what, one.advice.word)
+    for xid in xids.reported(device.xids):
+        name = f", {xid.name}" if xid.name else ""
+        yield HealthCondition(xid.advice.severity, f"XID {xid.code}{name}", xid.advice.what, xid.advice.word)
     if device.value(Metric.ROW_REMAP_FAILED):
         text = "A bad row of memory could not be replaced. Cordon and drain the node, and open a case with the vendor."
         yield HealthCondition("bad", "Row remapping failed", text, xids.VENDOR.word)
@@ -132,8 +134,8 @@ def _facts(device: GpuDevice) -> Iterable[HealthCondition]:
         yield HealthCondition(
             "bad", f"{errors:,.0f} uncorrected ECC error{'s' if errors != 1 else ''}", text, xids.RESET.word
         )
-    held = [reason for reason, count in (device.clock_events or {}).items() if count and reason not in HARMLESS]
-    heat = [reason for reason in held if "thermal" in reason or reason in ("hw_slowdown", "hw_power_brake")]
+    slowing = [reason for reason, count in (device.clock_events or {}).items() if count and reason not in HARMLESS]
+    heat = [reason for reason in slowing if "thermal" in reason or reason in ("hw_slowdown", "hw_power_brake")]
     if heat:
         words = ", ".join(REASONS.get(reason, reason) for reason in sorted(heat))
         text = f"In the exporter's window: {words}. Look at cooling, fans and power supply."

@@ -1,7 +1,7 @@
 """A cluster's GPUs as one picture: which of them, in which order and groups, and the numbers that a canvas draws.
 
-What is asked for stands in the address, so that a picture can be sent to somebody; the table behind it has the same
-nodes in the same order. What the address asks that there is not is said, and not applied.
+The filters are in the address, so that a picture can be shared; the table behind it has the same
+nodes in the same order. An unknown filter is reported, and not applied.
 """
 
 from __future__ import annotations
@@ -91,23 +91,23 @@ class HeatmapQuery:
 
     def address(self, **other: str) -> str:
         """The query that asks for this but for `other`."""
-        asked = {name: other.get(name, getattr(self, name)) for name in FIELDS}
+        fields = {name: other.get(name, getattr(self, name)) for name in FIELDS}
         default = dict.fromkeys(FIELDS, "") | {"metric": "busy", "order": "name"}
-        return urlencode({name: value for name, value in asked.items() if value != default[name]})
+        return urlencode({name: value for name, value in fields.items() if value != default[name]})
 
 
-def wish(asked: Mapping[str, str]) -> HeatmapQuery:
+def wish(params: Mapping[str, str]) -> HeatmapQuery:
     """Models, pools and revisions are not judged here: one that is gone leaves an empty picture, which says so."""
-    model, pool, revision, q = (asked.get(name, "").strip()[:MOST_TEXT] for name in ("model", "pool", "revision", "q"))
-    found = HeatmapQuery(model=model, pool=pool, revision=revision, q=q)
+    model, pool, revision, q = (params.get(name, "").strip()[:MOST_TEXT] for name in ("model", "pool", "revision", "q"))
+    read_query = HeatmapQuery(model=model, pool=pool, revision=revision, q=q)
     known: dict[str, Mapping[str, Any]] = {"metric": METRICS, "order": ORDERS, "group": GROUPS, "state": WORD}
     for name, values in known.items():
-        said = asked.get(name, "")
-        if said in values:
-            setattr(found, name, said)
-        elif said:
-            found.errors.append(f"There is no {name} “{said[:40]}”: not applied.")
-    return found
+        word = params.get(name, "")
+        if word in values:
+            setattr(read_query, name, word)
+        elif word:
+            read_query.errors.append(f"There is no {name} “{word[:40]}”: not applied.")
+    return read_query
 
 
 @dataclass(slots=True)
@@ -122,34 +122,36 @@ class NodePlaces:
 
 
 def places(
-    user: User, cluster: Cluster, asked: HeatmapQuery, nodes: Iterable[GpuNode], pools: Iterable[Pool]
+    user: User, cluster: Cluster, query: HeatmapQuery, nodes: Iterable[GpuNode], pools: Iterable[Pool]
 ) -> NodePlaces:
     """Return the nodes' places, with at most one query. The nodes must have labels if `needs_labels` says so."""
-    found = NodePlaces()
-    if needs_labels(asked):
+    node_places = NodePlaces()
+    if needs_labels(query):
         chosen = sorted(pools, key=lambda pool: pool.name)
         for node in nodes:
             names = [pool.name for pool in chosen if objects.selects(pool.selector, node.labels)]
-            found.pools[node.pk] = ", ".join(names) or NO_POOL
-            found.racks[node.pk] = next((node.labels[key] for key in RACK_LABELS if node.labels.get(key)), NO_RACK)
-    if needs_revisions(asked):
+            node_places.pools[node.pk] = ", ".join(names) or NO_POOL
+            node_places.racks[node.pk] = next(
+                (node.labels[key] for key in RACK_LABELS if node.labels.get(key)), NO_RACK
+            )
+    if needs_revisions(query):
         rows = NodeExpectation.objects.filter(node__in=_present(user, cluster)).exclude(revision=None)
-        found.known_revisions = set()
+        node_places.known_revisions = set()
         for pk, profile, number in rows.values_list("node_id", *_REVISION):
-            found.revisions[pk] = f"{profile} r{number}"
-            found.known_revisions.add((profile, number))
-    return found
+            node_places.revisions[pk] = f"{profile} r{number}"
+            node_places.known_revisions.add((profile, number))
+    return node_places
 
 
 _REVISION = ("revision__profile__name", "revision__number")
 
 
-def needs_labels(asked: HeatmapQuery) -> bool:
-    return asked.group in ("pool", "rack") or bool(asked.pool)
+def needs_labels(query: HeatmapQuery) -> bool:
+    return query.group in ("pool", "rack") or bool(query.pool)
 
 
-def needs_revisions(asked: HeatmapQuery) -> bool:
-    return asked.group == "revision" or bool(asked.revision)
+def needs_revisions(query: HeatmapQuery) -> bool:
+    return query.group == "revision" or bool(query.revision)
 
 
 def _present(user: User, cluster: Cluster) -> Any:
@@ -170,15 +172,15 @@ class HeatmapNode:
         return sum(gpu.state == state for gpu in self.gpus)
 
 
-def parts(nodes: Iterable[GpuNode], asked: HeatmapQuery, where: NodePlaces) -> list[HeatmapNode]:
+def parts(nodes: Iterable[GpuNode], query: HeatmapQuery, where: NodePlaces) -> list[HeatmapNode]:
     """The nodes that are left, with those of their GPUs that are, group by group in the order asked for.
 
     Groups stand by name; within each, nodes that are equal in the order's eyes stand by theirs.
     """
-    key = _key(asked.order)
-    found = [part for node in nodes if (part := _part(node, asked, where)) is not None]
-    found.sort(key=lambda part: (part.group, key(part), counted(part.node.name)))
-    return found
+    key = _key(query.order)
+    left = [part for node in nodes if (part := _part(node, query, where)) is not None]
+    left.sort(key=lambda part: (part.group, key(part), counted(part.node.name)))
+    return left
 
 
 _NUMBER = re.compile(r"[0-9]+")
@@ -186,24 +188,24 @@ _NUMBER = re.compile(r"[0-9]+")
 
 def counted(name: str) -> str:
     """A name to sort by, as people count: gpu-9, gpu-10, gpu-100."""
-    return _NUMBER.sub(lambda found: found[0].zfill(20), name)
+    return _NUMBER.sub(lambda match: match[0].zfill(20), name)
 
 
-def _part(node: GpuNode, asked: HeatmapQuery, where: NodePlaces) -> HeatmapNode | None:
-    if asked.pool and asked.pool not in where.pools.get(node.pk, NO_POOL).split(", "):
+def _part(node: GpuNode, query: HeatmapQuery, where: NodePlaces) -> HeatmapNode | None:
+    if query.pool and query.pool not in where.pools.get(node.pk, NO_POOL).split(", "):
         return None
-    if asked.revision and where.revisions.get(node.pk, NO_REVISION) != asked.revision:
+    if query.revision and where.revisions.get(node.pk, NO_REVISION) != query.revision:
         return None
-    if asked.model and model_of(node) != asked.model:
+    if query.model and model_of(node) != query.model:
         return None
     gpus, missing = node.gpus, max(0, node.offered - len(node.gpus))
-    text = asked.q.lower()
+    text = query.q.lower()
     if text and text not in node.name.lower():
-        gpus = [gpu for gpu in gpus if any(text in f"{one[0]}/{one[1]}".lower() for one in gpu.holders)]
+        gpus = [gpu for gpu in gpus if any(text in f"{holder[0]}/{holder[1]}".lower() for holder in gpu.holders)]
         missing = 0
-    if asked.state:
-        gpus = [gpu for gpu in gpus if gpu.state == asked.state]
-        missing = missing if asked.state == states.NONE else 0
+    if query.state:
+        gpus = [gpu for gpu in gpus if gpu.state == query.state]
+        missing = missing if query.state == states.NONE else 0
     if not gpus and not missing:
         return None
     by_group: dict[str, Callable[[], str]] = {
@@ -212,7 +214,7 @@ def _part(node: GpuNode, asked: HeatmapQuery, where: NodePlaces) -> HeatmapNode 
         "revision": lambda: where.revisions.get(node.pk, NO_REVISION),
         "model": lambda: model_of(node),
     }
-    return HeatmapNode(node, by_group[asked.group]() if asked.group else "", gpus, missing)
+    return HeatmapNode(node, by_group[query.group]() if query.group else "", gpus, missing)
 
 
 def _key(order: str) -> Callable[[HeatmapNode], Any]:
@@ -238,7 +240,7 @@ def _busy(gpus: Iterable[Gpu], sign: int) -> tuple[bool, float]:
 
 
 def _ill(part: HeatmapNode) -> int:
-    return sum(any(one.advice.severity == "bad" for one in xids.reported(gpu.xids)) for gpu in part.gpus if gpu.xids)
+    return sum(any(xid.advice.severity == "bad" for xid in xids.reported(gpu.xids)) for gpu in part.gpus if gpu.xids)
 
 
 def model_of(node: GpuNode) -> str:
@@ -285,13 +287,13 @@ def memory_share(values: Mapping[str, float]) -> float | None:
     return used / (used + free)
 
 
-def cells(found: Iterable[HeatmapNode], metric: str) -> dict[str, Any]:
+def cells(heatmap_nodes: Iterable[HeatmapNode], metric: str) -> dict[str, Any]:
     """Return the canvas's data by column: 40,000 GPUs are a third of what they are by row.
 
     nodes   [key, name, group's number, GPUs, GPUs without telemetry]
     states  a digit each GPU, node after node: its place in `words`
     value, busy, power, heat    a number each GPU, -1 where there is none
-    pod     its first pod's place in `pods`, -1 where nobody holds it
+    pod     its first pod's place in `pods`, -1 where no pod holds it
     names   {place of a GPU: its name}, where it is not its place in the node
     parts   {place of a GPU: [first, of]}, where MIG splits one GPU into this and more cells
     xid     {place of a GPU: its worst XID}
@@ -300,17 +302,17 @@ def cells(found: Iterable[HeatmapNode], metric: str) -> dict[str, Any]:
     groups: dict[str, int] = {}
     columns: dict[str, list[int]] = {name: [] for name in ("value", "busy", "power", "heat", "pod")}
     digits = {state: str(number) for number, state in enumerate(states.STATES)}
-    nodes, said = [], []
+    nodes, state_digits = [], []
     names: dict[int, str] = {}
     split: dict[int, list[int]] = {}
     ill: dict[int, int] = {}
     value, busy, power, heat, pod = columns.values()
     at = 0
-    for part in found:
+    for part in heatmap_nodes:
         group = groups.setdefault(part.group, len(groups))
         nodes.append([part.node.pk, part.node.name, group, len(part.gpus), part.missing])
         for place, gpu in enumerate(part.gpus):
-            said.append(digits[gpu.state])
+            state_digits.append(digits[gpu.state])
             for column, name in ((value, metric), (busy, "busy"), (power, "power"), (heat, "temperature")):
                 number = figure(gpu, name)
                 column.append(-1 if number is None else number)
@@ -326,7 +328,7 @@ def cells(found: Iterable[HeatmapNode], metric: str) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "groups": list(groups),
-        "states": "".join(said),
+        "states": "".join(state_digits),
         **columns,
         "names": names,
         "parts": split,
@@ -344,9 +346,9 @@ def _split(gpus: list[Gpu], start: int, into: dict[int, list[int]]) -> None:
     for place, gpu in enumerate(gpus):
         if gpu.instance:
             instances[gpu.uuid].append(start + place)
-    for found in instances.values():
-        for number, place in enumerate(found):
-            into[place] = [number, len(found)]
+    for members in instances.values():
+        for number, place in enumerate(members):
+            into[place] = [number, len(members)]
 
 
 def choices(

@@ -91,15 +91,17 @@ def idle(
         owner=Concat(Subquery(pods.values("owner_kind")[:1]), Value(" "), Subquery(pods.values("owner_name")[:1])),
         started_at=Subquery(pods.values("started_at")[:1]),
     )
-    found = [_held(row, read[row.cluster_id], clusters) for row in rows.order_by("pk")]
-    return sorted(found, key=lambda one: (-one.gpu_hours, one.row.since, one.row.namespace, one.row.pod, one.row.pk))
+    held_pods = [_held(row, read[row.cluster_id], clusters) for row in rows.order_by("pk")]
+    return sorted(
+        held_pods, key=lambda pod: (-pod.gpu_hours, pod.row.since, pod.row.namespace, pod.row.pod, pod.row.pk)
+    )
 
 
-def together(found: Iterable[IdlePod]) -> IdleTotals:
-    old = [one for one in found if not one.is_young]
-    costs = [one.cost for one in old if one.cost is not None]
+def together(pods: Iterable[IdlePod]) -> IdleTotals:
+    old = [pod for pod in pods if not pod.is_young]
+    costs = [pod.cost for pod in old if pod.cost is not None]
     return IdleTotals(
-        len(old), sum(one.row.gpus for one in old), sum(one.gpu_hours for one in old), sum(costs) if costs else None
+        len(old), sum(pod.row.gpus for pod in old), sum(pod.gpu_hours for pod in old), sum(costs) if costs else None
     )
 
 
@@ -111,36 +113,36 @@ def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster]) -> IdlePod:
     return IdlePod(row, clusters.get(row.cluster_id), read_at, hours, cost, owner, row.started_at)
 
 
-def record(one: IdlePod) -> dict[str, Any]:
+def record(pod: IdlePod) -> dict[str, Any]:
     """Return the record that REST and exported files have."""
     return {
-        "cluster": one.row.cluster_id,
-        "cluster_name": one.cluster.name if one.cluster else "",
-        "node": one.row.node_id,
-        "node_name": one.row.node_name,
-        "namespace": one.row.namespace,
-        "pod": one.row.pod,
-        "owner": one.owner,
-        "gpus": one.row.gpus,
-        "share": round(one.row.share, 4),
-        "idle_since": one.row.since,
-        "idle_seconds": round(one.lasts.total_seconds()),
-        "is_young": one.is_young,
-        "gpu_hours": round(one.gpu_hours, 4),
-        "cost": None if one.cost is None else round(one.cost, 2),
-        "currency": "" if one.cost is None else settings.SETPOINT_GPU_CURRENCY,
-        "power": one.row.watts,
-        "has_xid": one.row.has_xid,
-        "started_at": one.started_at,
+        "cluster": pod.row.cluster_id,
+        "cluster_name": pod.cluster.name if pod.cluster else "",
+        "node": pod.row.node_id,
+        "node_name": pod.row.node_name,
+        "namespace": pod.row.namespace,
+        "pod": pod.row.pod,
+        "owner": pod.owner,
+        "gpus": pod.row.gpus,
+        "share": round(pod.row.share, 4),
+        "idle_since": pod.row.since,
+        "idle_seconds": round(pod.lasts.total_seconds()),
+        "is_young": pod.is_young,
+        "gpu_hours": round(pod.gpu_hours, 4),
+        "cost": None if pod.cost is None else round(pod.cost, 2),
+        "currency": "" if pod.cost is None else settings.SETPOINT_GPU_CURRENCY,
+        "power": pod.row.watts,
+        "has_xid": pod.row.has_xid,
+        "started_at": pod.started_at,
     }
 
 
-def as_csv(found: Iterable[IdlePod]) -> str:
+def as_csv(pods: Iterable[IdlePod]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
-    for one in found:
-        written = record(one)
+    for pod in pods:
+        written = record(pod)
         writer.writerow([_cell(written[name]) for name in COLUMNS])
     return out.getvalue()
 

@@ -132,33 +132,33 @@ def nodes(
     `sources` are those of all clusters asked for. For one `node`, which the user may see, a GPU has all its values,
     else those of `SHOWN`. MIG instances have what is their board's, but power.
     """
-    rows, found = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
+    rows, device_rows = restrict(Node.objects.present(), user), restrict(GpuDevice.objects.all(), user)
     if cluster is not None:
-        rows, found = rows.filter(cluster=cluster), found.filter(cluster=cluster)
+        rows, device_rows = rows.filter(cluster=cluster), device_rows.filter(cluster=cluster)
     columns = (*_COLUMNS, "labels") if with_labels else _COLUMNS
     known: Iterable[tuple[Any, ...]] = rows.order_by("name", "pk").values_list(*columns)
     if node is not None:
-        known, found = [tuple(getattr(node, column) for column in columns)], found.filter(node=node)
+        known, device_rows = [tuple(getattr(node, column) for column in columns)], device_rows.filter(node=node)
     by_pk = {
         pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready, [], *labels)
         for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned, *labels in known
     }
     current = {source.cluster_id for source in sources if source.is_current}
-    live = {pk for pk, one in by_pk.items() if one.cluster_id in current}
-    for gpu in _gpus(found, live, list(Metric) if node is not None else SHOWN):
+    live = {pk for pk, gpu_node in by_pk.items() if gpu_node.cluster_id in current}
+    for gpu in _gpus(device_rows, live, list(Metric) if node is not None else SHOWN):
         if gpu.node_id in by_pk:
             by_pk[gpu.node_id].gpus.append(gpu)
-    for one in by_pk.values():
-        one.gpus.sort(key=lambda gpu: (len(gpu.index), gpu.index, len(gpu.instance), gpu.instance))
-    return [one for one in by_pk.values() if one.offered or one.gpus]
+    for gpu_node in by_pk.values():
+        gpu_node.gpus.sort(key=lambda gpu: (len(gpu.index), gpu.index, len(gpu.instance), gpu.instance))
+    return [gpu_node for gpu_node in by_pk.values() if gpu_node.offered or gpu_node.gpus]
 
 
-def _gpus(found: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric]) -> list[Gpu]:
+def _gpus(device_rows: QuerySet[GpuDevice], live: set[int], metrics: Sequence[Metric]) -> list[Gpu]:
     """`live`: nodes of clusters that were read lately."""
     columns = ("is_board", "missing_since", "node_id", "uuid", "index", "instance", "model", "profile", "is_suspect")
     texts = {name: Cast(name, TextField()) for name in ("holders", "xids")}
     rows = list(
-        found.exclude(node=None)
+        device_rows.exclude(node=None)
         .annotate(picked=Picked("values", metrics), **{f"{name}_text": text for name, text in texts.items()})
         .order_by()
         .values_list(*columns, "holders_text", "xids_text", "picked")
@@ -197,10 +197,10 @@ def strays() -> Coalesce:
     return Coalesce(Subquery(lost.values("cluster").annotate(n=Count("pk")).values("n")), 0)
 
 
-def meeting(found: Iterable[GpuNode], strays: int) -> TelemetryMismatch:
-    """Compare `found`, all nodes of a cluster, with its telemetry."""
+def meeting(gpu_nodes: Iterable[GpuNode], strays: int) -> TelemetryMismatch:
+    """Compare `gpu_nodes`, all nodes of a cluster, with its telemetry."""
     silent, more, allocated, named = [], [], 0, 0
-    for node in found:
+    for node in gpu_nodes:
         seen = [gpu for gpu in node.gpus if gpu.is_current]
         if seen:
             allocated += node.allocated
@@ -212,13 +212,13 @@ def meeting(found: Iterable[GpuNode], strays: int) -> TelemetryMismatch:
     return TelemetryMismatch(_most(silent), _most(more), strays, allocated, named)
 
 
-def _most(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    return sorted(found, key=lambda one: (-one[1], one[0]))
+def _most(counts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(counts, key=lambda count: (-count[1], count[0]))
 
 
-def total(found: Iterable[GpuNode]) -> Tally:
+def total(gpu_nodes: Iterable[GpuNode]) -> Tally:
     tally = Tally()
-    for node in found:
+    for node in gpu_nodes:
         tally.add(node.tally)
     return tally
 
@@ -289,8 +289,10 @@ def _group(row: dict[str, Any]) -> ModelGroup:
 def ill(user: User, sources: Iterable[TelemetrySource]) -> Iterator[tuple[Node, Gpu]]:
     """GPUs of nodes of which one reported an error that asks for more than a look at the application. One query."""
     current = [source.cluster_id for source in sources if source.is_current]
-    found = restrict(GpuDevice.objects.holdable().seen(), user).filter(node__gpu_tally__ill__gt=0, cluster__in=current)
-    for device in found.select_related("node").order_by("node_name", "index", "instance")[:MOST_ILL]:
+    ill_devices = restrict(GpuDevice.objects.holdable().seen(), user).filter(
+        node__gpu_tally__ill__gt=0, cluster__in=current
+    )
+    for device in ill_devices.select_related("node").order_by("node_name", "index", "instance")[:MOST_ILL]:
         assert device.node is not None
         yield (
             device.node,

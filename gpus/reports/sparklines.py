@@ -76,16 +76,16 @@ def of_node(cluster_id: UUID, node: str, gpus: Iterable[Gpu]) -> dict[tuple[str,
     An instance has its own engine activity and its board's temperature; power is the board's, and is not shared out.
     """
     end = _whole(now())
-    found = {
+    means_by_device = {
         (device.uuid, device.instance): {bucket.start: bucket.means for bucket in buckets}
         for device, buckets in history.buckets(cluster_id, end - (STEPS + 1) * STEP, end, nodes=[node]).items()
     }
-    if not any(end - STEP in means for means in found.values()):
+    if not any(end - STEP in means for means in means_by_device.values()):
         end -= STEP  # it is over, and the reading that closes it has not come yet
     starts = [end + number * STEP for number in range(-STEPS, 0)]
 
     def line(kind: SparklineKind, uuid: str, instance: str) -> Sparkline:
-        means = found.get((uuid, instance), {})
+        means = means_by_device.get((uuid, instance), {})
         values = (means[at].get(kind.metric) if at in means else None for at in starts)
         return Sparkline(kind, [None if value is None else value * kind.scale for value in values])
 
@@ -94,7 +94,7 @@ def of_node(cluster_id: UUID, node: str, gpus: Iterable[Gpu]) -> dict[tuple[str,
         activity = line(ENGINE if gpu.instance else BUSY, gpu.uuid, gpu.instance)
         power = [] if gpu.instance else [line(POWER, gpu.uuid, "")]
         wanted = [activity, *power, line(TEMPERATURE, gpu.uuid, "")]
-        lines[gpu.uuid, gpu.instance] = [one for one in wanted if one.known]
+        lines[gpu.uuid, gpu.instance] = [sparkline for sparkline in wanted if sparkline.known]
     return lines
 
 

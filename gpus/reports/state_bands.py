@@ -172,15 +172,15 @@ def over(user: User, window: BandWindow, by: str, cluster: Cluster | None = None
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
     fine = _points(rows.filter(scope=Scope.CLUSTER))
-    found = _parts(rows, by)
+    usage = _parts(rows, by)
     return Over(
         window=window,
         points=_merged(fine, start, window.step),
         rows=_merged(fine, start, window.row),
         marks=_marks(user, start, end, cluster),
         by=by,
-        parts=sorted(found[by], key=lambda one: (-one.total, one.cluster, one.name)),
-        whole=_whole(found[Scope.MODEL], found[Scope.CLUSTER]),
+        parts=sorted(usage[by], key=lambda row: (-row.total, row.cluster, row.name)),
+        whole=_whole(usage[Scope.MODEL], usage[Scope.CLUSTER]),
         since=fine[0].start if fine else None,
     )
 
@@ -189,24 +189,24 @@ def _points(rows: QuerySet[GpuBand]) -> list[BandPoint]:
     """Return each step's point, clusters added up: average GPUs over the time that Setpoint recorded."""
     shares = {f"gpus_{name}": Sum(F(name) / F("recorded")) for name in GpuBand.STATES}
     grouped = rows.order_by("start").values("start").annotate(**shares, energy=Sum("joules"))
-    found = []
+    out = []
     for start, energy, *gpus in grouped.values_list("start", "energy", *shares):
         by_name = dict(zip(GpuBand.STATES, gpus, strict=True))
         by_state = {state: sum(by_name[name] for name in names) for state, names in COLUMNS.items()}
-        found.append(BandPoint(start, by_state, energy / JOULES_PER_KWH))
-    return found
+        out.append(BandPoint(start, by_state, energy / JOULES_PER_KWH))
+    return out
 
 
-def _merged(found: Iterable[BandPoint], start: datetime, step: timedelta) -> list[BandPoint]:
+def _merged(band_points: Iterable[BandPoint], start: datetime, step: timedelta) -> list[BandPoint]:
     """Steps of the drawing, or of the table: the mean of those that are recorded, and their energy together."""
     parts: dict[int, list[BandPoint]] = defaultdict(list)
-    for point in found:
+    for point in band_points:
         parts[(point.start - start) // step].append(point)
     return [
         BandPoint(
             start + number * step,
-            {state: sum(one.gpus[state] for one in several) / len(several) for state in SHOWN},
-            sum(one.kwh for one in several),
+            {state: sum(point.gpus[state] for point in several) / len(several) for state in SHOWN},
+            sum(point.kwh for point in several),
         )
         for number, several in sorted(parts.items())
     ]
@@ -215,7 +215,7 @@ def _merged(found: Iterable[BandPoint], start: datetime, step: timedelta) -> lis
 def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[UsageRow]]:
     sums = {f"sum_{name}": Sum(name) for name in (*GpuBand.STATES, "joules")}
     wanted = {by, Scope.MODEL, Scope.CLUSTER}
-    found: dict[str, list[UsageRow]] = {scope: [] for scope in wanted}
+    usage: dict[str, list[UsageRow]] = {scope: [] for scope in wanted}
     grouped = rows.filter(scope__in=wanted).order_by().values("scope", "name", "cluster").annotate(**sums)
     for scope, name, cluster_id, cluster, *amounts, joules in grouped.values_list(
         "scope", "name", "cluster", "cluster__name", *sums
@@ -223,22 +223,22 @@ def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[UsageRow]]:
         hours = {state: amount / 3600 for state, amount in zip(GpuBand.STATES, amounts, strict=True)}
         price = idle_gpus.price_of(name) if scope == Scope.MODEL else None
         cost = None if price is None else price * hours["held"]
-        found[scope].append(UsageRow(cluster, cluster_id, name, hours, joules / JOULES_PER_KWH, cost))
+        usage[scope].append(UsageRow(cluster, cluster_id, name, hours, joules / JOULES_PER_KWH, cost))
     costs: dict[Any, float] = defaultdict(float)
-    for part in found[Scope.MODEL]:
+    for part in usage[Scope.MODEL]:
         if part.cost is not None:
             costs[part.cluster_id] += part.cost
-    found[Scope.CLUSTER] = [
-        UsageRow(one.cluster, one.cluster_id, one.name, one.hours, one.kwh, costs.get(one.cluster_id))
-        for one in found[Scope.CLUSTER]
+    usage[Scope.CLUSTER] = [
+        UsageRow(row.cluster, row.cluster_id, row.name, row.hours, row.kwh, costs.get(row.cluster_id))
+        for row in usage[Scope.CLUSTER]
     ]
-    return found
+    return usage
 
 
 def _whole(models: Iterable[UsageRow], clusters: Sequence[UsageRow]) -> UsageRow:
-    costs = [one.cost for one in models if one.cost is not None]
-    hours = {name: sum(one.hours[name] for one in clusters) for name in GpuBand.STATES}
-    return UsageRow("", None, "", hours, sum(one.kwh for one in clusters), sum(costs) if costs else None)
+    costs = [model.cost for model in models if model.cost is not None]
+    hours = {name: sum(cluster.hours[name] for cluster in clusters) for name in GpuBand.STATES}
+    return UsageRow("", None, "", hours, sum(cluster.kwh for cluster in clusters), sum(costs) if costs else None)
 
 
 def _marks(user: User, start: datetime, end: datetime, cluster: Cluster | None) -> list[RolloutMark]:
@@ -246,4 +246,8 @@ def _marks(user: User, start: datetime, end: datetime, cluster: Cluster | None) 
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
     latest = list(rows.order_by("-started_at", "pk")[:MOST_MARKS])
-    return [RolloutMark(one.started_at, one.plan.revision.name, one) for one in reversed(latest) if one.started_at]
+    return [
+        RolloutMark(rollout.started_at, rollout.plan.revision.name, rollout)
+        for rollout in reversed(latest)
+        if rollout.started_at
+    ]

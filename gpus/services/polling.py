@@ -141,16 +141,16 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
 
 def result_of(source: TelemetrySource, reading: Reading, into: Gathering) -> PollResult:
     what = "exporters" if _reads_exporters(source, into) else "queries"
-    said = [f"{into.unanswered:,} of {into.asked:,} {what} returned nothing."] if into.unanswered else []
-    said += [f"{name}: {why}" for name, why in into.reasons[:2]]
+    sentences = [f"{into.unanswered:,} of {into.asked:,} {what} returned nothing."] if into.unanswered else []
+    sentences += [f"{name}: {why}" for name, why in into.reasons[:2]]
     if into.skew_seconds is not None and abs(into.skew_seconds) > SKEW_SECONDS:
         way = "ahead of" if into.skew_seconds > 0 else "behind"
-        said.append(f"Its clock is {abs(into.skew_seconds):,.0f} s {way} Setpoint's; ages are told by its own.")
+        sentences.append(f"Its clock is {abs(into.skew_seconds):,.0f} s {way} Setpoint's; ages are told by its own.")
     if not reading.samples and into.unanswered:
-        return PollResult(State.FAILED, " ".join(said), into)
+        return PollResult(State.FAILED, " ".join(sentences), into)
     if not reading.samples:
-        return PollResult(State.EMPTY, " ".join([_nothing(source, into), *said]), into, reading)
-    return PollResult(State.PARTLY if into.unanswered else State.WELL, " ".join(said), into, reading)
+        return PollResult(State.EMPTY, " ".join([_nothing(source, into), *sentences]), into, reading)
+    return PollResult(State.PARTLY if into.unanswered else State.WELL, " ".join(sentences), into, reading)
 
 
 def _reads_exporters(source: TelemetrySource, into: Gathering) -> bool:
@@ -184,7 +184,9 @@ def _record(source: TelemetrySource, outcome: PollResult, until: datetime, *, mi
     if outcome.state == State.EMPTY:
         fields["due_at"] = at + WHERE_NOTHING_IS
     if outcome.reading is not None:
-        fields["dropped"] = F("dropped") + sum(one.count for one in outcome.reading.findings if one.code in DROPPED)
+        fields["dropped"] = F("dropped") + sum(
+            finding.count for finding in outcome.reading.findings if finding.code in DROPPED
+        )
     if not TelemetrySource.objects.filter(pk=source.pk, claimed_until=until).update(**fields):
         raise ClaimLost
 
@@ -197,7 +199,7 @@ def row_fields(outcome: PollResult) -> dict[str, Any]:
         "sentence": outcome.sentence.replace("\0", "")[:500],
         "asked": into.asked,
         "unanswered": into.unanswered,
-        "reasons": [list(one) for one in into.reasons],
+        "reasons": [list(reason) for reason in into.reasons],
         "skew_seconds": into.skew_seconds,
     }
     if into.choice is not None:
@@ -211,7 +213,7 @@ def row_fields(outcome: PollResult) -> dict[str, Any]:
             "read_at": reading.when,
             "series": reading.series,
             "devices": len(reading.samples),
-            "findings": [[str(one.code), one.count, one.example] for one in reading.findings],
+            "findings": [[str(finding.code), finding.count, finding.example] for finding in reading.findings],
             "generations": sorted(map(str, reading.generations)),
             "honor_labels": str(reading.honor_labels),
             "has_profiling": reading.profiling,

@@ -104,7 +104,7 @@ def filled(source: TelemetrySource, *, secret: str | None = None, **changes: Any
 
 
 def _objections(source: TelemetrySource, secret: str | None) -> list[tuple[str, str]]:
-    found = [
+    out = [
         ("namespace", "" if _NAMESPACE.fullmatch(source.namespace) else "Is not the name of a namespace."),
         ("url", _bad_url(source) if source.kind == Kind.PROMETHEUS or source.url else ""),
         ("service", _bad_service(source) if source.kind == Kind.SERVICE or source.service else ""),
@@ -114,25 +114,25 @@ def _objections(source: TelemetrySource, secret: str | None) -> list[tuple[str, 
     ]
     if source.auth != Auth.NONE:
         has = bool(secret) if secret is not None else bool(source.secret)
-        found.append(("secret", "" if has else f"Is needed for: {Auth(source.auth).label}."))
-        found.append(("auth", "" if source.kind == Kind.PROMETHEUS else "Only a Prometheus at an address takes one."))
+        out.append(("secret", "" if has else f"Is needed for: {Auth(source.auth).label}."))
+        out.append(("auth", "" if source.kind == Kind.PROMETHEUS else "Only a Prometheus at an address takes one."))
     if source.auth == Auth.BASIC:
         is_name = source.username and source.username.isprintable() and ":" not in source.username
-        found.append(("username", "" if is_name else "Is needed, without ':'."))
+        out.append(("username", "" if is_name else "Is needed, without ':'."))
     if source.auth == Auth.BEARER and secret and not (secret.isascii() and secret.isprintable()):
-        found.append(("secret", "Visible ASCII characters only."))
+        out.append(("secret", "Visible ASCII characters only."))
     if source.auth == Auth.CERTIFICATE and secret:
         names = {"client_key": "secret", "client_certificate": "certificate"}
         objections = certificates.objections_to_client(source.certificate, secret, now())
-        found += [(names[name], reason) for name, reason in objections]
-    return found
+        out += [(names[name], reason) for name, reason in objections]
+    return out
 
 
 def _bad_url(source: TelemetrySource) -> str:
-    wanted = "Write https://host:port of a Prometheus, without /api/v1."
+    advice = "Write https://host:port of a Prometheus, without /api/v1."
     parts = addresses.parted(source.url)
     if parts is None or not addresses.is_bare(parts) or parts.scheme not in ("https", "http"):
-        return wanted
+        return advice
     if addresses.names_a_person(parts):
         return "Put user name and password into their own fields, not into the address."
     if parts.scheme == "http" and source.auth != Auth.NONE:
@@ -148,10 +148,10 @@ def _is_selector(text: str) -> bool:
     """Return whether the text is a list of label matchers that cannot end the braces it is put into."""
     at = 0
     while at < len(text):
-        found = _MATCHER.match(text, at)
-        if found is None:
+        match = _MATCHER.match(text, at)
+        if match is None:
             return False
-        rest = text[found.end() :].lstrip()
+        rest = text[match.end() :].lstrip()
         if rest and not rest.startswith(","):
             return False
         at = len(text) - len(rest.removeprefix(",").lstrip()) if rest else len(text)
@@ -179,17 +179,17 @@ def probe(source: TelemetrySource, *, by: User) -> ProbeResult:
     """Read it once, saved or not; nothing is stored. Waits on the network: hold no transaction. Raises NotAllowed."""
     may_change(by, source.cluster)
     exporter_pods.forget(source.cluster_id)
-    found = polling.read(source, now(), seconds=TRY_SECONDS)
+    outcome = polling.read(source, now(), seconds=TRY_SECONDS)
     seen = copy.copy(source)
-    for name, value in polling.row_fields(found).items():
+    for name, value in polling.row_fields(outcome).items():
         setattr(seen, name, value)
     return ProbeResult(
-        state=found.state,
-        sentence=found.sentence,
-        devices=seen.devices if found.reading else 0,
-        series=seen.series if found.reading else 0,
-        asked=found.gathering.asked,
-        unanswered=found.gathering.unanswered,
+        state=outcome.state,
+        sentence=outcome.sentence,
+        devices=seen.devices if outcome.reading else 0,
+        series=seen.series if outcome.reading else 0,
+        asked=outcome.gathering.asked,
+        unanswered=outcome.gathering.unanswered,
         reads=data_quality.reads(seen),
-        points=data_quality.of_reading(seen) if found.reading else [],
+        points=data_quality.of_reading(seen) if outcome.reading else [],
     )

@@ -18,7 +18,7 @@ from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric, Sample
 
 FINE, COARSE = 300, 3600
-"""Seconds of a bucket, and of its roll-up; from midnight UTC, whatever the clocks of people do."""
+"""Seconds of a bucket, and of its roll-up; from midnight UTC, regardless of daylight saving time."""
 COVERS_SECONDS = 180.0
 """The most that one reading speaks for: six missed readings, as long as a sample counts for the present."""
 LOOKED_SECONDS = 600.0
@@ -34,7 +34,7 @@ COUNTERS = frozenset(
 """Kept as increases; every other metric as a mean."""
 METRICS: Mapping[str, Metric] = {str(metric): metric for metric in Metric}
 STATES = ("effective", "low", "held", "held_unknown", "free", "out", "free_unknown")
-"""As in gpus.models.GpuBand. Of a namespace only the first four: what nobody holds belongs to none."""
+"""As in gpus.models.GpuBand. Of a namespace only the first four: what no pod holds belongs to none."""
 SEVERAL = "/"
 """No holder's name: it was held by one after another, or by several."""
 
@@ -102,8 +102,8 @@ class StepTotals:
         return [self.joules, self.recorded, *self.states]
 
     @classmethod
-    def unpacked(cls, found: Sequence[float]) -> StepTotals:
-        return cls(list(found[2:]), found[0], found[1])
+    def unpacked(cls, packed: Sequence[float]) -> StepTotals:
+        return cls(list(packed[2:]), packed[0], packed[1])
 
 
 @dataclass(slots=True)
@@ -158,8 +158,8 @@ class OpenDevice:
         return [self.model, self.holder, self.covered, self.held, self.at, self.gaps, *numbers]
 
     @classmethod
-    def unpacked(cls, found: Sequence[Any], gauges: Sequence[str], counters: Sequence[str]) -> OpenDevice:
-        model, holder, covered, held, at, gaps, sums, counted, last = found
+    def unpacked(cls, packed: Sequence[Any], gauges: Sequence[str], counters: Sequence[str]) -> OpenDevice:
+        model, holder, covered, held, at, gaps, sums, counted, last = packed
         by_name = (_named(gauges, sums), gaps, _named(counters, counted), _named(counters, last))
         return cls(model, holder, covered, held, *by_name, at)
 
@@ -203,14 +203,14 @@ class OpenNode:
         ]
 
     @classmethod
-    def unpacked(cls, found: Sequence[Any]) -> OpenNode:
-        until, fine, hour, namespaces, gauges, counters, devices = found
+    def unpacked(cls, packed: Sequence[Any]) -> OpenNode:
+        until, fine, hour, namespaces, gauges, counters, devices = packed
         return cls(
             until,
             StepTotals.unpacked(fine),
             StepTotals.unpacked(hour),
             {name: StepTotals.unpacked(amounts) for name, amounts in namespaces.items()},
-            {(one[0], one[1]): OpenDevice.unpacked(one[2:], gauges, counters) for one in devices},
+            {(device[0], device[1]): OpenDevice.unpacked(device[2:], gauges, counters) for device in devices},
         )
 
 
@@ -251,12 +251,12 @@ def advance(node: OpenNode, name: str, look: NodeState, at: float, reach: float 
 
     def cover(seconds: float) -> None:
         _spend(node, look.seen, seconds)
-        for one in heard:
-            _cover(node, one, look.paying, seconds)
+        for device_reading in heard:
+            _cover(node, device_reading, look.paying, seconds)
 
     yield from _pass(node, name, at, cover)
-    for one in heard:
-        _remember(node, one.sample, one.counters, at)
+    for device_reading in heard:
+        _remember(node, device_reading.sample, device_reading.counters, at)
 
 
 def lose(node: OpenNode, name: str, blind: NodeBands, at: float, reach: float = COVERS_SECONDS) -> Iterator[Closed]:
@@ -280,10 +280,10 @@ def _remember(node: OpenNode, sample: Sample, counters: Mapping[str, float], at:
 
 def _device(node: OpenNode, sample: Sample) -> OpenDevice:
     key = (sample.device.uuid, sample.device.instance)
-    found = node.devices.get(key)
-    if found is None:
-        found = node.devices[key] = OpenDevice(sample.model)
-    return found
+    device = node.devices.get(key)
+    if device is None:
+        device = node.devices[key] = OpenDevice(sample.model)
+    return device
 
 
 def leave(node: OpenNode, name: str, until: float) -> Iterator[Closed]:
@@ -306,15 +306,15 @@ def _pass(node: OpenNode, name: str, until: float, spend: Callable[[float], None
 def _close(node: OpenNode, name: str, start: float) -> Iterator[Closed]:
     if node.fine.recorded:
         began = instant(start)
-        found = [(key, device, device.bucket(began)) for key, device in node.devices.items()]
-        devices = [(Device(*key, name, device.model), bucket) for key, device, bucket in found if bucket]
+        open_buckets = [(key, device, device.bucket(began)) for key, device in node.devices.items()]
+        devices = [(Device(*key, name, device.model), bucket) for key, device, bucket in open_buckets if bucket]
         yield ClosedFine(name, start, node.fine, node.namespaces, devices)
         node.hour.add(node.fine)
     node.fine, node.namespaces = StepTotals.none(), {}
     node.devices = {
-        key: OpenDevice(one.model, last=one.last, at=one.at)
-        for key, one in node.devices.items()
-        if one.covered or start - one.at < COARSE
+        key: OpenDevice(device.model, last=device.last, at=device.at)
+        for key, device in node.devices.items()
+        if device.covered or start - device.at < COARSE
     }
     if (start + FINE) % COARSE == 0:
         if node.hour.recorded:
@@ -333,7 +333,7 @@ def _heard(node: OpenNode, sample: Sample, at: float) -> DeviceReading:
     counters: dict[str, float] = {}
     for metric, value in sample.values.items():
         (counters if metric in COUNTERS else gauges)[metric] = value
-    pods = {(one.namespace, one.pod) for one in sample.holders}
+    pods = {(holder.namespace, holder.pod) for holder in sample.holders}
     holder = "/".join(next(iter(pods))) if len(pods) == 1 else SEVERAL
     return DeviceReading(sample, gauges, counters, _rises(node, sample, counters, at), holder)
 
@@ -366,18 +366,18 @@ def _cover(
         node.namespaces.setdefault(namespace, StepTotals.none(4)).joules += watts * seconds * share
 
 
-def fold(found: Sequence[Bucket], start: datetime) -> Bucket:
+def fold(buckets: Sequence[Bucket], start: datetime) -> Bucket:
     """Five minutes of one device into its hour. Means weigh as long as each was covered; increases add up."""
-    covers = [one.covered for one in found]
+    covers = [bucket.covered for bucket in buckets]
     covered = sum(covers)
     means: dict[Metric, float] = {}
-    for metric in set[Metric]().union(*(one.means for one in found)):
-        numbers: list[float] = [one.means.get(metric, nan) for one in found]
+    for metric in set[Metric]().union(*(bucket.means for bucket in buckets)):
+        numbers: list[float] = [bucket.means.get(metric, nan) for bucket in buckets]
         weights = covers
         if any(map(isnan, numbers)):
             weights = [cover for cover, number in zip(covers, numbers, strict=True) if not isnan(number)]
             numbers = [number for number in numbers if not isnan(number)]
         means[metric] = sum(numbers) if metric in COUNTERS else sum(map(mul, numbers, weights)) / sum(weights)
-    holders = {one.holder for one in found}
-    held = sum(one.held * one.covered for one in found) / covered
+    holders = {bucket.holder for bucket in buckets}
+    held = sum(bucket.held * bucket.covered for bucket in buckets) / covered
     return Bucket(start, covered * FINE / COARSE, held, means, holders.pop() if len(holders) == 1 else "")

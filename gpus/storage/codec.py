@@ -19,9 +19,9 @@ LEVEL = 6
 METRICS = {str(metric): metric for metric in Metric}
 
 
-def pack(found: Iterable[tuple[Device, Bucket]]) -> bytes:
+def pack(buckets: Iterable[tuple[Device, Bucket]]) -> bytes:
     """All of one start."""
-    rows = sorted(found, key=lambda one: (one[0].node_name, one[0].uuid, one[0].instance))
+    rows = sorted(buckets, key=lambda pair: (pair[0].node_name, pair[0].uuid, pair[0].instance))
     names = sorted({metric for _, bucket in rows for metric in bucket.means})
     listed = [
         [*device, short(bucket.covered), short(bucket.held), bucket.holder]
@@ -33,10 +33,10 @@ def pack(found: Iterable[tuple[Device, Bucket]]) -> bytes:
 
 def unpack(data: bytes, start: datetime, nodes: Collection[str] | None = None) -> Iterator[tuple[Device, Bucket]]:
     """Yield the devices of a packed step with their buckets, restricted to `nodes` if given."""
-    found = unzipped(data)
-    names = [METRICS.get(name) for name in found["metrics"]]
+    step = unzipped(data)
+    names = [METRICS.get(name) for name in step["metrics"]]
     is_known = None not in names
-    for uuid, instance, node, model, covered, held, holder, *values in found["devices"]:
+    for uuid, instance, node, model, covered, held, holder, *values in step["devices"]:
         if nodes is not None and node not in nodes:
             continue
         means: Mapping[Any, float]
@@ -52,11 +52,11 @@ def column(data: bytes, metric: Metric) -> Iterator[tuple[str, str, float, float
 
     Less than half of what `unpack` costs, where all of a fleet is looked at for one figure.
     """
-    found = unzipped(data)
-    if metric not in found["metrics"]:
+    step = unzipped(data)
+    if metric not in step["metrics"]:
         return
-    place = 7 + found["metrics"].index(metric)
-    for row in found["devices"]:
+    place = 7 + step["metrics"].index(metric)
+    for row in step["devices"]:
         if (value := row[place]) is not None:
             yield row[0], row[1], row[4], value
 

@@ -119,13 +119,13 @@ def _stored(cluster_id: UUID) -> dict[tuple[str, str], StoredDevice]:
     columns = ("uuid", "instance", "pk", "values", "held_since", "seen_at", "missing_since", *_SAID)
     rows = GpuDevice.objects.filter(cluster=cluster_id).order_by().values_list(*columns)
     return {
-        (uuid, instance): StoredDevice(pk, tuple(said), values, held, seen, missing)
-        for uuid, instance, pk, values, held, seen, missing, *said in rows.iterator(SLICE)
+        (uuid, instance): StoredDevice(pk, tuple(described), values, held, seen, missing)
+        for uuid, instance, pk, values, held, seen, missing, *described in rows.iterator(SLICE)
     }
 
 
 def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetime) -> DeviceRow:
-    said = (
+    description = (
         is_board,
         plain(sample.node, 253),
         nodes.get(sample.node),
@@ -133,13 +133,13 @@ def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetim
         plain(sample.model, 120),
         plain(sample.profile, 40),
         plain(sample.driver, 40),
-        [[plain(text) for text in (one.namespace, one.pod, one.container)] for one in sample.holders],
-        [[one.code, one.count, str(one.evidence)] for one in sample.xids],
+        [[plain(text) for text in (holder.namespace, holder.pod, holder.container)] for holder in sample.holders],
+        [[xid.code, xid.count, str(xid.evidence)] for xid in sample.xids],
         None if sample.clock_events is None else {plain(k): n for k, n in sample.clock_events.items()},
         sample.suspect,
     )
     values = {str(metric): _short(value) for metric, value in sample.values.items()}
-    return DeviceRow(sample.device.uuid, sample.device.instance, said, values, when if sample.holders else None)
+    return DeviceRow(sample.device.uuid, sample.device.instance, description, values, when if sample.holders else None)
 
 
 _HOLDERS = _SAID.index("holders")
@@ -230,11 +230,11 @@ _PASSES: Mapping[str, float] = {str(metric): limit for metric, limit in PASSES.i
 def _miss(lacking: Iterable[StoredDevice], when: datetime, claimed: Claimed) -> None:
     """Mark devices that the reading lacks as missing, keeping their sample; forget those missing for long."""
     fresh, old = [], []
-    for one in lacking:
-        if one.missing_since is None:
-            fresh.append(one.pk)
-        elif when - one.missing_since > FORGET_AFTER:
-            old.append(one.pk)
+    for device in lacking:
+        if device.missing_since is None:
+            fresh.append(device.pk)
+        elif when - device.missing_since > FORGET_AFTER:
+            old.append(device.pk)
     for part in _slices(fresh):
         with claimed():
             GpuDevice.objects.filter(pk__in=part).update(missing_since=when)
@@ -243,7 +243,7 @@ def _miss(lacking: Iterable[StoredDevice], when: datetime, claimed: Claimed) -> 
             GpuDevice.objects.filter(pk__in=part).delete()
 
 
-def _slices(found: Iterable[T]) -> Iterator[list[T]]:
-    rest = iter(found)
+def _slices(objects: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(objects)
     while part := list(islice(rest, SLICE)):
         yield part

@@ -33,7 +33,7 @@ def hours(
 ) -> dict[Device, list[Bucket]]:
     """The same in steps of an hour, each of the fives in it, as far back as SETPOINT_GPU_HOUR_DAYS. One query.
 
-    A holder stands where it was the same in every five minutes of the hour.
+    The holder is given where it was the same in every five minutes of the hour.
     """
     return _read(cluster_id, COARSE, start, end, nodes)
 
@@ -50,13 +50,13 @@ def latest(
     by_start: dict[datetime, list[bytes]] = defaultdict(list)
     for began, data in rows.order_by().values_list("start", "data").iterator(200):
         by_start[began].append(bytes(data))
-    found: dict[tuple[str, str], tuple[float, float]] = {}
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
     for began in sorted(by_start)[-steps:]:
         for data in by_start[began]:
             for uuid, instance, covered, value in codec.column(data, metric):
-                total, seconds = found.get((uuid, instance), (0.0, 0.0))
-                found[uuid, instance] = total + value, seconds + covered * FINE
-    return found
+                total, seconds = sums.get((uuid, instance), (0.0, 0.0))
+                sums[uuid, instance] = total + value, seconds + covered * FINE
+    return sums
 
 
 def _read(
@@ -70,8 +70,8 @@ def _read(
         for of, numbers in sharding.of_all(wanted):
             where |= Q(of=of, shard__in=numbers)
         rows = rows.filter(where)
-    found: dict[Device, list[Bucket]] = defaultdict(list)
+    by_device: dict[Device, list[Bucket]] = defaultdict(list)
     for began, data in rows.order_by("start", "of", "shard").values_list("start", "data").iterator(200):
         for device, bucket in codec.unpack(bytes(data), began, wanted):
-            found[device].append(bucket)
-    return dict(found)
+            by_device[device].append(bucket)
+    return dict(by_device)

@@ -1,8 +1,8 @@
 """Pods that hold GPUs and do nothing with them: since when, and what that has come to.
 
 A row lives as long as all of the pod's GPUs do nothing at every reading. It is written when something changes and
-every five minutes; in between it goes on at the same rate, which `so_far` adds. Time that no reading covers is not
-counted, and after an hour of it nobody knows whether the pod did nothing all along: then it counts again.
+every five minutes; in between it grows at the same rate, which `so_far` adds. Time that no reading covers is not
+counted, and after an hour of it it is not known whether the pod was idle all along: then it counts again.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class NodeUpdate:
 
 def stored(cluster_id: UUID) -> dict[str, list[IdleHolding]]:
     """Return the stored idle holdings by node name."""
-    found: dict[str, list[IdleHolding]] = defaultdict(list)
+    by_node: dict[str, list[IdleHolding]] = defaultdict(list)
     for row in IdleHolding.objects.filter(cluster=cluster_id).order_by("pk"):
-        found[row.node_name].append(row)
-    return found
+        by_node[row.node_name].append(row)
+    return by_node
 
 
 def so_far(row: IdleHolding, read_at: datetime | None) -> float:
@@ -75,19 +75,19 @@ class Changes:
         """`rows` are the node's."""
         if turn.is_reading and turn.passed < 0:
             return  # late: told already
-        idle = {(one.namespace, one.pod): one for one in turn.seen.idle}
+        idle = {(holding.namespace, holding.pod): holding for holding in turn.seen.idle}
         for row in rows:
-            found = idle.pop((row.namespace, row.pod), None)
-            if found is not None:
-                self._go_on(row, found, turn)
+            holding = idle.pop((row.namespace, row.pod), None)
+            if holding is not None:
+                self._go_on(row, holding, turn)
             elif turn.is_reading and turn.seen.look.samples:
                 self.gone.append(row.pk)  # it does something, or holds nothing any more
             elif turn.is_reading or turn.passed > COVERS_SECONDS:
                 self._lose(row, turn)
-        for one in idle.values():
-            row = IdleHolding(cluster_id=self.cluster_id, node_name=turn.name, namespace=one.namespace, pod=one.pod)
-            row.since, row.gpu_seconds = instant(turn.when.timestamp() - turn.covered), one.share * turn.covered
-            self._describe(row, one, turn)
+        for begun in idle.values():
+            row = IdleHolding(cluster_id=self.cluster_id, node_name=turn.name, namespace=begun.namespace, pod=begun.pod)
+            row.since, row.gpu_seconds = instant(turn.when.timestamp() - turn.covered), begun.share * turn.covered
+            self._describe(row, begun, turn)
 
     def drop(self, rows: Iterable[IdleHolding]) -> None:
         """The node is gone."""
@@ -105,17 +105,17 @@ class Changes:
             batch_size=500,
         )
 
-    def _go_on(self, row: IdleHolding, found: Idle, turn: NodeUpdate) -> None:
+    def _go_on(self, row: IdleHolding, holding: Idle, turn: NodeUpdate) -> None:
         is_whole = row.is_seen and turn.passed <= turn.reach
-        is_same = (row.gpus, row.share, row.has_xid) == (found.gpus, found.share, found.has_xid)
+        is_same = (row.gpus, row.share, row.has_xid) == (holding.gpus, holding.share, holding.has_xid)
         if is_whole and is_same and turn.when - row.counted_until < WRITTEN_EVERY:
             return
         if not row.is_seen and turn.when - row.counted_until > BRIDGED:
             row.since, row.gpu_seconds = instant(turn.when.timestamp() - turn.covered), 0.0
         elif row.is_seen:
             row.gpu_seconds += row.share * max(0.0, turn.before - row.counted_until.timestamp())
-        row.gpu_seconds += found.share * turn.covered
-        self._describe(row, found, turn)
+        row.gpu_seconds += holding.share * turn.covered
+        self._describe(row, holding, turn)
 
     def _lose(self, row: IdleHolding, turn: NodeUpdate) -> None:
         if row.is_seen:
@@ -125,9 +125,9 @@ class Changes:
         elif turn.when - row.counted_until > BRIDGED:
             self.gone.append(row.pk)
 
-    def _describe(self, row: IdleHolding, found: Idle, turn: NodeUpdate) -> None:
+    def _describe(self, row: IdleHolding, holding: Idle, turn: NodeUpdate) -> None:
         row.node_id = turn.seen.offer.pk if turn.seen.offer else None
-        row.model = turn.seen.offer.model if turn.seen.offer else found.model
-        row.gpus, row.share, row.watts, row.has_xid = found.gpus, found.share, found.watts, found.has_xid
+        row.model = turn.seen.offer.model if turn.seen.offer else holding.model
+        row.gpus, row.share, row.watts, row.has_xid = holding.gpus, holding.share, holding.watts, holding.has_xid
         row.counted_until, row.is_seen = turn.when, True
         self.rows.append(row)

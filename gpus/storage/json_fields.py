@@ -35,13 +35,13 @@ class Picked(Func):
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, list[Any]]:
         column, params = compiler.compile(self.source_expressions[0])
         values = ", ".join([f"{column} -> %s"] * len(self.keys))
-        found = [one for key in self.keys for one in (*params, key)]
-        return f"(jsonb_build_array(NULL, {values}))::text", found
+        parameters = [parameter for key in self.keys for parameter in (*params, key)]
+        return f"(jsonb_build_array(NULL, {values}))::text", parameters
 
 
 def parse(texts: Sequence[str]) -> list[list[Any]]:
     """Return each row's values; the first is always null."""
-    found: list[list[Any]] = []
+    rows: list[list[Any]] = []
     for at in range(0, len(texts), READ_AT_ONCE):
-        found += json.loads(f"[{','.join(texts[at : at + READ_AT_ONCE])}]")
-    return found
+        rows += json.loads(f"[{','.join(texts[at : at + READ_AT_ONCE])}]")
+    return rows

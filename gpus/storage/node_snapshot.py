@@ -82,7 +82,7 @@ def snapshots(cluster_id: UUID, reading: Reading | None) -> dict[str, NodeSnapsh
         boards[plain(board.node, 253)].append(board)
     wanted = _wanted(cluster_id)
     known = _split(samples) if reading else _last_split(cluster_id)
-    offers = {one.name: one for one in _offers(cluster_id) if one.offered or one.name in samples}
+    offers = {offer.name: offer for offer in _offers(cluster_id) if offer.offered or offer.name in samples}
     names = sorted({*offers, *samples, *boards})
     return {
         name: _of(
@@ -97,16 +97,19 @@ def snapshots(cluster_id: UUID, reading: Reading | None) -> dict[str, NodeSnapsh
 
 
 def _split(samples: Mapping[str, Iterable[Sample]]) -> Mapping[str, Split]:
-    return {name: mig.of_node((one.device, one.profile, one.model) for one in found) for name, found in samples.items()}
+    return {
+        name: mig.of_node((sample.device, sample.profile, sample.model) for sample in samples_of_node)
+        for name, samples_of_node in samples.items()
+    }
 
 
 def _last_split(cluster_id: UUID) -> Mapping[str, Split]:
     """Return how MIG split the nodes when they were last read, for use without a reading."""
-    found: dict[str, list[tuple[DeviceKey, str, str]]] = defaultdict(list)
+    by_node: dict[str, list[tuple[DeviceKey, str, str]]] = defaultdict(list)
     rows = GpuDevice.objects.holdable().seen().filter(cluster=cluster_id).exclude(instance="").order_by()
     for name, uuid, *rest in rows.values_list("node_name", "uuid", "instance", "profile", "model"):
-        found[name].append((DeviceKey(uuid, rest[0]), rest[1], rest[2]))
-    return {name: mig.of_node(devices) for name, devices in found.items()}
+        by_node[name].append((DeviceKey(uuid, rest[0]), rest[1], rest[2]))
+    return {name: mig.of_node(devices) for name, devices in by_node.items()}
 
 
 def _offers(cluster_id: UUID) -> Iterable[Offer]:
@@ -118,11 +121,11 @@ def _offers(cluster_id: UUID) -> Iterable[Offer]:
 
 def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
     """GPUs that pods hold according to the API server: by node, by namespace."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    by_node: dict[str, Counter[str]] = defaultdict(Counter)
     rows = GpuPod.objects.filter(cluster=cluster_id).exclude(node_name="").order_by()
     for node, namespace, gpus in rows.values_list("node_name", "namespace", "gpus"):
-        found[node][namespace] += gpus
-    return found
+        by_node[node][namespace] += gpus
+    return by_node
 
 
 class Stated(NamedTuple):
@@ -139,13 +142,13 @@ def _of(
 ) -> NodeSnapshot:
     stated = _stated(samples)
     counts: Counter[str] = Counter()
-    for one, state, _ in stated:
+    for sample, state, _ in stated:
         name = {states.HELD: "held", states.NONE: "held_unknown"}.get(state, state)
-        if one.holders or state == states.FREE:
+        if sample.holders or state == states.FREE:
             counts[name] += 1
-        if one.xids:
+        if sample.xids:
             counts["ill"] += any(
-                found.advice.severity != "ok" for found in xids.reported((xid.code,) for xid in one.xids)
+                xid.advice.severity != "ok" for xid in xids.reported((xid.code,) for xid in sample.xids)
             )
     seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
     look = NodeState(seen, blind, (*samples, *boards), _paying(stated, split))
@@ -153,7 +156,7 @@ def _of(
 
 
 def _stated(samples: Iterable[Sample]) -> list[Stated]:
-    return [Stated(one, state_of(one), _pods(one)) for one in samples]
+    return [Stated(sample, state_of(sample), _pods(sample)) for sample in samples]
 
 
 def state_of(sample: Sample) -> str:
@@ -166,7 +169,9 @@ def state_of(sample: Sample) -> str:
 
 def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
     return (
-        sorted({(plain(one.namespace, 253), plain(one.pod, 253)) for one in sample.holders}) if sample.holders else ()
+        sorted({(plain(holder.namespace, 253), plain(holder.pod, 253)) for holder in sample.holders})
+        if sample.holders
+        else ()
     )
 
 
@@ -181,14 +186,14 @@ def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, in
         offered=offer.offered,
         allocated=offer.allocated,
         is_out=offer.is_out,
-        held=[state for one, state, _ in stated if one.holders],
-        free=sum(not one.holders and state == states.FREE for one, state, _ in stated),
+        held=[state for sample, state, _ in stated if sample.holders],
+        free=sum(not sample.holders and state == states.FREE for sample, state, _ in stated),
     )
     spaces: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     known: dict[str, float] = defaultdict(float)
-    for one, state, pods in stated:
+    for sample, state, pods in stated:
         for namespace, _pod in pods:
-            spaces[namespace][_HELD[state]] += split.of(one) / len(pods)
+            spaces[namespace][_HELD[state]] += split.of(sample) / len(pods)
             known[namespace] += 1 / len(pods)
     lacking = {name: max(0.0, count - known.get(name, 0.0)) for name, count in sorted(wanted.items())}
     bands, unknown = _bands(tally, stated, split, is_out=offer.is_out)
@@ -205,7 +210,7 @@ def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool
 
     The tally counts devices: a node that MIG splits has each of them weighed.
     """
-    seen_held = sum(bool(one.holders) for one, _, _ in stated)
+    seen_held = sum(bool(sample.holders) for sample, _, _ in stated)
     unseen_held, rest = tally.allocated - seen_held, tally.total - tally.allocated
     if split is mig.WHOLE:
         counts = (tally.effective, tally.low, tally.held_idle, tally.held_unknown, tally.free, tally.out)
@@ -213,11 +218,11 @@ def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool
     held = dict.fromkeys(_HELD, 0.0)
     free: list[float] = []
     silent: list[float] = []
-    for one, state, _ in stated:
-        if one.holders:
-            held[state] += split.of(one)
+    for sample, state, _ in stated:
+        if sample.holders:
+            held[state] += split.of(sample)
         else:
-            (free if state == states.FREE else silent).append(split.of(one))
+            (free if state == states.FREE else silent).append(split.of(sample))
     others = max(tally.total - seen_held - len(free), len(silent))  # that telemetry says nothing of
     each = (sum(silent) + split.mean * (others - len(silent))) / others if others else 0.0
     blind = max(0, rest - len(free))  # as in Tally.of_node: pods are on those that telemetry says nothing of first
@@ -232,26 +237,26 @@ def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool
 
 def _paying(stated: Sequence[Stated], split: Split) -> Mapping[str, Sequence[tuple[str, float]]]:
     """A board's energy is its instances' holders', each as much as its instance is of the board."""
-    found: dict[str, list[tuple[str, float]]] = defaultdict(list)
-    for one, _, pods in stated:
+    by_board: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for sample, _, pods in stated:
         for namespace, _pod in pods:
-            found[one.device.uuid].append((namespace, split.of(one) / len(pods)))
-    return found
+            by_board[sample.device.uuid].append((namespace, split.of(sample) / len(pods)))
+    return by_board
 
 
 def _idle(stated: Sequence[Stated], split: Split) -> Sequence[Idle]:
-    found: dict[tuple[str, str], Idle] = {}
+    by_pod: dict[tuple[str, str], Idle] = {}
     at_work: set[tuple[str, str]] = set()
-    for one, state, pods in stated:
+    for sample, state, pods in stated:
         if state != states.HELD:
             at_work.update(pods)
         for pod in pods:
-            idle = found.get(pod)
+            idle = by_pod.get(pod)
             if idle is None:
-                idle = found[pod] = Idle(*pod, plain(one.model, 120))
+                idle = by_pod[pod] = Idle(*pod, plain(sample.model, 120))
             idle.gpus += 1
-            idle.share += split.of(one) / len(pods)
-            idle.has_xid = idle.has_xid or bool(one.xids)
-            if (watts := one.values.get(Metric.POWER)) is not None:
+            idle.share += split.of(sample) / len(pods)
+            idle.has_xid = idle.has_xid or bool(sample.xids)
+            if (watts := sample.values.get(Metric.POWER)) is not None:
                 idle.watts = (idle.watts or 0.0) + watts / len(pods)
-    return [idle for pod, idle in sorted(found.items()) if pod not in at_work]
+    return [idle for pod, idle in sorted(by_pod.items()) if pod not in at_work]

@@ -57,9 +57,9 @@ def store(cluster_id: UUID, reading: Reading, *, claimed: Claimed, reach: float 
 
     Raises what `claimed` raises.
     """
-    found = node_snapshot.snapshots(cluster_id, reading)
-    _tally(cluster_id, found.values(), claimed)
-    _advance(cluster_id, found, reading.when, is_reading=True, claimed=claimed, reach=reach)
+    snapshots = node_snapshot.snapshots(cluster_id, reading)
+    _tally(cluster_id, snapshots.values(), claimed)
+    _advance(cluster_id, snapshots, reading.when, is_reading=True, claimed=claimed, reach=reach)
 
 
 def lost(cluster_id: UUID, at: datetime, *, claimed: Claimed, reach: float = COVERS_SECONDS) -> None:
@@ -67,10 +67,14 @@ def lost(cluster_id: UUID, at: datetime, *, claimed: Claimed, reach: float = COV
     _advance(cluster_id, node_snapshot.snapshots(cluster_id, None), at, is_reading=False, claimed=claimed, reach=reach)
 
 
-def _tally(cluster_id: UUID, found: Iterable[NodeSnapshot], claimed: Claimed) -> None:
+def _tally(cluster_id: UUID, snapshots: Iterable[NodeSnapshot], claimed: Claimed) -> None:
     rows = NodeTally.objects.filter(node__cluster=cluster_id).order_by()
     have = {pk: counts for pk, *counts in rows.values_list("pk", *NodeTally.SEEN)}
-    wanted = {one.offer.pk: [one.counts[name] for name in NodeTally.SEEN] for one in found if one.offer}
+    wanted = {
+        snapshot.offer.pk: [snapshot.counts[name] for name in NodeTally.SEEN]
+        for snapshot in snapshots
+        if snapshot.offer
+    }
     wanted |= {pk: [0] * len(NodeTally.SEEN) for pk in have if pk not in wanted}
     changed = [
         NodeTally(node_id=pk, **dict(zip(NodeTally.SEEN, counts, strict=True)))
@@ -100,7 +104,7 @@ class _Group:
 
 def _advance(
     cluster_id: UUID,
-    found: Mapping[str, NodeSnapshot],
+    snapshots: Mapping[str, NodeSnapshot],
     when: datetime,
     *,
     is_reading: bool,
@@ -109,11 +113,11 @@ def _advance(
 ) -> None:
     at, members = when.timestamp(), _Members(cluster_id)
     idle = idle_tracking.stored(cluster_id)
-    for groups in _groups(cluster_id, found, claimed):
+    for groups in _groups(cluster_id, snapshots, claimed):
         holdings = idle_tracking.Changes(cluster_id)
         for group in groups:
             for name in group.seen:
-                seen, node = found[name], group.nodes.get(name)
+                seen, node = snapshots[name], group.nodes.get(name)
                 turn = idle_tracking.NodeUpdate(name, seen, node.until if node else at, when, is_reading, reach)
                 if node is None:
                     node = group.nodes[name] = OpenNode(at)
@@ -123,7 +127,7 @@ def _advance(
                 else:
                     group.closed += accumulator.lose(node, name, seen.look.blind, at, reach)
                 holdings.judge(turn, idle.get(name, ()))
-            for name in [name for name in group.nodes if name not in found]:
+            for name in [name for name in group.nodes if name not in snapshots]:
                 group.closed += accumulator.leave(group.nodes[name], name, at)
                 holdings.drop(idle.get(name, ()))
                 if not group.nodes[name].has_something:
@@ -134,16 +138,16 @@ def _advance(
             holdings.write()
 
 
-def _groups(cluster_id: UUID, found: Mapping[str, NodeSnapshot], claimed: Claimed) -> Iterator[list[_Group]]:
+def _groups(cluster_id: UUID, snapshots: Mapping[str, NodeSnapshot], claimed: Claimed) -> Iterator[list[_Group]]:
     """A few at a time, as stored; all where the cluster has grown or shrunk too much for as many as there were."""
     rows = GpuOpen.objects.filter(cluster=cluster_id)
     counts = sorted(set(rows.order_by().values_list("of", flat=True)))
-    devices = sum(len(seen.look.samples) for seen in found.values())
+    devices = sum(len(seen.look.samples) for seen in snapshots.values())
     of = sharding.count_for(devices, counts[0] if len(counts) == 1 else 0)
     if counts and counts != [of]:
         _regroup(cluster_id, of, claimed)
     names: dict[int, list[str]] = defaultdict(list)
-    for name in found:
+    for name in snapshots:
         names[sharding.number(name, of)].append(name)
     for first in range(0, of, AT_ONCE):
         numbers = range(first, min(of, first + AT_ONCE))
@@ -155,8 +159,10 @@ def _groups(cluster_id: UUID, found: Mapping[str, NodeSnapshot], claimed: Claime
 
 def _unpacked(data: Any) -> dict[str, OpenNode]:
     """Return the open nodes; none if written in another form, so that each node's next reading starts over."""
-    found = codec.unzipped(bytes(data)) if data else {}
-    return {name: OpenNode.unpacked(one) for name, one in found["nodes"].items()} if found.get("form") == FORM else {}
+    stored = codec.unzipped(bytes(data)) if data else {}
+    return (
+        {name: OpenNode.unpacked(node) for name, node in stored["nodes"].items()} if stored.get("form") == FORM else {}
+    )
 
 
 def _regroup(cluster_id: UUID, of: int, claimed: Claimed) -> None:
@@ -204,40 +210,40 @@ class _Members:
                 for name in pools.matching(pool).order_by().values_list("name", flat=True):
                     self._pools[name].append(pool.name)
             self._models = node_snapshot.models(self._cluster_id)
-        found: list[Band] = [(Scope.CLUSTER, "")]
-        found += [(Scope.POOL, name) for name in self._pools.get(node, ())]
+        bands: list[Band] = [(Scope.CLUSTER, "")]
+        bands += [(Scope.POOL, name) for name in self._pools.get(node, ())]
         if node in self._models:
-            found.append((Scope.MODEL, self._models[node]))
-        return found
+            bands.append((Scope.MODEL, self._models[node]))
+        return bands
 
 
 def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> None:
-    fine = [one for group in groups for one in group.closed if isinstance(one, ClosedFine)]
-    hours = [one for group in groups for one in group.closed if isinstance(one, ClosedHour)]
+    fine = [step for group in groups for step in group.closed if isinstance(step, ClosedFine)]
+    hours = [step for group in groups for step in group.closed if isinstance(step, ClosedHour)]
     if fine:
         _pack(cluster_id, groups)
         _bands(cluster_id, fine, members)
     if hours:
         _node_hours(cluster_id, hours)
-    for start in sorted({one.start for one in hours}):
+    for start in sorted({hour.start for hour in hours}):
         over = [group for group in groups if any(isinstance(c, ClosedHour) and c.start == start for c in group.closed)]
         _fold(cluster_id, over, instant(start))
 
 
 def _pack(cluster_id: UUID, groups: Sequence[_Group]) -> None:
     """Pack the closed steps; where groups were rebuilt meanwhile, some nodes' step may be stored before others'."""
-    found: _Steps = defaultdict(list)
+    steps: _Steps = defaultdict(list)
     for group in groups:
-        for one in group.closed:
-            if isinstance(one, ClosedFine):
-                found[group.number, instant(one.start)] += one.devices
-    of, numbers, starts = groups[0].of, {number for number, _ in found}, {start for _, start in found}
+        for step in group.closed:
+            if isinstance(step, ClosedFine):
+                steps[group.number, instant(step.start)] += step.devices
+    of, numbers, starts = groups[0].of, {number for number, _ in steps}, {start for _, start in steps}
     rows = GpuPacked.objects.filter(cluster=cluster_id, seconds=FINE, start__in=starts, of=of, shard__in=numbers)
     for number, start, data in rows.values_list("shard", "start", "data"):
-        if (number, start) in found:
-            new = {device for device, _ in found[number, start]}
-            found[number, start] += [one for one in codec.unpack(bytes(data), start) if one[0] not in new]
-    _put(cluster_id, of, FINE, found)
+        if (number, start) in steps:
+            new = {device for device, _ in steps[number, start]}
+            steps[number, start] += [pair for pair in codec.unpack(bytes(data), start) if pair[0] not in new]
+    _put(cluster_id, of, FINE, steps)
 
 
 def _fold(cluster_id: UUID, groups: Sequence[_Group], hour: datetime) -> None:
@@ -254,14 +260,14 @@ def _fold(cluster_id: UUID, groups: Sequence[_Group], hour: datetime) -> None:
             for device, bucket in codec.unpack(bytes(data), start):
                 if of == group.of or sharding.number(device.node_name, group.of) == group.number:
                     fives[device].append(bucket)
-        found = [(device, accumulator.fold(one, hour)) for device, one in fives.items()]
-        _put(cluster_id, group.of, COARSE, {(group.number, hour): found})
+        folded = [(device, accumulator.fold(buckets, hour)) for device, buckets in fives.items()]
+        _put(cluster_id, group.of, COARSE, {(group.number, hour): folded})
 
 
-def _put(cluster_id: UUID, of: int, seconds: int, found: _Steps) -> None:
+def _put(cluster_id: UUID, of: int, seconds: int, steps: _Steps) -> None:
     rows = [
         GpuPacked(cluster_id=cluster_id, seconds=seconds, start=start, of=of, shard=number, data=codec.pack(devices))
-        for (number, start), devices in sorted(found.items())
+        for (number, start), devices in sorted(steps.items())
         if devices
     ]
     GpuPacked.objects.bulk_create(
@@ -276,12 +282,12 @@ def _put(cluster_id: UUID, of: int, seconds: int, found: _Steps) -> None:
 def _bands(cluster_id: UUID, fine: Sequence[ClosedFine], members: _Members) -> None:
     """This group's part of the cluster's steps. `recorded` is the longest of any node's, whichever group it is in."""
     new: dict[tuple[Band, float], StepTotals] = {}
-    for one in fine:
-        parts: list[tuple[Band, StepTotals]] = [(band, one.amounts) for band in members.bands(one.node)]
-        parts += [((Scope.NAMESPACE, name), amounts) for name, amounts in one.namespaces.items()]
+    for step in fine:
+        parts: list[tuple[Band, StepTotals]] = [(band, step.amounts) for band in members.bands(step.node)]
+        parts += [((Scope.NAMESPACE, name), amounts) for name, amounts in step.namespaces.items()]
         for band, amounts in parts:
-            into = new.setdefault((band, one.start), StepTotals.none())
-            longest = max(into.recorded, one.amounts.recorded)
+            into = new.setdefault((band, step.start), StepTotals.none())
+            longest = max(into.recorded, step.amounts.recorded)
             into.add(amounts)
             into.recorded = longest
     fives, hours = _stored(cluster_id, FINE, new), _stored(cluster_id, COARSE, new)
@@ -311,10 +317,10 @@ def _stored(
 
 
 def _node_hours(cluster_id: UUID, hours: Sequence[ClosedHour]) -> None:
-    _put_bands(cluster_id, COARSE, {((Scope.NODE, one.node), one.start): one.amounts for one in hours})
+    _put_bands(cluster_id, COARSE, {((Scope.NODE, hour.node), hour.start): hour.amounts for hour in hours})
 
 
-def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float], StepTotals]) -> None:
+def _put_bands(cluster_id: UUID, seconds: int, totals: Mapping[tuple[Band, float], StepTotals]) -> None:
     rows = [
         GpuBand(
             cluster_id=cluster_id,
@@ -326,7 +332,7 @@ def _put_bands(cluster_id: UUID, seconds: int, found: Mapping[tuple[Band, float]
             joules=amounts.joules,
             **dict(zip(GpuBand.STATES, amounts.states, strict=False)),
         )
-        for ((scope, name), start), amounts in sorted(found.items())
+        for ((scope, name), start), amounts in sorted(totals.items())
         if amounts.recorded
     ]
     GpuBand.objects.bulk_create(

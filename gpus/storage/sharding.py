@@ -1,7 +1,7 @@
 """A cluster's nodes in a few groups, each written as one row: by a hash of the name, so that none has to be stored.
 
 The number of groups is a power of two and grows with the cluster. Rows say how many there were when they were written,
-so a node's history is found whatever became of the cluster since.
+so a node's history is found even where the cluster has grown or shrunk since.
 """
 
 from __future__ import annotations

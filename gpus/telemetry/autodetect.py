@@ -29,7 +29,7 @@ WELL_KNOWN = (
     "prometheus/prometheus-server:80",
     "gpu-operator/prometheus-operated:9090",
 )
-"""In this order where several know as many GPUs: the operator's own service, whatever made it; the names that the chart
+"""In this order where several know as many GPUs: the operator's own service, of any origin; the names that the chart
 kube-prometheus-stack gives by release; kube-prometheus; the chart prometheus."""
 LOOK_AGAIN = timedelta(hours=1)
 """A Prometheus that was installed meanwhile is found so late."""
@@ -56,7 +56,7 @@ class Automatic:
         self._known, self._service, self._exporters = known, service, exporters
 
     def close(self) -> None:
-        """The fleet belongs to who gave it."""
+        """The fleet belongs to the caller."""
 
     def series(self, into: Gathering) -> Iterator[Series]:
         chosen = self._known or choose(self._service, into.left)
@@ -97,11 +97,11 @@ def _asked(prometheus: Prometheus, deadline: float) -> int | str:
 
 
 def _because(why: dict[str, list[str]]) -> str:
-    said = [f"None of the {len(WELL_KNOWN)} services at which Prometheus usually is has series of GPUs."]
+    sentences = [f"None of the {len(WELL_KNOWN)} services at which Prometheus usually is has series of GPUs."]
     if names := why.get("has no GPUs"):
-        said.append(f"Without any: {', '.join(names)}.")
+        sentences.append(f"Without any: {', '.join(names)}.")
     if names := why.get("did not answer", []) + why.get("is no Prometheus", []):
-        said.append(f"No answer from {', '.join(names)}.")
+        sentences.append(f"No answer from {', '.join(names)}.")
     if names := why.get("not allowed"):
-        said.append(f"Setpoint may not ask {len(names)} of them: deploy/setpoint-gpus.yaml has the right to give.")
-    return " ".join(said)
+        sentences.append(f"Setpoint may not ask {len(names)} of them: deploy/setpoint-gpus.yaml has the right to give.")
+    return " ".join(sentences)

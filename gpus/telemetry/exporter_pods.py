@@ -29,13 +29,13 @@ _kept: dict[UUID, tuple[datetime, list[ExporterPod]]] = {}
 
 def listed(fleet: Fleet, namespace: str = "") -> list[dict[str, Any]]:
     """Those that run or start; with `namespace` only those in it. Raises FleetError."""
-    found = {
+    pods = {
         str(objects.meta(pod).get("uid")): pod
         for label in SELECTORS
         for pod in fleet.labeled_pods(label)
         if label != amd.POD_LABEL or is_amd(pod)
     }
-    return [pod for pod in found.values() if _is_meant(pod, namespace)]
+    return [pod for pod in pods.values() if _is_meant(pod, namespace)]
 
 
 def is_amd(pod: Mapping[str, Any]) -> bool:
@@ -57,7 +57,9 @@ def known(pod: Mapping[str, Any]) -> ExporterPod:
 
 
 def _image(pod: Mapping[str, Any]) -> str:
-    return next((str(one.get("image") or "") for one in (pod.get("spec") or {}).get("containers") or ()), "")
+    return next(
+        (str(container.get("image") or "") for container in (pod.get("spec") or {}).get("containers") or ()), ""
+    )
 
 
 def learn(cluster_id: UUID, connect: Callable[[], Fleet], namespace: str, into: Gathering) -> None:

@@ -32,7 +32,7 @@ class Scraping:
         self._fleet, self._at_once, self._namespace = fleet, at_once, namespace
 
     def close(self) -> None:
-        """The fleet belongs to who gave it."""
+        """The fleet belongs to the caller."""
 
     def series(self, into: Gathering) -> Iterator[Series]:
         try:
@@ -57,8 +57,8 @@ class Scraping:
         with ThreadPoolExecutor(max_workers=self._at_once, thread_name_prefix="exporters") as pool:
             open_: dict[Future[str], ExporterPod] = {}
             while True:
-                while len(open_) < self._at_once and (asked := next(waiting, None)):
-                    exporter, backend = asked
+                while len(open_) < self._at_once and (next_pod := next(waiting, None)):
+                    exporter, backend = next_pod
                     if why := forbidden.get(exporter.namespace):
                         into.missed(_title(exporter), why)
                     elif not into.left:
@@ -89,7 +89,9 @@ class _Refused(Exception):
 
 
 def _backend(pod: Mapping[str, Any]) -> Backend:
-    ports = [port for one in (pod.get("spec") or {}).get("containers") or () for port in one.get("ports") or ()]
+    ports = [
+        port for container in (pod.get("spec") or {}).get("containers") or () for port in container.get("ports") or ()
+    ]
     usual = amd.PORT if exporter_pods.is_amd(pod) else PORT
     named = next((str(port["containerPort"]) for port in ports if port.get("name") == PORT_NAME), usual)
     meta = objects.meta(pod)

@@ -96,17 +96,17 @@ class _Reader:
         labels: dict[str, str] = {}
         position = 0
         while position < len(text):
-            found = _LABEL.match(text, position)
-            if found is None:
+            match = _LABEL.match(text, position)
+            if match is None:
                 raise _Refused
-            name, value = found[1], found[2]
+            name, value = match[1], match[2]
             if name in labels:
                 raise _Refused
             if len(value) > MAX_LABEL:
                 self._findings.add(Code.LABELS_TOO_LONG, name)
             else:
                 labels[name] = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
-            position = found.end()
+            position = match.end()
         if len(text) <= MAX_LABEL * 2:
             if len(self._label_sets) >= _LABEL_SETS:
                 self._label_sets.clear()

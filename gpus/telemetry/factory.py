@@ -75,7 +75,7 @@ def _addressed(source: TelemetrySource) -> Prometheus:
         key = secret
     certificate = source.certificate if key else ""
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
-    # A secret is never sent in the clear, whatever the row says.
+    # A secret is never sent in the clear, also where the row says so.
     door = HttpClient(policy, ca=source.ca, certificate=certificate, key=key, allows_http=source.auth == Auth.NONE)
     base = source.url.rstrip("/")
 
@@ -93,12 +93,12 @@ def _addressed(source: TelemetrySource) -> Prometheus:
 
 def _through(fleet: Fleet, service: str) -> Ask:
     """Raises Unreadable when it is not a service's name."""
-    found = SERVICE.fullmatch(service)
-    if found is None:
+    match = SERVICE.fullmatch(service)
+    if match is None:
         raise Unreadable(f"{service[:100]!r} is not namespace/name:port of a service.")
-    scheme = found["scheme"]
+    scheme = match["scheme"]
     backend = Backend(
-        "services", found["namespace"], found["name"], found["port"], "https" if scheme == "https" else "http"
+        "services", match["namespace"], match["name"], match["port"], "https" if scheme == "https" else "http"
     )
 
     def ask(path: str, query: Mapping[str, str], limit: int, seconds: float) -> Reply:

@@ -50,9 +50,9 @@ def queries(selector: str = "") -> list[str]:
             meanings[name.means].append(name.raw)
     groups = list(meanings.values())
     parts = [groups[at : at + MEANINGS_A_QUERY] for at in range(0, len(groups), MEANINGS_A_QUERY)]
-    asked = [_selected([raw for group in part for raw in group], selector) for part in parts]
+    selected = [_selected([raw for group in part for raw in group], selector) for part in parts]
     # Which pod an exporter's target is, for its own labels can pass for a workload's.
-    return [*asked, f"up and on (instance, job) {_selected(meanings[Metric.TEMPERATURE], selector)}"]
+    return [*selected, f"up and on (instance, job) {_selected(meanings[Metric.TEMPERATURE], selector)}"]
 
 
 def ages(selector: str = "") -> str:
@@ -104,11 +104,11 @@ class Prometheus:
 
     def series(self, into: Gathering) -> Iterator[Series]:
         self._learn(into)
-        asked, left = queries(self._selector), MAX_SERIES
-        into.asked = len(asked)
+        all_queries, left = queries(self._selector), MAX_SERIES
+        into.asked = len(all_queries)
         labels = _Labels(into.findings)
         scraped = self._scraped(into)
-        for number, query in enumerate(asked):
+        for number, query in enumerate(all_queries):
             try:
                 for name, known, _at, value in self._points(query, into, labels):
                     if (left := left - 1) < 0:
@@ -116,27 +116,27 @@ class Prometheus:
                         return
                     yield Series(name or "up", known, value, scraped.get(known.get("instance", "")))
             except _NotThisOne as error:
-                into.missed(f"query {number + 1} of {len(asked)}", str(error))
+                into.missed(f"query {number + 1} of {len(all_queries)}", str(error))
             except (FleetError, _NoQuery) as error:
                 if not number:
                     raise Unreadable(_sentence(self._title, error)) from error
-                into.missed(f"query {number + 1} of {len(asked)}", str(error))
-                into.unanswered = len(asked) - number  # it is not asked on
+                into.missed(f"query {number + 1} of {len(all_queries)}", str(error))
+                into.unanswered = len(all_queries) - number  # it is not asked on
                 return
 
     def _scraped(self, into: Gathering) -> Mapping[str, datetime]:
         """Return by `instance` when each target was scraped, by our clock. Empty where the query is refused."""
         try:
             before = now()
-            found = {p.labels.get("instance", ""): p for p in self._points(ages(self._selector), into)}
+            points = {p.labels.get("instance", ""): p for p in self._points(ages(self._selector), into)}
         except (FleetError, _NoQuery, _NotThisOne):
             return {}  # what the queries themselves answer decides
-        if found:
+        if points:
             middle = before + (now() - before) / 2
-            into.skew_seconds = round(next(iter(found.values())).at - middle.timestamp(), 1)
+            into.skew_seconds = round(next(iter(points.values())).at - middle.timestamp(), 1)
         return {
             instance: _before(into.when, point.at - point.value)
-            for instance, point in found.items()
+            for instance, point in points.items()
             if math.isfinite(point.value)
         }
 
@@ -171,25 +171,25 @@ class _Labels:
             self._findings.add(Code.LABELS_TOO_LONG, too_long)
         return labels
 
-    def of_object(self, found: Any) -> tuple[str, Mapping[str, str]]:
+    def of_object(self, raw: Any) -> tuple[str, Mapping[str, str]]:
         """Name and labels. Raises AttributeError."""
-        labels, too_long = self._taken(found)
+        labels, too_long = self._taken(raw)
         if too_long:
             self._findings.add(Code.LABELS_TOO_LONG, too_long)
-        return str(found.get("__name__", "")), labels
+        return str(raw.get("__name__", "")), labels
 
     @staticmethod
-    def _taken(found: Any) -> tuple[Mapping[str, str], str]:
+    def _taken(raw: Any) -> tuple[Mapping[str, str], str]:
         """Return the labels, and the name of one that is too long or "".
 
         Texts that many GPUs share are in memory once.
         """
         labels = {
             intern(str(name)): intern(str(text))
-            for name, text in found.items()
+            for name, text in raw.items()
             if name != "__name__" and len(text) <= MAX_LABEL
         }
-        return labels, next((str(name) for name, text in found.items() if len(text) > MAX_LABEL), "")
+        return labels, next((str(name) for name, text in raw.items() if len(text) > MAX_LABEL), "")
 
     def refuse(self, raw: Any) -> None:
         self._findings.add(Code.LINES_REFUSED, json.dumps(raw)[:100])
@@ -209,7 +209,7 @@ def _sentence(title: str, error: Exception) -> str:
 
 
 def _refusal(reply: Reply) -> Exception:
-    status, said = reply.status, _error_text(reply.body)
+    status, message = reply.status, _error_text(reply.body)
     if status in (401, 403):
         return _NoQuery(f"It does not accept the credentials ({status}). Give them again in the source's settings.")
     if status == 404:
@@ -217,10 +217,10 @@ def _refusal(reply: Reply) -> Exception:
     if 300 <= status < 400:
         return _NoQuery(f"It answers with a redirect ({status}), which is not followed. Give the address it leads to.")
     if status in (400, 422):
-        return _NotThisOne(f"Prometheus could not carry the query out ({status}){said}.")
+        return _NotThisOne(f"Prometheus could not carry the query out ({status}){message}.")
     if status in (429, 502, 503, 504):
-        return _NoQuery(f"Prometheus is overloaded, or is just starting ({status}){said}.")
-    return _NoQuery(f"It answered {status}{said}.")
+        return _NoQuery(f"Prometheus is overloaded, or is just starting ({status}){message}.")
+    return _NoQuery(f"It answered {status}{message}.")
 
 
 def _error_text(body: bytes) -> str:
@@ -235,8 +235,8 @@ def _error_text(body: bytes) -> str:
 def _vector(text: str, labels: _Labels) -> Iterator[InstantSample]:
     """The points of an answer, one by one. Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
 
-    Prometheus prints without a space, so an element can be cut up where it stands: no quotation mark inside of a JSON
-    string follows a comma or a colon, so none of the marks looked for can be part of a label. Whatever looks
+    Prometheus prints without a space, so an element can be cut up in place: no quotation mark inside of a JSON
+    string follows a comma or a colon, so none of the marks looked for can be part of a label. An answer that looks
     different is read as any JSON is.
     """
     start = _START.search(text[:10_000])
@@ -249,9 +249,9 @@ def _vector(text: str, labels: _Labels) -> Iterator[InstantSample]:
         if at < end and text[at] == "]":
             return
         printed = _printed(text, at, labels) if text.startswith(_FIRST, at) else None
-        found, at = printed or _decoded(text, at, labels)
-        if found is not None:
-            yield found
+        sample, at = printed or _decoded(text, at, labels)
+        if sample is not None:
+            yield sample
 
 
 def _printed(text: str, at: int, labels: _Labels) -> tuple[InstantSample, int] | None:

@@ -68,7 +68,7 @@ class Telemetry(Protocol):
     def series(self, into: Gathering) -> Iterator[Series]:
         """All series of now, one after the other, so that a large fleet's need not fit into memory at once.
 
-        What fails for itself alone is noted in `into`, and the rest goes on. Raises Unreadable.
+        What fails for itself alone is noted in `into`, and the rest continues. Raises Unreadable.
         """
 
     def close(self) -> None: ...

@@ -112,7 +112,7 @@ class GpuOut(serializers.ModelSerializer[GpuDevice]):
 
     @extend_schema_field({"type": "array", "items": {"type": "string"}})
     def get_holders(self, device: GpuDevice) -> list[str]:
-        return ["/".join(one) for one in device.holders]
+        return ["/".join(holder) for holder in device.holders]
 
     @extend_schema_field({"type": "array", "items": {"type": "integer"}})
     def get_xids(self, device: GpuDevice) -> list[int]:
@@ -163,7 +163,9 @@ class SummaryView(_Bare):
         """GPUs from total to effective: of the fleet, of each cluster and of each model, as of the last readings."""
         self.refuse_filters()
         sources = {source.cluster_id: source for source in selectors.sources(request.user)}
-        found = context.funnel(request.user, sources, {one.pk: one for one in clusters_visible_to(request.user)})
+        funnel = context.funnel(
+            request.user, sources, {visible.pk: visible for visible in clusters_visible_to(request.user)}
+        )
         clusters = [
             _figures(row["tally"])
             | {
@@ -172,10 +174,10 @@ class SummaryView(_Bare):
                 "read_at": row["source"].read_at if row["source"] else None,
                 "trust": data_quality.points(row["source"], row["tally"]),
             }
-            for row in found["clusters"]
+            for row in funnel["clusters"]
         ]
-        models = [_figures(tally) | {"model": model} for model, tally in found["models"]]
-        whole = _figures(found["tally"]) | {"clusters": clusters, "models": models}
+        models = [_figures(tally) | {"model": model} for model, tally in funnel["models"]]
+        whole = _figures(funnel["tally"]) | {"clusters": clusters, "models": models}
         return Response(GpuSummaryOut(whole).data)
 
 
@@ -246,9 +248,9 @@ def cluster_of(request: UserApiRequest, text: str) -> Cluster:
     """Raises ValidationError where there is none that the person may see."""
     rows = clusters_visible_to(request.user)
     try:
-        found = rows.filter(pk=UUID(text)).first()
+        row = rows.filter(pk=UUID(text)).first()
     except ValueError:
-        found = rows.filter(name=text).first()
-    if found is None:
+        row = rows.filter(name=text).first()
+    if row is None:
         raise ValidationError({"cluster": ["There is no such cluster."]})
-    return found
+    return row

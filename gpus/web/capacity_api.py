@@ -98,21 +98,21 @@ class FitView(ApiView):
     @extend_schema(operation_id="clusters_gpu_fit", responses=FitOut)
     def get(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
         """Free GPUs by node, the largest gang, and who waits: according to the API server and the schedulers' own."""
-        found = fit.page(request.user, get_object_or_404(clusters_visible_to(request.user), pk=cluster_pk))
-        row = found["waiting"]
+        fit_page = fit.page(request.user, get_object_or_404(clusters_visible_to(request.user), pk=cluster_pk))
+        row = fit_page["waiting"]
         models = [
             {
-                "name": one.name,
-                "profile": one.profile,
-                "offered": one.offered,
-                "free": one.free,
-                "by_free": [{"free": free, "nodes": nodes} for free, nodes in one.by_free],
-                "sizes": one.sizes,
+                "name": model.name,
+                "profile": model.profile,
+                "offered": model.offered,
+                "free": model.free,
+                "by_free": [{"free": free, "nodes": nodes} for free, nodes in model.by_free],
+                "sizes": model.sizes,
             }
-            for one in found["models"]
+            for model in fit_page["models"]
         ]
         same = ("offered", "free", "out", "instances_offered", "instances_free", "largest", "gangs", "unplaced")
-        answer = {name: found[name] for name in same} | {
+        answer = {name: fit_page[name] for name in same} | {
             "models": models,
             "read_at": row.read_at if row else None,
             "systems": row.systems if row else [],

@@ -43,11 +43,11 @@ def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any
 
 def funnel(user: User, sources: dict[Any, TelemetrySource], clusters: dict[Any, Cluster]) -> dict[str, Any]:
     """Return the funnel of the last readings: all, by cluster and by model. One query."""
-    found = selectors.groups(user, sources.values())
+    model_groups = selectors.groups(user, sources.values())
     by_cluster: dict[Any, Tally] = defaultdict(Tally)
     by_model: dict[str, Tally] = defaultdict(Tally)
     total = Tally()
-    for group in found:
+    for group in model_groups:
         for tally in (by_cluster[group.cluster_id], by_model[group.model], total):
             tally.add(group.tally)
     rows = [
@@ -60,7 +60,7 @@ def funnel(user: User, sources: dict[Any, TelemetrySource], clusters: dict[Any, 
         "clusters": sorted(rows, key=lambda row: (-row["tally"].held_idle, -row["tally"].total, row["cluster"].name)),
         "models": sorted(by_model.items(), key=lambda item: (-item[1].total, item[0])),
         "without": [cluster for pk, cluster in sorted(clusters.items()) if pk not in by_cluster],
-        "nodes": sum(group.nodes for group in found),
+        "nodes": sum(group.nodes for group in model_groups),
     }
 
 
@@ -80,8 +80,8 @@ def held_idle(
 def over_time(user: User, window: str, by: str, of: Cluster | None = None) -> dict[str, Any]:
     """`window` and `by` as people write them in an address: what is unknown is the first."""
     chosen = state_bands.WINDOWS.get(window) or state_bands.WINDOWS["24h"]
-    found = state_bands.over(user, chosen, by if by in state_bands.PARTS else state_bands.PARTS[0], of)
-    return {"over": found, "over_chart": charts.bands(found), "parts": found.parts[:MOST_PARTS]}
+    bands = state_bands.over(user, chosen, by if by in state_bands.PARTS else state_bands.PARTS[0], of)
+    return {"over": bands, "over_chart": charts.bands(bands), "parts": bands.parts[:MOST_PARTS]}
 
 
 def _note(source: TelemetrySource | None, tally: Tally) -> str:
@@ -90,53 +90,53 @@ def _note(source: TelemetrySource | None, tally: Tally) -> str:
     return worst.title if worst and worst.severity != "ok" else ""
 
 
-def sick(found: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluster]) -> list[dict[str, Any]]:
+def sick(pairs: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluster]) -> list[dict[str, Any]]:
     """GPUs whose last XID asks for more than a look at the application."""
     rows = []
-    for node, gpu in found:
+    for node, gpu in pairs:
         if not gpu.xids:
             continue
-        serious = [one for one in xids.reported(gpu.xids) if one.advice.severity != "ok"]
+        serious = [xid for xid in xids.reported(gpu.xids) if xid.advice.severity != "ok"]
         if gpu.is_current and serious:
             rows.append({"node": node, "gpu": gpu, "xid": serious[0], "cluster": clusters.get(node.cluster_id)})
     return rows[:MOST_IDLE]
 
 
 def cluster(
-    user: User, found: Cluster, asked: HeatmapQuery, window: str = "24h", by: str = "namespace"
+    user: User, row: Cluster, query: HeatmapQuery, window: str = "24h", by: str = "namespace"
 ) -> dict[str, Any]:
-    source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=found).first()
-    rows = selectors.nodes(user, [source] if source else [], found, with_labels=heatmap.needs_labels(asked))
+    source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=row).first()
+    rows = selectors.nodes(user, [source] if source else [], row, with_labels=heatmap.needs_labels(query))
     tally = selectors.total(rows)
-    pools = list(found.pools.all())
-    where = heatmap.places(user, found, asked, rows, pools)
-    parts = heatmap.parts(rows, asked, where)
-    word, _kind, top, unit = heatmap.METRICS[asked.metric]
+    pools = list(row.pools.all())
+    where = heatmap.places(user, row, query, rows, pools)
+    parts = heatmap.parts(rows, query, where)
+    word, _kind, top, unit = heatmap.METRICS[query.metric]
     return {
-        "cluster": found,
+        "cluster": row,
         "source": source,
         "tally": tally,
         "nodes": rows,
         "instances": sum(bool(gpu.instance) for node in rows for gpu in node.gpus),
         "models": sorted({model_of(node) for node in rows}),
-        "wish": asked,
+        "wish": query,
         "parts_shown": parts,
         "shown": sum(len(part.gpus) + part.missing for part in parts),
-        "metric": {"name": asked.metric, "word": word, "top": 100 if unit == "%" else int(top), "unit": unit},
-        "metrics": [(asked.address(metric=name), name, about[0]) for name, about in heatmap.METRICS.items()],
+        "metric": {"name": query.metric, "word": word, "top": 100 if unit == "%" else int(top), "unit": unit},
+        "metrics": [(query.address(metric=name), name, about[0]) for name, about in heatmap.METRICS.items()],
         "orders": heatmap.ORDERS.items(),
         "groups": heatmap.GROUPS.items(),
-        "group_word": heatmap.GROUPS[asked.group],
+        "group_word": heatmap.GROUPS[query.group],
         "words": heatmap.WORD.items(),
-        "choices": heatmap.choices(user, found, where, rows, pools),
-        "cells": heatmap.cells(parts, asked.metric),
-        "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {found.pk: found}),
+        "choices": heatmap.choices(user, row, where, rows, pools),
+        "cells": heatmap.cells(parts, query.metric),
+        "sick": sick(((node, gpu) for node in rows for gpu in node.gpus), {row.pk: row}),
         "points": data_quality.points(source, tally, selectors.meeting(rows, source.strays if source else 0)),
         "reads": data_quality.reads(source) if source else "",
-        "may_set_source": may(user, Role.ADMIN, found.scopes),
-        **held_idle(user, [source] if source else [], {found.pk: found}, found),
-        **over_time(user, window, by, found),
-        "pace": {"query": urlencode({"cluster": found.name})},
+        "may_set_source": may(user, Role.ADMIN, row.scopes),
+        **held_idle(user, [source] if source else [], {row.pk: row}, row),
+        **over_time(user, window, by, row),
+        "pace": {"query": urlencode({"cluster": row.name})},
     }
 
 
@@ -149,7 +149,7 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
     lines = sparklines.of_node(node.cluster_id, node.name, rows[0].gpus)
     tiles = [tile(gpu) | {"lines": lines[gpu.uuid, gpu.instance]} for gpu in rows[0].gpus]
     missing = max(0, rows[0].offered - len(rows[0].gpus))
-    pods = sorted({tuple(one[:2]) for gpu in rows[0].gpus for one in gpu.holders})
+    pods = sorted({tuple(holder[:2]) for gpu in rows[0].gpus for holder in gpu.holders})
     hardware = list(selectors.hardware(user, node))
     return {
         "node": node,
@@ -183,6 +183,6 @@ def tile(gpu: Gpu) -> dict[str, Any]:
         "temperature": gpu.values.get("temperature"),
         "used": None if used is None else used / 1024**3,
         "capacity": None if used is None or free is None else (used + free + reserved) / 1024**3,
-        "pods": sorted({"/".join(one[:2]) for one in gpu.holders}),
+        "pods": sorted({"/".join(holder[:2]) for holder in gpu.holders}),
         "xids": xids.reported(gpu.xids),
     }

@@ -60,8 +60,8 @@ def rule_file(request: UserRequest) -> HttpResponse:
 @login_required
 def dashboard_file(request: UserRequest) -> HttpResponse:
     way = ScrapeSettings(HONORS.get(request.GET.get("honor_labels", ""), False))
-    found = export.dashboard(way, _place(request.user, request.GET.get("cluster", "")))
-    return _file(json.dumps(found, indent=2), "setpoint-grafana.json", "application/json")
+    dashboard = export.dashboard(way, _place(request.user, request.GET.get("cluster", "")))
+    return _file(json.dumps(dashboard, indent=2), "setpoint-grafana.json", "application/json")
 
 
 _PARAMETERS = [
@@ -75,15 +75,15 @@ class _Exported(ApiView):
     scope_for = {"GET": "read"}
 
     def asked(self) -> tuple[ScrapeSettings, UUID | None]:
-        asked = self.request.query_params
-        wrong = {name: ["There is no such parameter."] for name in set(asked) - {"cluster", "honor_labels", "format"}}
-        if asked.get("honor_labels", "").lower() not in HONORS:
+        params = self.request.query_params
+        wrong = {name: ["There is no such parameter."] for name in set(params) - {"cluster", "honor_labels", "format"}}
+        if params.get("honor_labels", "").lower() not in HONORS:
             wrong["honor_labels"] = ["Write true or false."]
         if wrong:
             raise ValidationError(wrong)
-        way = ScrapeSettings(HONORS[asked.get("honor_labels", "").lower()])
+        way = ScrapeSettings(HONORS[params.get("honor_labels", "").lower()])
         try:
-            return way, _place(self.request.user, asked.get("cluster", ""))
+            return way, _place(self.request.user, params.get("cluster", ""))
         except Http404 as error:  # a parameter, not the address, names what is not there
             raise ValidationError({"cluster": ["There is no cluster of that name that you may see."]}) from error
 

@@ -71,10 +71,10 @@ class BandsView(ApiView):
             rows = rows.filter(cluster=cluster_of(request, query["cluster"]))
         if query["name"]:
             rows = rows.filter(name=query["name"])
-        found = list(rows.order_by("start", "cluster__name", "name")[: MOST_ROWS + 1])
-        if len(found) > MOST_ROWS:
+        bands = list(rows.order_by("start", "cluster__name", "name")[: MOST_ROWS + 1])
+        if len(bands) > MOST_ROWS:
             raise ValidationError({"start": [f"That is more than {MOST_ROWS:,} rows: ask for less time, or a name."]})
-        return Response(BandOut(found, many=True).data)
+        return Response(BandOut(bands, many=True).data)
 
 
 class BucketOut(serializers.Serializer[Any]):
@@ -120,8 +120,8 @@ class DeviceHistoryView(ApiView):
             raise ValidationError({"node": [f"At most {MOST_NODES} at once."]})
         cluster = cluster_of(request, query["cluster"])
         read = history.buckets if seconds == history.FINE else history.hours
-        found = read(cluster.pk, start, end, nodes=names)
-        rows = [_device(device, steps) for device, steps in sorted(found.items(), key=lambda one: one[0][2::-1])]
+        by_device = read(cluster.pk, start, end, nodes=names)
+        rows = [_device(device, steps) for device, steps in sorted(by_device.items(), key=lambda pair: pair[0][2::-1])]
         return Response(DeviceHistoryOut(rows, many=True).data)
 
 
@@ -130,13 +130,13 @@ def _device(device: Device, steps: list[Bucket]) -> dict[str, Any]:
         **device._asdict(),
         "steps": [
             {
-                "start": one.start,
-                "covered": one.covered,
-                "held": one.held,
-                "holder": one.holder,
-                "values": {str(name): value for name, value in one.means.items()},
+                "start": bucket.start,
+                "covered": bucket.covered,
+                "held": bucket.held,
+                "holder": bucket.holder,
+                "values": {str(name): value for name, value in bucket.means.items()},
             }
-            for one in steps
+            for bucket in steps
         ],
     }
 
@@ -146,17 +146,17 @@ def _span(query: dict[str, str]) -> tuple[int, datetime, datetime]:
     if query["seconds"] not in ("", "300", "3600"):
         raise ValidationError({"seconds": ["Write 300 or 3600."]})
     seconds = int(query["seconds"] or history.COARSE)
-    field, found = InstantField(required=False), {}
+    field, times = InstantField(required=False), {}
     for name, otherwise in (("start", now() - timedelta(days=1)), ("end", now())):
         try:
-            found[name] = field.clean(query[name]) or otherwise
+            times[name] = field.clean(query[name]) or otherwise
         except forms.ValidationError as error:
             raise ValidationError({name: error.messages}) from error
-    if not found["start"] < found["end"]:
+    if not times["start"] < times["end"]:
         raise ValidationError({"start": ["It must be before the end."]})
-    if found["end"] - found["start"] > LONGEST[seconds]:
+    if times["end"] - times["start"] > LONGEST[seconds]:
         raise ValidationError({"start": [f"At most {LONGEST[seconds].days} days at once in steps of {seconds} s."]})
-    return seconds, found["start"].astimezone(UTC), found["end"].astimezone(UTC)
+    return seconds, times["start"].astimezone(UTC), times["end"].astimezone(UTC)
 
 
 class UsageOut(serializers.Serializer[Any]):
@@ -199,7 +199,7 @@ class UsageView(ApiView):
         operation_id="gpus_usage",
         parameters=[
             OpenApiParameter("window", OpenApiTypes.STR, enum=list(state_bands.WINDOWS), default="24h"),
-            OpenApiParameter("by", OpenApiTypes.STR, enum=[str(one) for one in state_bands.PARTS], default="cluster"),
+            OpenApiParameter("by", OpenApiTypes.STR, enum=[str(part) for part in state_bands.PARTS], default="cluster"),
             CLUSTER,
         ],
         responses=WholeUsageOut,

@@ -22,8 +22,8 @@ from profiles.models import Profile
 
 def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     assert isinstance(request.user, User)
-    if node.gone_at is None and (found := context.of_node(request.user, node)) is not None:
-        yield Panel("gpus/_node_gpus.html", found, order=5)
+    if node.gone_at is None and (node_context := context.of_node(request.user, node)) is not None:
+        yield Panel("gpus/_node_gpus.html", node_context, order=5)
 
 
 def of_cluster(_request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
@@ -35,21 +35,21 @@ def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
     yield "paces", NodePace.objects.filter(cluster=cluster)
 
 
-def of_compliance(request: HttpRequest, asked: Mapping[str, str]) -> Iterable[Panel]:
+def of_compliance(request: HttpRequest, params: Mapping[str, str]) -> Iterable[Panel]:
     """The same of what the page is narrowed to, at once: three queries."""
     assert isinstance(request.user, User)
     columns = {"cluster": "cluster__name", "environment": "cluster__environment"}
-    given = {name: asked[name] for name in columns if asked.get(name)}
+    given = {name: params[name] for name in columns if params.get(name)}
     within = Q(**{columns[name]: value for name, value in given.items()})
-    found = peer_reports.card(request.user, within=within, query=urlencode(given))
-    if found["total"]:
-        yield Panel("gpus/_pace.html", found, order=20)
+    card = peer_reports.card(request.user, within=within, query=urlencode(given))
+    if card["total"]:
+        yield Panel("gpus/_pace.html", card, order=20)
 
 
 def of_rollout(request: HttpRequest, rollout: Rollout) -> Iterable[Panel]:
     assert isinstance(request.user, User)
-    if (found := effect_reports.of_rollout(request.user, rollout)) is not None:
-        yield Panel("gpus/_effect.html", found, order=10)
+    if (effect := effect_reports.of_rollout(request.user, rollout)) is not None:
+        yield Panel("gpus/_effect.html", effect, order=10)
 
 
 def of_profile(request: HttpRequest, profile: Profile) -> Iterable[Panel]:

@@ -82,13 +82,13 @@ class NodePaceOut(serializers.ModelSerializer[NodePace]):
     @extend_schema_field(PaceSignalOut(many=True))
     def get_signals(self, row: reports.JoinedPace) -> Any:
         return [
-            found
+            reading
             | {
-                "unit": "share" if (unit := windows.BY_NAME[found["signal"]].unit) == "%" else unit,
-                "decides": row.in_common in comparison.BY_NAME[found["signal"]].decides,
+                "unit": "share" if (unit := windows.BY_NAME[reading["signal"]].unit) == "%" else unit,
+                "decides": row.in_common in comparison.BY_NAME[reading["signal"]].decides,
             }
-            for found in row.signals
-            if found["signal"] in comparison.BY_NAME
+            for reading in row.signals
+            if reading["signal"] in comparison.BY_NAME
         ]
 
 

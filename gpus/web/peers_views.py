@@ -31,17 +31,17 @@ ROWS = 50
 def slower(request: UserRequest) -> HttpResponse:
     """Filters live in the URL; a wrong one is shown and narrows nothing. The grid counts what other filters leave."""
     everything = reports.rows(request.user)
-    found = PaceFilter(request.GET, queryset=everything)
+    filterset = PaceFilter(request.GET, queryset=everything)
     others = request.GET.copy()
     for name in ("cell", "page"):
         others.pop(name, None)
     counts = reports.count(PaceFilter(others, queryset=everything).qs)
-    paginator: Paginator[Any] = Paginator(reports.worst_first(found.qs).values_list("pk", flat=True), ROWS)
+    paginator: Paginator[Any] = Paginator(reports.worst_first(filterset.qs).values_list("pk", flat=True), ROWS)
     page = paginator.get_page(request.GET.get("page"))
     whole = reports.whole(request.user).in_bulk(list(page))
     entries = [reports.entry(whole[pk]) for pk in page if pk in whole]
     page.object_list = reports.mended(entries)
-    asked = {**{key: request.GET.get(key, "") for key in found.filters}, "cell": request.GET.getlist("cell")}
+    params = {**{key: request.GET.get(key, "") for key in filterset.filters}, "cell": request.GET.getlist("cell")}
     context = {
         "page": page,
         "counts": counts,
@@ -49,8 +49,8 @@ def slower(request: UserRequest) -> HttpResponse:
         **reports.grid(counts),
         "cells": [(name, word, counts[name]) for name, word in reports.CELLS.items()],
         "query": others.urlencode(),
-        "filters": found,
-        "asked": asked,
+        "filters": filterset,
+        "asked": params,
         "is_filtered": any(value for key, value in request.GET.items() if key != "page"),
         "until": reports.until(request.user),
         "cluster_names": clusters_visible_to(request.user).values_list("name", flat=True),

@@ -133,7 +133,7 @@ def source(request: UserRequest, pk: UUID) -> HttpResponse:
 def _refused(
     request: UserRequest, cluster: Cluster, row: TelemetrySource, form: SourceForm, refusal: Stale
 ) -> HttpResponse:
-    """Another party saved meanwhile: what they did stands beside what was typed, and saving again is a choice."""
+    """Another party saved meanwhile: their change is shown beside what was typed, and saving again is a choice."""
     row.refresh_from_db()
     typed = form.cleaned_data
     theirs = [

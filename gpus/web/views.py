@@ -36,21 +36,21 @@ def fleet(request: UserRequest) -> HttpResponse:
 @login_required
 def cluster(request: UserRequest, pk: UUID) -> HttpResponse:
     """Packed: the numbers of 40,000 GPUs are a megabyte, and a quarter of that so."""
-    found = get_object_or_404(clusters_visible_to(request.user), pk=pk)
-    asked = heatmap.wish(request.GET)
+    row = get_object_or_404(clusters_visible_to(request.user), pk=pk)
+    query = heatmap.wish(request.GET)
     window, by = request.GET.get("window", "24h"), request.GET.get("by", "namespace")
-    context = pages.cluster(request.user, found, asked, window, by)
+    context = pages.cluster(request.user, row, query, window, by)
     page = Paginator(context["parts_shown"], pages.ROWS).get_page(request.GET.get("page"))
     context["rows"] = [
-        (part, [(g, heatmap.figure(g, asked.metric), heatmap.step(g, asked.metric)) for g in part.gpus])
+        (part, [(g, heatmap.figure(g, query.metric), heatmap.step(g, query.metric)) for g in part.gpus])
         for part in page
     ]
-    kept = asked.address()
+    kept = query.address()
     return render(request, "gpus/cluster.html", context | {"page": page, "here": f"{kept}&" if kept else ""})
 
 
 @require_GET
 @login_required
 def cluster_fit(request: UserRequest, pk: UUID) -> HttpResponse:
-    found = get_object_or_404(clusters_visible_to(request.user), pk=pk)
-    return render(request, "gpus/fit.html", fit.page(request.user, found))
+    row = get_object_or_404(clusters_visible_to(request.user), pk=pk)
+    return render(request, "gpus/fit.html", fit.page(request.user, row))

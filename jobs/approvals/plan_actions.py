@@ -1,6 +1,6 @@
 """Actions on a plan: permitted or not, for a person, and why: one answer for pages and REST (law 10).
 
-A verb is refused by the plan's state, for everyone, or to a person, whatever the state. Lists leave out what takes
+A verb is refused by the plan's state, for everyone, or to a person, in every state. Lists leave out what takes
 reading the whole plan: whether it still is what its digest says.
 """
 
@@ -69,7 +69,7 @@ class ActionCheck:
     of_state: str
     """Why the plan does not permit it, for anyone."""
     of_person: str
-    """Why this person, with the token in use, may not, whatever the state."""
+    """Why this person, with the token in use, may not, in any state."""
 
     @property
     def is_possible(self) -> bool:

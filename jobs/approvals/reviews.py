@@ -33,7 +33,7 @@ MESSAGE_CHARACTERS = 500
 
 
 REMIND_BEFORE = timedelta(hours=12)
-"""Of the end of a plan's time: those who can decide are reminded once more."""
+"""Of the end of a plan's time: possible reviewers are reminded once more."""
 
 
 def request(plan: Plan, *, by: User, message: str = "") -> Plan:
@@ -85,7 +85,7 @@ def reject(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
 
 
 def request_changes(plan: Plan, *, by: User, digest: str, comment: str) -> Plan:
-    """Send it back to its author, who answers or plans again. A comment is required."""
+    """Send it back to its author, to answer or to plan again. A comment is required."""
     if not comment.strip():
         raise Invalid(
             "What should change needs a comment.", fields={"comment": ["Describe the change that is needed."]}
@@ -183,7 +183,7 @@ def rejudge(*, by: User) -> list[Plan]:
 def remind() -> int:
     """Tell that plans have waited for a day, or will expire before the next one. Returns how many.
 
-    The audit record keeps it; pages tell those who can decide, and the requester.
+    The audit record keeps it; pages show it to possible reviewers and to the requester.
     """
     day = timedelta(hours=settings.SETPOINT_REMIND_HOURS)
     since = now() - day

@@ -22,9 +22,9 @@ from jobs.diffs.changes import Disruption
 from jobs.models import ApprovalRule, Plan
 
 MOST_APPROVERS = 10
-"""A judgement: more people than a platform team has is a mistake, and no plan would ever be approved."""
+"""A judgment: more people than a platform team has is a mistake, and no plan would ever be approved."""
 MOST = 1_000_000
-"""A judgement: no cluster has more GPUs or jobs."""
+"""A judgment: no cluster has more GPUs or jobs."""
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 BUILT_IN: tuple[dict[str, Any], ...] = (
     {"name": "default", "approvers": 1},
@@ -156,8 +156,8 @@ def as_json(row: ApprovalRule) -> dict[str, Any]:
 
 def _lock(row: ApprovalRule, version: int) -> None:
     """One writer at a time, and only on the version that was read."""
-    found = ApprovalRule.objects.select_for_update().filter(pk=row.pk).values_list("version", flat=True).first()
-    if found != version:
+    current = ApprovalRule.objects.select_for_update().filter(pk=row.pk).values_list("version", flat=True).first()
+    if current != version:
         raise Stale(f"The rule “{row.name}” was changed meanwhile. Reload it and try again.")
 
 

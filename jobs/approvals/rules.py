@@ -58,7 +58,7 @@ class RuleRequirement:
 
 
 UNMET = 1000
-"""Approvers that a rule asks for which somebody changed in the table: what it asked for before is not known."""
+"""Approvers required by a rule that was changed in the table: what it asked for before is not known."""
 UNKNOWN = "unknown"
 """The environment of a cluster whose row was changed past Setpoint."""
 FLOOR = RuleRequirement("default", 1, about="every plan, whatever the rules say")
@@ -81,12 +81,12 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class RuleNeed:
-    """One rule, and how far those who approved meet it."""
+    """One rule, and how far the approvals meet it."""
 
     rule: RuleRequirement
     approved: int
     held: int
-    """Of those who approved, how many hold the role that the rule names."""
+    """Number of approvers that hold the role that the rule names."""
 
     @property
     def missing(self) -> int:
@@ -116,8 +116,8 @@ def rule_fits(row: ApprovalRule, facts: PlanFacts) -> bool:
 
 def fitting_requirements(rows: Iterable[ApprovalRule], facts: PlanFacts) -> tuple[RuleRequirement, ...]:
     """The rules that apply, the strictest first; never none."""
-    found = [RuleRequirement.of(row) for row in rows if rule_fits(row, facts)]
-    return tuple(sorted(found, key=lambda r: r.strictness, reverse=True)) or (FLOOR,)
+    requirements = [RuleRequirement.of(row) for row in rows if rule_fits(row, facts)]
+    return tuple(sorted(requirements, key=lambda r: r.strictness, reverse=True)) or (FLOOR,)
 
 
 def needs(applying: Sequence[RuleRequirement], approved_by: Sequence[User], holds: Holds) -> tuple[RuleNeed, ...]:
@@ -138,8 +138,8 @@ def requirements_for(plan: Plan) -> tuple[RuleRequirement, ...]:
         row for row in there if not row.is_genuine or (row.is_enabled and row.cluster_id in (None, plan.cluster_id))
     ]
     about: dict[int | None, str] = {row.pk: describe_conditions(row) for row in rows}
-    found = fitting_requirements(rows, facts_of([plan], rows)[plan.pk])
-    return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in found)
+    requirements = fitting_requirements(rows, facts_of([plan], rows)[plan.pk])
+    return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in requirements)
 
 
 def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, PlanFacts]:
@@ -177,7 +177,9 @@ def held_role_at(person: User, role: str, scopes: Sequence[str], at: datetime) -
     if person.is_superuser:
         return True
     return any(
-        given <= at for (held, scope), given in person.granted.items() if role in (held, "viewer") and scope in scopes
+        given <= at
+        for (bound_role, scope), given in person.granted.items()
+        if role in (bound_role, "viewer") and scope in scopes
     )
 
 
@@ -189,13 +191,13 @@ def _shares(plans: Sequence[Plan]) -> dict[UUID, tuple[float, float]]:
     touched = PlanNode.objects.filter(plan__in=plans, left_out="").order_by().values_list("plan").annotate(nodes, gpus)
     present = Node.objects.present().filter(cluster__in={plan.cluster_id for plan in plans}).order_by()
     there = present.values_list("cluster").annotate(nodes, Sum("gpu_count", default=0))
-    whole = {cluster: (count, held) for cluster, count, held in there}
-    part = {plan: (count, held) for plan, count, held in touched}
+    whole = {cluster: (count, gpus) for cluster, count, gpus in there}
+    part = {plan: (count, gpus) for plan, count, gpus in touched}
     part |= _disturbed([plan for plan in plans if plan.has_parts])
     out = {}
     for plan in plans:
-        (all_nodes, all_gpus), (some, held) = whole.get(plan.cluster_id, (0, 0)), part.get(plan.pk, (0, 0))
-        out[plan.pk] = _share(held, all_gpus), _share(some, all_nodes)
+        (all_nodes, all_gpus), (some, some_gpus) = whole.get(plan.cluster_id, (0, 0)), part.get(plan.pk, (0, 0))
+        out[plan.pk] = _share(some_gpus, all_gpus), _share(some, all_nodes)
     return out
 
 

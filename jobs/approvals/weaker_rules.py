@@ -58,10 +58,10 @@ def _fits_as_many(before: ApprovalRule, after: Mapping[str, Any]) -> bool:
     for name, value in after.items():
         if name in APART:
             continue
-        held = getattr(before, name)
-        if value == held or not _is_set(value):
+        threshold = getattr(before, name)
+        if value == threshold or not _is_set(value):
             continue
-        if not _is_set(held) or name not in WIDER or not WIDER[name](held, value):
+        if not _is_set(threshold) or name not in WIDER or not WIDER[name](threshold, value):
             return False
     return True
 

@@ -22,7 +22,7 @@ class StateTexts:
 
     waits: str
     unserved: str
-    """When nobody came in time."""
+    """When no worker came in time."""
     runs: str
     ended: str
     again: str

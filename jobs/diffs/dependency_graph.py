@@ -25,7 +25,7 @@ NODES = "nodes"
 Status = Step.Status
 FORWARD, REVERT = Step.Direction.FORWARD, Step.Direction.REVERT
 _FINE = (Status.SUCCEEDED, Status.SKIPPED)
-"""A person who skips a component goes on without it, or knows that it is there."""
+"""Skipping a component means that it is not needed, or is there already."""
 _DOING = {
     Status.QUEUED: "has not begun",
     Status.APPLYING: "is being {verb}",
@@ -45,7 +45,7 @@ class DependencyWait:
     on: str
     """What for, as a clause: `cert-manager, which is being installed`."""
     is_for_good: bool = False
-    """Only a person can end it: what is waited for failed, is held, or was put back."""
+    """Only an operator can end it: the other failed, is held, or was reverted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class _Vertex:
     @property
     def doing(self) -> str:
         if self.direction == REVERT and self.status in (Status.APPLYING, Status.VERIFYING):
-            said = "is being reverted"
+            activity = "is being reverted"
         else:
-            said = _DOING[Status(self.status)].format(verb=_VERBS.get(self.action, "carried out"))
-        verb, _, more = said.partition(" ")
-        return f"{_MANY.get(verb, verb)} {more}".rstrip() if self.is_many else said
+            activity = _DOING[Status(self.status)].format(verb=_VERBS.get(self.action, "carried out"))
+        verb, _, more = activity.partition(" ")
+        return f"{_MANY.get(verb, verb)} {more}".rstrip() if self.is_many else activity
 
     @property
     def is_many(self) -> bool:
@@ -89,8 +89,8 @@ class StepOrder:
     def wait(self, step: Step) -> DependencyWait | None:
         """Return what this queued component waits for; None: it may begin."""
         waits = self._backwards(step.component) if step.direction == REVERT else self._forwards(step.component)
-        found = list(waits)
-        return next((w for w in found if w.is_for_good), found[0] if found else None)
+        blocking = list(waits)
+        return next((w for w in blocking if w.is_for_good), blocking[0] if blocking else None)
 
     def _forwards(self, name: str) -> Iterator[DependencyWait]:
         for other in self.requires.get(name, ()):
@@ -123,8 +123,10 @@ class StepOrder:
         """
         of_plan = PlanNode.objects.filter(plan=self._rollout.plan_id).exclude(change_set=None).values("change_set")
         few = ChangeSet.objects.filter(pk__in=of_plan).order_by("pk").values_list("content", flat=True)[: MOST_IDLE + 1]
-        found = [Changes.from_json(content) for content in few]
-        return len(found) > MOST_IDLE or any(not change.is_watch for one in found for change in one.items)
+        change_sets = [Changes.from_json(content) for content in few]
+        return len(change_sets) > MOST_IDLE or any(
+            not change.is_watch for changes in change_sets for change in changes.items
+        )
 
     def _backwards(self, name: str) -> Iterator[DependencyWait]:
         """Turned round: what requires this, or came after it, goes back first."""
@@ -186,7 +188,7 @@ def _nodes(count: int) -> str:
 
 
 def topological_order(requires: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> list[str]:
-    """Names in an order in which each stands after all that it waits for; by name where that says nothing.
+    """Names in an order in which each comes after all that it waits for; by name where that says nothing.
 
     Raises Invalid, naming who waits for whom, on a circle. `nodes` and names of others count as there.
     """

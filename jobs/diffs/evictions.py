@@ -61,9 +61,9 @@ def tolerations_by_node(pods: Iterable[Raw]) -> dict[str, Pods]:
     return dict(out)
 
 
-def ending_pods(held: Sequence[Raw], changes: Changes) -> Sequence[Raw]:
+def ending_pods(pods: Sequence[Raw], changes: Changes) -> Sequence[Raw]:
     """Those of a node's GPU pods, as rows keep them, that end with these changes."""
     if not spares_tolerant_pods(changes):
-        return held
+        return pods
     taints = new_evicting_taints(changes)
-    return [pod for pod in held if tolerations.lasts(pod["tolerations"], taints) is not None]
+    return [pod for pod in pods if tolerations.lasts(pod["tolerations"], taints) is not None]

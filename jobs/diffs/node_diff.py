@@ -97,7 +97,7 @@ def changes_or_watch(changes: Changes, *, enforce: bool, mode: str, is_expected:
     """These changes, or, where there are none, what the node's agent is to do about drift from now on.
 
     A node that has every value already, but is not expected to run the revision, is told of it like the others: else
-    nobody would watch it, and it would wait for ever.
+    it would not be watched, and it would wait for ever.
     """
     if changes.items or (is_expected and (not enforce or mode == Mode.ENFORCE)):
         return changes
@@ -172,8 +172,8 @@ def _class_of_taint(effect: str, value: str = "", key: str = "", pods: Pods | No
     if effect not in tolerations.KEEPS_AWAY:
         return Disruption.LIVE
     taint = {"key": key, "value": value, "effect": effect}
-    if effect == EVICTS and (pods is None or any(tolerations.lasts(one, [taint]) is not None for one in pods)):
-        # Whoever it evicts is evicted by us first, under the budget.
+    if effect == EVICTS and (pods is None or any(tolerations.lasts(pod, [taint]) is not None for pod in pods)):
+        # The pods it evicts are evicted by Setpoint first, under the budget.
         return Disruption.DRAIN
     return Disruption.NEW_PODS
 
@@ -191,7 +191,7 @@ def _taints(target: Target, seen: ObservedNode) -> list[Change]:
             )
     for key, effect in ours - set(wanted):
         if (key, effect) in there:
-            # Whoever takes a taint away interrupts nothing: pods that it kept away may come again.
+            # Removing a taint interrupts nothing: pods that it kept away may come again.
             out.append(
                 Change(ChangeKind.TAINT, f"{key}:{effect}", Operator.EQUALS, None, there[key, effect], Disruption.LIVE)
             )

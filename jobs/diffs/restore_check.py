@@ -26,12 +26,12 @@ LEFT_OUT = (
 
 def unknown_steps(named: Iterable[str]) -> frozenset[str]:
     """Return those of the step ids found in a cluster that are not in this database. Empty text names no step."""
-    wanted = {text: _uuid(text) for text in named if text}
-    ids = [found for found in wanted.values() if found]
+    ids_by_text = {text: _uuid(text) for text in named if text}
+    ids = [step_id for step_id in ids_by_text.values() if step_id]
     known: set[UUID] = set()
     for start in range(0, len(ids), CHUNK):
         known.update(Step.objects.filter(pk__in=ids[start : start + CHUNK]).values_list("pk", flat=True))
-    return frozenset(text for text, found in wanted.items() if found not in known)
+    return frozenset(text for text, step_id in ids_by_text.items() if step_id not in known)
 
 
 def naming_unknown_steps(rows: QuerySet[NodeTuning]) -> QuerySet[NodeTuning]:

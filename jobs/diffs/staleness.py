@@ -54,20 +54,20 @@ def changes_since_planned(plan: Plan) -> ChangesSincePlanned:
     is_other = Q(node__tuning__changed_at__gt=at) | Q(node__changed_at__gt=at) | Q(node__gone_at__isnull=False)
     rows = plan.nodes.filter(is_other, batch__gt=0).order_by("batch", "position")
     columns = ("change_set_id", "node__gone_at", "node__tuning__observed", "node__taints")
-    found = list(rows.values_list(*columns)[: LOOKED_AT + 1])
-    if not found:
+    members = list(rows.values_list(*columns)[: LOOKED_AT + 1])
+    if not members:
         return ChangesSincePlanned(of=total)
-    sets = ChangeSet.objects.filter(pk__in={row[0] for row in found if row[0]})
+    sets = ChangeSet.objects.filter(pk__in={row[0] for row in members if row[0]})
     changes = {pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")}
     values = nodes = gone = 0
-    for change_set, gone_at, observed, taints in found[:LOOKED_AT]:
+    for change_set, gone_at, observed, taints in members[:LOOKED_AT]:
         if gone_at:
             gone += 1
             continue
         there = _PresentValues(observed or {}, {(t["key"], t["effect"]): t["value"] for t in taints})
         moved = sum(there.moved(change) for change in changes[change_set].items) if change_set else 0
         values, nodes = values + moved, nodes + bool(moved)
-    return ChangesSincePlanned(values, total, nodes, gone, len(found) > LOOKED_AT)
+    return ChangesSincePlanned(values, total, nodes, gone, len(members) > LOOKED_AT)
 
 
 @dataclass(frozen=True, slots=True)

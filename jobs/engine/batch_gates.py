@@ -38,7 +38,7 @@ def batch_waits(rollout: Rollout, batch: int, strategy: Strategy) -> str:
 def evaluate_gate(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     """A gate that was not evaluated is shut: unknown is not treated as healthy.
 
-    `jobs.models.Signal` of kind `look` says that somebody has, once the GPUs were watched long enough.
+    `jobs.models.Signal` of kind `look` reports that look, once the GPUs were watched long enough.
     """
     if not strategy.is_gated:
         return ""
@@ -65,10 +65,10 @@ def control_wait(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     """Return why this batch, which is of the control, does not open yet; empty: it may, or it is not of the control."""
     if strategy.order != MEASURED:
         return ""
-    held = rollout.steps.of_nodes().filter(status=Status.QUEUED, plan_node__is_control=True)
-    if not held.filter(batch=batch).exists() or (until := control_until(rollout, strategy)) is None:
+    queued = rollout.steps.of_nodes().filter(status=Status.QUEUED, plan_node__is_control=True)
+    if not queued.filter(batch=batch).exists() or (until := control_until(rollout, strategy)) is None:
         return ""
-    count = held.count()
+    count = queued.count()
     nodes = f"{count} node{'s' if count != 1 else ''}"
     return f"The control ({nodes}) is held back until {clock_time(until)}, while what the change did is measured."
 

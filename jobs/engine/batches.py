@@ -76,11 +76,11 @@ def may_open(rollout: Rollout, batch: int, tally: StepTally) -> bool:
 
 
 def _held_before(batch: int, rollout: Rollout, tally: StepTally, strategy: Strategy) -> bool:
-    """Held is no failure yet, but a canary that waits for a person has not shown that going on is safe."""
+    """Held is no failure yet, but a canary that waits for an operator has not shown that it is safe to continue."""
     if (tally.first_batch((Status.HELD,)) or batch) >= batch:
         return False
-    held = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.HELD).count()
-    return bool(held) and held + count_failures(rollout, tally) > strategy.max_failures
+    held_count = rollout.steps.of_nodes().filter(batch__lt=batch, status=Status.HELD).count()
+    return bool(held_count) and held_count + count_failures(rollout, tally) > strategy.max_failures
 
 
 def reorder(rollout: Rollout, batch: int, strategy: Strategy) -> None:

@@ -46,16 +46,16 @@ def claim(
     token = str(uuid.uuid4())
     at = now()
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
-    wanted = Step.objects.filter(_free(at), _due(at), rollout=rollout, kind=kind, status=status)
+    due = Step.objects.filter(_free(at), _due(at), rollout=rollout, kind=kind, status=status)
     if batch is not None:
-        wanted = wanted.filter(batch=batch)
+        due = due.filter(batch=batch)
     if direction is not None:
-        wanted = wanted.filter(direction=direction)
+        due = due.filter(direction=direction)
     if kind != Step.Kind.NODE and status == Step.Status.APPLYING:
-        wanted = wanted.filter(deadline_at__lte=at)  # before that it is its worker's, see jobs.engine.component_runner
+        due = due.filter(deadline_at__lte=at)  # before that it is its worker's, see jobs.engine.component_runner
     elif kind == Step.Kind.NODE and status == Step.Status.VERIFYING:
-        wanted = wanted.filter(_has_news(at))
-    ids = list(wanted.order_by("batch", "position").values_list("pk", flat=True)[:limit])
+        due = due.filter(_has_news(at))
+    ids = list(due.order_by("batch", "position").values_list("pk", flat=True)[:limit])
     if not ids:
         return token, until, []
     Step.objects.filter(_free(at), pk__in=ids, status=status).update(claim=token, lease_until=until)
@@ -88,7 +88,7 @@ def claim_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
     until = at + timedelta(seconds=settings.SETPOINT_LEASE_SECONDS)
     if not due_for_helm(at).filter(pk=step_id).exists():
         return token, None
-    # By columns of the row alone: PostgreSQL judges them anew when another worker was faster, but no subquery.
+    # By columns of the row alone: PostgreSQL judges them again when another worker was faster, but no subquery.
     free = Step.objects.filter(_free(at), pk=step_id, status=Step.Status.APPLYING)
     if not free.update(claim=token, lease_until=until):
         return token, None

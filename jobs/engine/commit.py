@@ -26,7 +26,7 @@ ALWAYS = ("version", "claim", "lease_until", "waiting_for", "not_before")
 
 
 HELM_QUEUE_SECONDS = 3600.0
-"""How long a component may wait for a worker to run helm. A judgement: others' installs take minutes each; an hour
+"""How long a component may wait for a worker to run helm. A judgment: others' installs take minutes each; an hour
 without a free worker means that there is none."""
 OF_COMPONENTS: Mapping[Status, Callable[[Strategy], float]] = {
     Status.APPLYING: lambda strategy: HELM_QUEUE_SECONDS,  # once a worker has begun, claims.begin_helm shortens it
@@ -93,8 +93,8 @@ def commit(
     if not by_pk:
         return 0
     with transaction.atomic(savepoint=False):
-        held = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
-        still = dict(held.values_list("pk", "version"))
+        claimed = Step.objects.select_for_update().filter(pk__in=list(by_pk), claim=claim)
+        still = dict(claimed.values_list("pk", "version"))
         rows: list[Step] = []
         events: list[StepEvent] = []
         count = 0

@@ -104,11 +104,13 @@ def _run(view: ComponentView, token: str, waited_for: str) -> StepOutcome:
         except (CredentialsRefused, HelmUnauthorized) as error:
             out = deadlines.after_failed_call(step, error)
         except (HelmError, FleetError) as error:
-            said = str(error) or type(error).__name__
+            message = str(error) or type(error).__name__
             if error.is_final:
-                out = fail(view, said)
+                out = fail(view, message)
             else:
-                out = wait(said, again_in=deadlines.backoff(step, now())).says(f"{view.words.again} {said}", "warn")
+                out = wait(message, again_in=deadlines.backoff(step, now())).says(
+                    f"{view.words.again} {message}", "warn"
+                )
         except Refusal as error:
             out = fail(view, str(error))
     out = out if out.to else deadlines.within_deadline(view, out)
@@ -126,7 +128,7 @@ class ClaimRenewal:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"renew-{step.component}", daemon=True)
         self.why = ""
-        """Why helm must end, as a clause; empty while it may go on."""
+        """Why helm must end, as a clause; empty while it may continue."""
 
     def __enter__(self) -> ClaimRenewal:
         self._thread.start()
@@ -172,7 +174,7 @@ class ClaimRenewal:
             while not self._ended.wait(every):
                 self.beat()
         except Exception:
-            # Unrenewed, the lease ends and another worker begins: helm must not go on beside it.
+            # Unrenewed, the lease ends and another worker begins: helm must not continue beside it.
             log.exception("the lease of step %s is renewed no more", self._step.pk)
             self.why = "its lease could not be renewed"
         finally:

@@ -15,11 +15,11 @@ from jobs.models import Step
 Status = Step.Status
 
 FORBIDDEN_SECONDS = 10.0
-"""A judgement: kube-apiserver 1.35 serves for parts of a second before it has read its roles."""
+"""A judgment: kube-apiserver 1.35 serves for parts of a second before it has read its roles."""
 
 
 REFUSED = "The API server refuses Setpoint's credentials; replace them, and this continues by itself"
-"""Before the API server's own words, on the page of whatever waits for it."""
+"""Before the API server's own words, on the page of the rollout that waits for it."""
 
 
 def within_deadline(view: StepView, out: StepOutcome) -> StepOutcome:
@@ -76,13 +76,13 @@ def after_failed_call(step: Step, error: FleetError | HelmError) -> StepOutcome:
 
 
 def after_refused_call(view: StepView, error: Forbidden, *, waited_for: str) -> StepOutcome:
-    """A missing right stands once it is heard twice, FORBIDDEN_SECONDS apart; `waited_for` is what the step says.
+    """A missing right counts once it is heard twice, FORBIDDEN_SECONDS apart; `waited_for` is what the step says.
 
     An API server that was started a moment ago forbids what it permits as soon as it has read its roles, and behind a
     load balancer it may be one of several.
     """
-    said = f"The API server refused: {error}"
-    return fail(view, said) if waited_for == said[:500] else wait(said, again_in=FORBIDDEN_SECONDS)
+    message = f"The API server refused: {error}"
+    return fail(view, message) if waited_for == message[:500] else wait(message, again_in=FORBIDDEN_SECONDS)
 
 
 def poll_seconds(step: Step, at: datetime, *, most: float) -> float:

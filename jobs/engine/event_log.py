@@ -30,8 +30,12 @@ _WORDS = (
 
 
 def kinds_sentence(counts: Mapping[str, int]) -> str:
-    said = [f"{count} {one if count == 1 else many}" for kind, one, many in _WORDS if (count := counts.get(kind, 0))]
-    return join_names(said) or "0 nodes"
+    phrases = [
+        f"{count} {singular if count == 1 else many}"
+        for kind, singular, many in _WORDS
+        if (count := counts.get(kind, 0))
+    ]
+    return join_names(phrases) or "0 nodes"
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -51,7 +55,7 @@ def set_waiting_sentence(rollout: Rollout, sentence: str, since: datetime | None
 
 
 def set_sentence_unless_held(rollout: Rollout, tally: StepTally, sentence: str) -> None:
-    """Say it, unless a step is held: that waits for a person, the rest for time, and `progress.settle` says it."""
+    """Say it, unless a step is held: that waits for an operator, the rest for time, and `progress.settle` says it."""
     if not tally.holds(rollout):
         set_waiting_sentence(rollout, sentence)
 

@@ -27,7 +27,7 @@ def _end(view: StepView, ending: str, why: str) -> StepOutcome:
     level = "bad" if ending == Status.FAILED else "warn"
     fields = {"error": why[:1000], "failed_in": stage}
     if step.status == Status.RETURNING:
-        # What must be given back could not be. Its place stays taken until a person has it tried again.
+        # What must be given back could not be. Its place stays taken until an operator retries it.
         return go(ending, ending="", **fields).says(f"{ending} while {stage}: {why}", level)
     if step.is_disrupted:
         return go(ending, **fields).says(f"{ending} while {stage}: {why}", level)

@@ -29,7 +29,7 @@ LEFT_PENDING = "It joined while {rollout} ran and {needs}. It stays pending; a p
 def admit(rollout: Rollout, strategy: Strategy) -> int:
     """Steps for nodes that joined since the plan was made. Returns how many came.
 
-    One query where none did. Who is not Ready yet, or whose agent has not answered, is looked at again next time.
+    One query where none did. A node that is not Ready, or whose agent has not answered, is checked again next time.
     """
     newest = digests.newest_key_when_planned(rollout.plan)
     if newest is None or rollout.status != Rollout.Status.RUNNING:
@@ -66,8 +66,8 @@ def _unknown(plan: Plan, newest: int) -> list[Node]:
     rows = Node.objects.present().filter(cluster=plan.cluster_id, pk__gt=newest, standing__pool=plan.pool_id)
     rows = rows.filter(expectation__revision=None).exclude(pk__in=plan.nodes.values("node"))
     rows = rows.exclude(pk__in=Step.objects.filter(is_live=True, node__cluster=plan.cluster_id).values("node"))
-    found = rows.select_related("tuning").order_by("name")[: claims.SET_SIZE]
-    return [node for node in found if selects(plan.selector, node.labels)]
+    unchanged = rows.select_related("tuning").order_by("name")[: claims.SET_SIZE]
+    return [node for node in unchanged if selects(plan.selector, node.labels)]
 
 
 def _beyond(changes: Changes, target: Target, strategy: Strategy) -> str:

@@ -53,7 +53,7 @@ def _begin(rollout: Rollout) -> bool:
         set_waiting_sentence(rollout, freeze)
         return False
     if preconditions.altered_reason(rollout):
-        with transaction.atomic():  # or a killed worker leaves steps that nobody looks at again
+        with transaction.atomic():  # or a killed worker leaves steps that are never looked at again
             rollout.move(RS.CANCELLED, finished_at=now(), waiting_for="", waiting_since=None)
             log(rollout, "The plan is not what was approved: its digest differs. Nothing was started.", "bad")
             reverting.end_queued(rollout, Status.SKIPPED, "The plan was changed after approval.")
@@ -62,7 +62,7 @@ def _begin(rollout: Rollout) -> bool:
         set_waiting_sentence(rollout, f"{plan.late} Abort this rollout.")
         return False
     if not verdicts.approval_state(plan).is_approved:
-        # Its time came after somebody who approved lost the right to. What runs continues: half a plan is worse.
+        # Its time came after an approver lost the right to approve. What runs continues: half a plan is worse.
         set_waiting_sentence(
             rollout, f"{plan} is approved no more: some who approved may not any more. Abort it and plan again."
         )
@@ -118,7 +118,7 @@ def may_start(rollout: Rollout, tally: StepTally) -> bool:
 def settle(rollout: Rollout, tally: StepTally | None = None) -> bool:
     """End the rollout when nothing is left to do; otherwise say what it waits for. Returns whether it ended.
 
-    Without a tally, row and steps are read again, in this order: who takes a step up again also changes the row, so
+    Without a tally, row and steps are read again, in this order: taking a step up again also changes the row, so
     that an end that did not see it loses the race.
     """
     if tally is None:
@@ -220,7 +220,7 @@ def _say_what(rollout: Rollout, tally: StepTally, counts: Mapping[str, int]) -> 
         set_waiting_sentence(rollout, f"{speaker.name}, {speaker.status}: {speaker.waiting_for}")
         return
     if under_way := sum(counts.get(s, 0) for s in Step.ACTIVE):
-        # What was waited for is over, and nobody has said what comes next: the old sentence would not be true.
+        # What was waited for is over, and what comes next is not known: the old sentence would not be true.
         set_waiting_sentence(rollout, f"{under_way} node{'' if under_way == 1 else 's'} in progress.")
 
 

@@ -246,8 +246,8 @@ def _still_allowed(
     tally = StepTally(rollout)
     if status != rollout.status or progress.start_hindrance(rollout, tally) is not None:
         return []
-    asked = [view.step.pk for view, _ in outcomes]
-    ours = Step.objects.select_for_update(no_key=True).filter(pk__in=asked, claim=token, status=Status.QUEUED)
+    step_ids = [view.step.pk for view, _ in outcomes]
+    ours = Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
     room = strategy.max_in_flight - tally.nodes(Step.ACTIVE)
     kept = []
@@ -262,7 +262,7 @@ def _still_allowed(
 def _with_slots(
     rollout: Rollout, strategy: Strategy, outcomes: list[tuple[StepView, StepOutcome]]
 ) -> list[tuple[StepView, StepOutcome]]:
-    """Those that want to be admitted ask the ledger; who gets no place waits, and says for what."""
+    """Steps to be admitted ask the ledger; one without a place waits, and says for what."""
     asking = [view.step for view, out in outcomes if out.to == Status.ADMITTED]
     outcomes = _with_places(rollout, strategy, outcomes)
     if not asking:

@@ -25,7 +25,7 @@ RESTED = ["status", "error", "version", "entered_at", "waiting_for", "not_before
 
 
 def carry_out_ending(rollout: Rollout, tally: StepTally) -> int:
-    """Aborting and failing, carried out on steps: skip what is queued, put back what was asked to be put back."""
+    """Aborting and failing, carried out on steps: skip what is queued, revert what was asked to be reverted."""
     strategy = Strategy.from_json(rollout.plan.strategy)
     if rollout.status not in Rollout.LIVE:
         return 0
@@ -199,7 +199,7 @@ def end_step(step: Step, to: str, why: str) -> None:
 def end_queued(rollout: Rollout, to: str, why: str) -> int:
     """Queued steps end without having begun."""
     with transaction.atomic():
-        # Claimed ones as well: who holds one has written nothing yet, and its version keeps it from committing.
+        # Claimed ones as well: its worker has written nothing yet, and its version keeps it from committing.
         rows = list(rollout.steps.select_for_update().filter(status=Status.QUEUED, direction=Step.Direction.FORWARD))
         for step in rows:
             # One that waits to be tried again has a disturbed node: it stays a failure, with cordon and slot (law 14).

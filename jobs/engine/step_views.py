@@ -94,9 +94,9 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
 def _changes(steps: Sequence[Step]) -> dict[str | None, Changes]:
     """Return changes by digest of the change set, which nodes that differ alike share; None: of a node without."""
     sets = ChangeSet.objects.filter(pk__in={s.plan_node.change_set_id for s in steps if s.plan_node} - {None})
-    found: dict[str | None, Changes] = {None: Changes(())}
-    found.update({pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")})
-    return found
+    by_digest: dict[str | None, Changes] = {None: Changes(())}
+    by_digest.update({pk: Changes.from_json(content) for pk, content in sets.values_list("pk", "content")})
+    return by_digest
 
 
 def _ran_before(rollout: Rollout, node_ids: Sequence[int]) -> dict[int, str]:
@@ -135,7 +135,7 @@ def expected_record(view: NodeView, rollout: Rollout) -> Expected:
     """Targets and originals to record before this step writes (law 7)."""
     observed: dict[str, Any] = dict(view.tuning.observed) if view.tuning else {}
     never = expectations.untouched(view.tuning)
-    wanted = tuple(
+    desired = tuple(
         Desired(key, operator, value, observed.get(key), is_untouched=key in never)
         for key, operator, value, _ in view.target.settings
         if key not in view.changes.unsupported
@@ -144,7 +144,7 @@ def expected_record(view: NodeView, rollout: Rollout) -> Expected:
     if view.is_revert:
         now_expected = NodeExpectation.objects.select_related("previous").get(node_id=view.step.node_key)
         revision = now_expected.previous
-    return Expected(view.step.node_key, revision, wanted, tuple(dropped_keys(view)))
+    return Expected(view.step.node_key, revision, desired, tuple(dropped_keys(view)))
 
 
 def dropped_keys(view: NodeView) -> list[str]:

@@ -99,22 +99,22 @@ def _keeps_its_place(view: NodeView, out: StepOutcome) -> bool:
 
 
 def _withdraw(view: NodeView, raw: Mapping[str, Any], *, is_over: bool) -> dict[str, Any] | None:
-    """Take grant and spec out of the object `raw`; returns it as written, None where nothing of this step stands.
+    """Take grant and spec out of the object `raw`; returns it as written, None where nothing of this step is there.
 
     What the agent has dealt with is done, and only reported: unless the step is over (`is_over`), only its grant goes.
     Written at the very version that was read. Raises FleetError, LeaseSpent.
     """
-    step, asked = view.step, raw.get("spec") or {}
-    if asked.get("step") != str(step.pk):
+    step, stored_spec = view.step, raw.get("spec") or {}
+    if stored_spec.get("step") != str(step.pk):
         return None
-    is_earlier = asked.get("attempt") != step.attempt
-    # Of a step that was to be put back and never began to be, the spec stands for what the node still runs.
+    is_earlier = stored_spec.get("attempt") != step.attempt
+    # Of a step that was to be reverted and never began to be, the spec is what the node still runs.
     goes_whole = not (is_earlier and view.is_revert) and (is_over or not _is_dealt_with(view, raw))
-    goes_whole = goes_whole and asked.get("mode") != Mode.OBSERVE
-    if not goes_whole and not asked.get("restart"):
+    goes_whole = goes_whole and stored_spec.get("mode") != Mode.OBSERVE
+    if not goes_whole and not stored_spec.get("restart"):
         return None
     try:
-        spec = Spec.from_json(asked)
+        spec = Spec.from_json(stored_spec)
     except Malformed:
         spec = Spec(step.node_uid, step=str(step.pk), attempt=step.attempt, observe=view.observe)
         goes_whole = True

@@ -100,30 +100,35 @@ def add_to_summary(
 ) -> dict[str, Any]:
     """The summary of a plan with what its components and policy objects do besides. Node settings and components use
     the same budget, so what is out at once is the larger of the two, never the sum."""
-    found = [blast for row in rows if (blast := cluster_scope.read_prepared(row).blast)]
-    if not any(blast.hits for blast in found):
+    blasts = [blast for row in rows if (blast := cluster_scope.read_prepared(row).blast)]
+    if not any(blast.hits for blast in blasts):
         return summary
-    hit = sorted({name for blast in found for name in blast.nodes})
-    ended = frozenset(name for blast in found for name in blast.interrupted)
-    draining = [one for blast in found for one in blast.hits if Disruption(one.worst).rank >= Disruption.DRAIN.rank]
+    hit = sorted({name for blast in blasts for name in blast.nodes})
+    ended = frozenset(name for blast in blasts for name in blast.interrupted)
+    draining = [
+        hit_of_blast
+        for blast in blasts
+        for hit_of_blast in blast.hits
+        if Disruption(hit_of_blast.worst).rank >= Disruption.DRAIN.rank
+    ]
     # Of a node that both reach, everything counts: the plan's own drain may leave pods that tolerate its taint.
     both = [c for c in candidates if c.worst.drains and c.name not in ended] + _pods(cluster, ended)
     gpus = dict(Node.objects.present().filter(cluster=cluster, name__in=hit).values_list("name", "gpu_count"))
     lost = sum(
-        gpus.get(name, 0) * SECONDS_EACH[Disruption(one.worst)]
-        for blast in found
-        for one in blast.hits[:1]
-        for name in one.nodes
+        gpus.get(name, 0) * SECONDS_EACH[Disruption(first_hit.worst)]
+        for blast in blasts
+        for first_hit in blast.hits[:1]
+        for name in first_hit.nodes
     )
     return summary | {
         "nodes_hit": len(hit),
         "gpus_hit": sum(gpus.values()),
-        "nodes_hit_at_once": max(blast.nodes_at_once for blast in found),
-        "gpus_out_at_once": max([summary["gpus_out_at_once"], *(blast.gpus_at_once for blast in found)]),
+        "nodes_hit_at_once": max(blast.nodes_at_once for blast in blasts),
+        "gpus_out_at_once": max([summary["gpus_out_at_once"], *(blast.gpus_at_once for blast in blasts)]),
         "gpu_jobs": len({job for c in both for job in c.jobs}),
         "gpu_pods": sum(len(c.ends) for c in both),
         "gpu_hours": round(summary["gpu_hours"] + lost / 3600, 1),
-        "operators_drain": len({name for one in draining for name in one.nodes}),
+        "operators_drain": len({name for drain in draining for name in drain.nodes}),
         "namespaces": schedule.affected_namespaces(both, at),
         "parts_class": str(worst_of(rows)),
     }

@@ -21,7 +21,7 @@ ENOUGH = 5
 SAMPLE = 200
 """Steps of a class whose times are read at most."""
 PART_SECONDS = {
-    # A judgement: images are pulled and a few workloads get ready; installs of the catalog's charts take 1 to 5 min.
+    # A judgment: images are pulled and a few workloads get ready; installs of the catalog's charts take 1 to 5 min.
     PlanComponent.Kind.RELEASE: 180.0,
     PlanComponent.Kind.POLICIES: 5.0,
 }
@@ -81,7 +81,7 @@ def estimate_durations(cluster_id: UUID, classes: Collection[Disruption]) -> Dur
 def part_durations(cluster_id: UUID, rows: Collection[PlanComponent]) -> tuple[dict[str, float], str]:
     """Seconds of each component and group of policy objects, as it last went here, else anywhere, else a constant.
 
-    And on what that rests, as a clause: how long an install takes nobody knows before the first one. Policy objects are
+    And on what that rests, as a clause: how long an install takes is unknown before the first one. Policy objects are
     written within seconds, which needs no word.
     """
     names = {row.component for row in rows}

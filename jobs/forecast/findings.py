@@ -61,19 +61,19 @@ FEWEST_MEASURED = 5
 def measured_order_findings(candidates: Sequence[Candidate], strategy: Strategy) -> list[PlanFinding]:
     """List what the order `measured` will do, and where it cannot measure an effect."""
     workers = [c for c in candidates if not c.is_control_plane]
-    held = randomization.control_group(workers, strategy)
+    control = randomization.control_group(workers, strategy)
     out = [
         PlanFinding(
             "note",
             "measured",
-            f"{_nodes(len(held))} held back as the control",
+            f"{_nodes(len(control))} held back as the control",
             f"Chosen at random, by the seed {strategy.seed}, so the draw is reproducible. They are changed once "
             f"{strategy.measure_hours} h of what the others did are measured, {strategy.settle_minutes} min after the "
             "last of them; an operator can continue earlier.",
-            sorted(held),
+            sorted(control),
         )
     ]
-    arms = {"held back": len(held), "changed first": len(workers) - len(held)}
+    arms = {"held back": len(control), "changed first": len(workers) - len(control)}
     if few := [name for name, count in arms.items() if count < FEWEST_MEASURED]:
         out.append(
             PlanFinding(
@@ -152,8 +152,8 @@ def setting_findings(lacking: Mapping[str, list[str]], higher: Mapping[str, list
 def acting_label_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     """Labels that another program acts upon: by node name what changes there. Of taints, see jobs.diffs.evictions."""
     nodes: dict[str, list[str]] = defaultdict(list)
-    for name, found in changes.items():
-        for change in found.items:
+    for name, of_node in changes.items():
+        for change in of_node.items:
             if change.kind == ChangeKind.LABEL and known_labels.get(change.key):
                 nodes[change.key].append(name)
     out = []
@@ -167,8 +167,8 @@ def acting_label_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
 
 def security_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, found in changes.items():
-        for key, why in rule_facts.weakened_keys(found).items():
+    for name, of_node in changes.items():
+        for key, why in rule_facts.weakened_keys(of_node).items():
             nodes[key, why].append(name)
     return [
         PlanFinding(
@@ -186,14 +186,14 @@ def unusable_value_findings(
     By node: what is changed, what it has, and what its agent reports.
     """
     nodes: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for name, found in changes.items():
-        for change in found.items:
+    for name, of_node in changes.items():
+        for change in of_node.items:
             if change.kind == ChangeKind.SETTING and change.value is not None:
                 why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, MachineSize()))
                 if why:
                     nodes[change.key].append((name, why))
-        asked = {c.key: (c.operator, c.value) for c in found.settings() if c.value is not None}
-        if why := fitness.after(asked, observed.get(name, {}), machines.get(name, MachineSize())):
+        desired = {c.key: (c.operator, c.value) for c in of_node.settings() if c.value is not None}
+        if why := fitness.after(desired, observed.get(name, {}), machines.get(name, MachineSize())):
             nodes["hugepages"].append((name, why))
     return [
         PlanFinding(

@@ -34,10 +34,10 @@ def lot(seed: int, name: str) -> str:
 def control_group(workers: Iterable[Drawable], strategy: Strategy) -> frozenset[str]:
     """Names of those held back: of each kind of node its share, by lot. Empty for every other order."""
     kinds: dict[str, list[str]] = defaultdict(list)
-    for one in workers:
-        kinds[one.kind].append(one.name)
-    held: set[str] = set()
+    for worker in workers:
+        kinds[worker.kind].append(worker.name)
+    control: set[str] = set()
     for names in kinds.values():
         names.sort(key=lambda name: lot(strategy.seed, name), reverse=True)
-        held.update(names[: strategy.control_size(len(names))])
-    return frozenset(held)
+        control.update(names[: strategy.control_size(len(names))])
+    return frozenset(control)

@@ -86,11 +86,11 @@ def _gpus(chosen: QuerySet[PlanNode]) -> dict[UUID, int]:
 
 
 def _components(plans: Sequence[Plan]) -> dict[UUID, set[str]]:
-    found: dict[UUID, set[str]] = defaultdict(set)
+    names: dict[UUID, set[str]] = defaultdict(set)
     rows = PlanComponent.objects.filter(plan__in=plans, left_out="").exclude(action="none")
     for plan_id, name in rows.values_list("plan_id", "component"):
-        found[plan_id].add(name)
-    return found
+        names[plan_id].add(name)
+    return names
 
 
 def _weakening(chosen: QuerySet[PlanNode]) -> set[UUID]:
@@ -98,13 +98,13 @@ def _weakening(chosen: QuerySet[PlanNode]) -> set[UUID]:
     content = Min(Cast("change_set__content", TextField()))
     rows = chosen.exclude(change_set=None).values_list("plan_id", "change_set_id").annotate(content=content)
     weak: dict[str, bool] = {}
-    found = set()
+    weakening_plans = set()
     for plan_id, change_set, text in rows:
         if change_set not in weak:
             weak[change_set] = bool(weakened_keys(Changes.from_json(json.loads(text))))
         if weak[change_set]:
-            found.add(plan_id)
-    return found
+            weakening_plans.add(plan_id)
+    return weakening_plans
 
 
 def _jobs(plans: Sequence[Plan], chosen: QuerySet[PlanNode]) -> dict[UUID, set[Job]]:
@@ -116,16 +116,16 @@ def _jobs(plans: Sequence[Plan], chosen: QuerySet[PlanNode]) -> dict[UUID, set[J
     if not drained:
         return {}
     taints = _sparing({change_set for rows in drained.values() for _, change_set in rows})
-    held: dict[UUID, dict[str, list[tuple[Job, list[evictions.Raw]]]]] = defaultdict(lambda: defaultdict(list))
+    pods_by_node: dict[UUID, dict[str, list[tuple[Job, list[evictions.Raw]]]]] = defaultdict(lambda: defaultdict(list))
     pods = GpuPod.objects.filter(cluster__in={plan.cluster_id for plan in plans}).exclude(node_name="")
     columns = ("cluster_id", "node_name", "namespace", "owner_kind", "owner_name", "name", "tolerations")
     for cluster_id, node, space, kind, owner, name, tolerated in pods.values_list(*columns):
-        held[cluster_id][node].append(((space, kind or "Pod", owner or name), tolerated))
+        pods_by_node[cluster_id][node].append(((space, kind or "Pod", owner or name), tolerated))
     return {
         plan.pk: {
             job
             for node, change_set in drained[plan.pk]
-            for job, tolerated in held[plan.cluster_id].get(node, ())
+            for job, tolerated in pods_by_node[plan.cluster_id].get(node, ())
             if change_set not in taints or tolerations.lasts(tolerated, taints[change_set]) is not None
         }
         for plan in plans
@@ -134,14 +134,14 @@ def _jobs(plans: Sequence[Plan], chosen: QuerySet[PlanNode]) -> dict[UUID, set[J
 
 def _sparing(change_sets: set[str | None]) -> dict[str | None, list[evictions.Raw]]:
     """Return the NoExecute taints of those change sets that drain because of such taints alone."""
-    found: dict[str | None, list[evictions.Raw]] = {}
+    taints_by_set: dict[str | None, list[evictions.Raw]] = {}
     rows = ChangeSet.objects.filter(pk__in=change_sets - {None}, worst_class=Disruption.DRAIN)
     for pk, content in rows.values_list("pk", "content"):
         if evictions.spares_tolerant_pods(changes := Changes.from_json(content)):
-            found[pk] = evictions.new_evicting_taints(changes)
-    return found
+            taints_by_set[pk] = evictions.new_evicting_taints(changes)
+    return taints_by_set
 
 
 def weakened_keys(changes: Changes) -> dict[str, str]:
-    found = {c.key: weakening.reason(c.key, c.operator, c.value) for c in changes.settings()}
-    return {key: why for key, why in found.items() if why}
+    reasons = {c.key: weakening.reason(c.key, c.operator, c.value) for c in changes.settings()}
+    return {key: why for key, why in reasons.items() if why}

@@ -19,12 +19,12 @@ SECONDS_EACH: Mapping[Disruption, float] = {
     Disruption.NEW_PODS: 2,
     # systemctl restart kubelet, and the node Ready again at its next heartbeat (10 s by default).
     Disruption.KUBELET_RESTART: 30,
-    # A judgement: the network agent of a node is back within its probes' first minute.
+    # A judgment: the network agent of a node is back within its probes' first minute.
     Disruption.NETWORK: 60,
-    # A judgement: most pods end within their default 30 s grace, a few PDBs wait for a replacement.
+    # A judgment: most pods end within their default 30 s grace, a few PDBs wait for a replacement.
     Disruption.DRAIN: 180,
     Disruption.CONTAINERD_RESTART: 240,
-    # A judgement: GPU pods end as in a drain, then the driver or the device plugin starts again.
+    # A judgment: GPU pods end as in a drain, then the driver or the device plugin starts again.
     Disruption.GPU_PODS: 300,
     # Bare-metal GPU reboots are reported at 15 to 30 minutes (NVSentinel issue 126).
     Disruption.REBOOT: 900,
@@ -80,9 +80,9 @@ def arrange_batches(candidates: list[Candidate], strategy: Strategy) -> list[lis
     masters = sorted((c for c in candidates if c.is_control_plane), key=by_order)
     size = strategy.batch_size(len(workers)) if workers else 1
     batches: list[list[Candidate]] = []
-    held = randomization.control_group(workers, strategy)
+    control = randomization.control_group(workers, strategy)
     for candidate in workers:
-        candidate.is_control = candidate.name in held
+        candidate.is_control = candidate.name in control
     last = [c for c in workers if c.is_control]
     workers = [c for c in workers if not c.is_control]
     if workers and strategy.canary:
@@ -103,8 +103,8 @@ def idle_first_key(
     name: str, pods: Mapping[str, Sequence[Mapping[str, Any]]], signal: float
 ) -> tuple[float, int, int, str]:
     """Sorts nodes as the order rule idle-first says. `pods` are those that hold GPUs, by node name."""
-    held = pods.get(name, ())
-    return signal, sum(p["gpus"] for p in held), len(held), name
+    gpu_pods = pods.get(name, ())
+    return signal, sum(p["gpus"] for p in gpu_pods), len(gpu_pods), name
 
 
 def seconds_of(

@@ -1,7 +1,7 @@
 """The one place that hands out slots (law 1). One transaction on the cluster's ledger row, so no two hand out the
 same place.
 
-Who is out of service is one answer for a cluster, whichever rollout asks and whichever page shows it.
+A cluster has one answer on what is out of service, for every rollout and every page.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def out_of_service(cluster: Cluster, plan_id: UUID | None = None) -> OutOfServic
     operators = _at_work().filter(rollout=OuterRef("pk"))
     running = Rollout.objects.filter(cluster=cluster).annotate(has_operator=Exists(operators)).order_by()
     carried_out = Q(status__in=Rollout.CARRIED_OUT, plan__worst_class__in=TAKE_SLOTS) | Q(plan_id=plan_id)
-    found = running.filter(carried_out | Q(has_operator=True)).annotate(
+    steps = running.filter(carried_out | Q(has_operator=True)).annotate(
         is_carried_out=ExpressionWrapper(carried_out, output_field=BooleanField())
     )
     columns = ("plan_id", "is_carried_out", "has_operator", "plan__strategy", "plan__summary")
-    asking = list(found.values_list(*columns))
+    asking = list(steps.values_list(*columns))
     plans = {pk: raw for pk, is_carried_out, _, *raw in asking if is_carried_out}
-    # A node that is gone is out of service no more, whatever became of the step that had its slot (law 9).
+    # A node that is gone is out of service no more, also where its step still has the slot (law 9).
     rows = Node.objects.filter(cluster=cluster, gone_at=None).annotate(
         is_held=Exists(Slot.objects.filter(cluster=cluster, node=OuterRef("pk"))),
         is_out=ExpressionWrapper(unavailable_now(), output_field=BooleanField()),
@@ -116,13 +116,13 @@ def out_of_service(cluster: Cluster, plan_id: UUID | None = None) -> OutOfServic
     rows = rows.filter(Q(is_held=True) | Q(is_out=True) | Q(is_control_plane=True))
     listed = PlanNode.objects.filter(plan__in=list(plans), is_unavailable=True, node=OuterRef("pk"))
     count = listed.order_by().values("node").annotate(plans=Count("pk")).values("plans")
-    asked = rows.annotate(lists=Subquery(count)).order_by()
+    disturbing = rows.annotate(lists=Subquery(count)).order_by()
     slots: set[int] = set()
     before: set[int] = set()
     since: set[int] = set()
     masters: set[int] = set()
     gpus = 0
-    for pk, is_held, is_out, is_master, has, lists in asked.values_list(
+    for pk, is_held, is_out, is_master, has, lists in disturbing.values_list(
         "pk", "is_held", "is_out", "is_control_plane", "gpu_count", "lists"
     ):
         if is_master:
@@ -151,13 +151,13 @@ def _at_work() -> QuerySet[Step]:
 def _reserved(cluster_id: UUID, out: frozenset[int], *, more: Sequence[Step] = ()) -> int:
     """`more`: steps that would begin. An operator's own nodes that are out already are counted as such, not twice."""
     working = _at_work().filter(rollout__cluster=cluster_id)
-    found = list(working.values_list("plan_component__places", "plan_component__hit"))
-    found += [(step.plan_component.places, step.plan_component.hit) for step in more if step.plan_component]
-    if not found:
+    working_parts = list(working.values_list("plan_component__places", "plan_component__hit"))
+    working_parts += [(step.plan_component.places, step.plan_component.hit) for step in more if step.plan_component]
+    if not working_parts:
         return 0
     busy = Node.objects.filter(pk__in=out).exclude(driver_upgrade="").values_list("name", flat=True)
     taken = set(busy)
-    return sum(max(0, places - len(taken.intersection(hit))) for places, hit in found)
+    return sum(max(0, places - len(taken.intersection(hit))) for places, hit in working_parts)
 
 
 def reserve_places(
@@ -172,8 +172,8 @@ def reserve_places(
         now_out = out_of_service(cluster, plan_id)
         granted: list[Step] = []
         for step in steps:
-            wanted = _reserved(cluster.pk, now_out.taken, more=[*granted, step])
-            if len(now_out.taken) + wanted <= min(budget, now_out.allowed):
+            reserved = _reserved(cluster.pk, now_out.taken, more=[*granted, step])
+            if len(now_out.taken) + reserved <= min(budget, now_out.allowed):
                 granted.append(step)
         return {step.pk for step in granted}, now_out
 
@@ -194,10 +194,10 @@ def take_slots(
     with transaction.atomic():
         Ledger.objects.select_for_update().get(cluster=cluster)
         now_out = out_of_service(cluster, plan_id)
-        held = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
+        taken_slots = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
         granted: set[UUID] = set()
         for step in steps:
-            slot = held.get(step.node_key)
+            slot = taken_slots.get(step.node_key)
             if slot is not None:
                 # Its own slot from an earlier attempt, or that of a step that rests: the node is out already.
                 if slot.step_id == step.pk or not slot.step.is_live:

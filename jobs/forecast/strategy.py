@@ -45,7 +45,7 @@ class Strategy:
     installation's own limits, SETPOINT_HELM_SECONDS and SETPOINT_READY_SECONDS."""
     order: str = "idle-first"
     seed: int = 0
-    """Of the order `measured`, which anybody can draw again from it; 0: drawn when the plan is made."""
+    """Of the order `measured`, which can be drawn again from it; 0: drawn when the plan is made."""
     control: str = "25%"
     """Nodes of each kind that `measured` holds back: a count, or a percentage (rounded up, at least 1)."""
     measure_hours: int = 6
@@ -95,8 +95,8 @@ class Strategy:
         """Return how many of `count` alike nodes are held back: rounded up, one at least on each side; of one, none."""
         if self.order != MEASURED or count < 2:
             return 0
-        wanted = -(-count * int(self.control[:-1]) // 100) if self.control.endswith("%") else int(self.control)
-        return min(max(1, wanted), count - 1)
+        size = -(-count * int(self.control[:-1]) // 100) if self.control.endswith("%") else int(self.control)
+        return min(max(1, size), count - 1)
 
     def allowed_out(self, cluster_budget: int) -> int:
         return min(cluster_budget, self.budget) if self.budget else cluster_budget

@@ -34,20 +34,20 @@ class _TaintEffect:
 
 def taint_effect_findings(changes: Mapping[str, Changes], pods: Iterable[Raw] | None) -> list[PlanFinding]:
     """`changes`: by node name. `pods`: of the cluster; None where no such taint comes to any node."""
-    told: dict[tuple[str, str], _TaintEffect] = defaultdict(_TaintEffect)
+    effects: dict[tuple[str, str], _TaintEffect] = defaultdict(_TaintEffect)
     coming: dict[str, list[Raw]] = {}
     for name, each in changes.items():
         for taint in (taints := new_evicting_taints(each)):
-            told[_key(taint)].nodes.append(name)
+            effects[_key(taint)].nodes.append(name)
         if taints:
             coming[name] = taints
     for pod in pods or () if coming else ():
         node = str((pod.get("spec") or {}).get("nodeName") or "")
         for taint in coming.get(node, ()) if can_be_evicted(pod) else ():
-            _count(told[_key(taint)], node, pod, taint)
-    out = [_of_coming(key, value, one) for (key, value), one in sorted(told.items())]
-    for (key, value), one in sorted(told.items()):
-        out += _of_daemons(key, value, one)
+            _count(effects[_key(taint)], node, pod, taint)
+    out = [_of_coming(key, value, effect) for (key, value), effect in sorted(effects.items())]
+    for (key, value), effect in sorted(effects.items()):
+        out += _of_daemons(key, value, effect)
     return out + _of_others(changes)
 
 
@@ -55,54 +55,57 @@ def _key(taint: Raw) -> tuple[str, str]:
     return taint["key"], taint["value"]
 
 
-def _count(one: _TaintEffect, node: str, pod: Raw, taint: Raw) -> None:
+def _count(effect: _TaintEffect, node: str, pod: Raw, taint: Raw) -> None:
     seconds = tolerations.lasts(tolerations.of_pod(pod), [taint])
     if seconds is None:
-        one.stay += 1
+        effect.stay += 1
         return
-    one.evicted.add(node)
+    effect.evicted.add(node)
     name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
-    (one.daemons if objects.is_daemon(pod) else one.gone).append(name)
-    one.later += seconds > 0
-    one.soonest = max(one.soonest, seconds)
+    (effect.daemons if objects.is_daemon(pod) else effect.gone).append(name)
+    effect.later += seconds > 0
+    effect.soonest = max(effect.soonest, seconds)
 
 
-def _of_coming(key: str, value: str, one: _TaintEffect) -> PlanFinding:
+def _of_coming(key: str, value: str, effect: _TaintEffect) -> PlanFinding:
     name = f"{key}={value}:{EVICTS}" if value else f"{key}:{EVICTS}"
-    stay = f" {_pods(one.stay)} tolerate{'s' if one.stay == 1 else ''} it and stay{'s' if one.stay == 1 else ''}."
-    stay = stay if one.stay else ""
-    if not one.evicted:
-        title = f"The taint {name} evicts no pod from {_nodes(len(one.nodes))}"
+    stay = (
+        f" {_pods(effect.stay)} tolerate{'s' if effect.stay == 1 else ''} it and stay{'s' if effect.stay == 1 else ''}."
+    )
+    stay = stay if effect.stay else ""
+    if not effect.evicted:
+        title = f"The taint {name} evicts no pod from {_nodes(len(effect.nodes))}"
         detail = f"{stay} New pods come there only if they tolerate it. Where one comes before, the step is held."
-        return PlanFinding("note", "taint-spares", title, detail.strip(), one.nodes)
-    count = len(one.gone) + len(one.daemons)
-    later = f" {one.later} of them tolerate it for a while, {one.soonest} s at most, and count all the same."
+        return PlanFinding("note", "taint-spares", title, detail.strip(), effect.nodes)
+    count = len(effect.gone) + len(effect.daemons)
+    later = f" {effect.later} of them tolerate it for a while, {effect.soonest} s at most, and count all the same."
+    example = (effect.gone or effect.daemons)[0]
     detail = (
-        f"Those that do not tolerate it end, {(one.gone or one.daemons)[0]} for example.{later if one.later else ''}"
+        f"Those that do not tolerate it end, {example} for example.{later if effect.later else ''}"
         f"{stay} The node is cordoned and these pods are evicted before it, under the budget."
     )
-    title = f"The taint {name} evicts {_pods(count)} from {_nodes(len(one.evicted))}"
-    return PlanFinding("warn", "taint-evicts", title, detail, sorted(one.evicted))
+    title = f"The taint {name} evicts {_pods(count)} from {_nodes(len(effect.evicted))}"
+    return PlanFinding("warn", "taint-evicts", title, detail, sorted(effect.evicted))
 
 
-def _of_daemons(key: str, value: str, one: _TaintEffect) -> list[PlanFinding]:
-    if not one.daemons:
+def _of_daemons(key: str, value: str, effect: _TaintEffect) -> list[PlanFinding]:
+    if not effect.daemons:
         return []
     name = f"{key}={value}:{EVICTS}" if value else f"{key}:{EVICTS}"
-    title = f"The taint {name} ends {_pods(len(one.daemons))} of DaemonSets"
+    title = f"The taint {name} ends {_pods(len(effect.daemons))} of DaemonSets"
     detail = (
-        f"{one.daemons[0]} for example. They are ended by the API server's taint manager, which asks no disruption "
+        f"{effect.daemons[0]} for example. They are ended by the API server's taint manager, which asks no disruption "
         "budget, and do not come back while the taint is there: give their DaemonSets a toleration first."
     )
-    return [PlanFinding("warn", "taint-daemons", title, detail, sorted(one.evicted))]
+    return [PlanFinding("warn", "taint-daemons", title, detail, sorted(effect.evicted))]
 
 
 def _of_others(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     """Taints that are taken away, and taints that keep new pods away."""
     gone: dict[str, list[str]] = defaultdict(list)
     kept: dict[str, list[str]] = defaultdict(list)
-    for name, found in changes.items():
-        for change in (c for c in found.items if c.kind == ChangeKind.TAINT):
+    for name, of_node in changes.items():
+        for change in (c for c in of_node.items if c.kind == ChangeKind.TAINT):
             if change.value is None:
                 gone[change.key].append(name)
             elif change.key.rpartition(":")[2] == "NoSchedule":

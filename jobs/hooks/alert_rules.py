@@ -42,7 +42,7 @@ def stopped(cluster_id: UUID, _threshold: float) -> RuleResult:
     rows = Rollout.objects.filter(cluster=cluster_id, status=Rollout.Status.STOPPED)
     mend = "Look at the failed nodes on its page; then retry, skip or revert."
     return RuleResult(
-        [_amiss(one, one.waiting_for or "It stopped at failures.", mend) for one in rows.order_by("number")]
+        [_amiss(row, row.waiting_for or "It stopped at failures.", mend) for row in rows.order_by("number")]
     )
 
 
@@ -58,7 +58,10 @@ def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> RuleResult:
     first = {step.rollout_id: step for step in steps.select_related("rollout__cluster").order_by("-position")}
     mend = "Replace the credential: `manage.py helm_credential` for components, else on the cluster's page."
     return RuleResult(
-        [_amiss(one.rollout, f"{one.node_name or one.component}: {one.waiting_for}", mend) for one in first.values()]
+        [
+            _amiss(step.rollout, f"{step.node_name or step.component}: {step.waiting_for}", mend)
+            for step in first.values()
+        ]
     )
 
 

@@ -29,7 +29,7 @@ def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
 
 
 def of_cluster(request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:
-    """The operation axis and what needs a person here; then the newest rollouts, open plans and freezes."""
+    """The operation axis and what needs attention here; then the newest rollouts, open plans and freezes."""
     assert isinstance(request.user, User)
     work = overview.cluster_work(request.user, [cluster])
     live = work.live[0] if work.live else None

@@ -36,9 +36,9 @@ def objects_to_come(pool_ids: Collection[int]) -> Iterator[str]:
     open_ = steps.exclude(status__in=(Step.Status.SUCCEEDED, Step.Status.SKIPPED)).select_related("plan_component")
     for step in open_.order_by("rollout__number", "position", "pk"):
         assert step.plan_component is not None
-        for one in PreparedPolicies.from_json(step.plan_component.prepared).objects:
-            if one.change in ("created", "unvalidated"):
-                yield f"{one.ref.kind}/{one.ref}"
+        for policy in PreparedPolicies.from_json(step.plan_component.prepared).objects:
+            if policy.change in ("created", "unvalidated"):
+                yield f"{policy.ref.kind}/{policy.ref}"
 
 
 def work_of_pools(pool_ids: Collection[int]) -> Iterator[WorkRef]:

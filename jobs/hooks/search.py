@@ -24,10 +24,10 @@ def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
 def _plans(user: Any, needle: Needle) -> SearchGroup:
     """Find plans by number, identifier or digest; else the newest whose profile's or pool's name begins so."""
     named = needle.begins("revision__profile__name") | needle.begins("pool__name")
-    found = named | needle.is_of() | _numbered(needle, "P")
+    condition = named | needle.is_of() | _numbered(needle, "P")
     if needle.digest:
-        found |= needle.begins("digest", needle.digest)
-    rows = list(selectors.visible_plans(user).filter(found).defer(*_HEAVY_PLAN, "revision__source")[: EACH + 1])
+        condition |= needle.begins("digest", needle.digest)
+    rows = list(selectors.visible_plans(user).filter(condition).defer(*_HEAVY_PLAN, "revision__source")[: EACH + 1])
     exact = sorted(rows, key=lambda plan: (plan.number != needle.number("P"), -plan.number))
     hits = [
         SearchResult(
@@ -42,11 +42,11 @@ def _plans(user: Any, needle: Needle) -> SearchGroup:
 def _rollouts(user: Any, needle: Needle) -> SearchGroup:
     """Find rollouts by number or identifier, also of their steps, which a NodeTuning names; else by profile or pool."""
     named = needle.begins("plan__revision__profile__name") | needle.begins("plan__pool__name")
-    found = named | needle.is_of() | _numbered(needle, "R") | _numbered(needle, "P", "plan__number")
+    condition = named | needle.is_of() | _numbered(needle, "R") | _numbered(needle, "P", "plan__number")
     if needle.uuids:
-        found |= Q(pk__in=Step.objects.filter(needle.is_of()).values("rollout"))
+        condition |= Q(pk__in=Step.objects.filter(needle.is_of()).values("rollout"))
     heavy = (*(f"plan__{name}" for name in _HEAVY_PLAN), "plan__revision__source")
-    rows = list(selectors.visible_rollouts(user).filter(found).defer(*heavy)[: EACH + 1])
+    rows = list(selectors.visible_rollouts(user).filter(condition).defer(*heavy)[: EACH + 1])
     exact = sorted(rows, key=lambda rollout: (rollout.number != needle.number("R"), -rollout.number))
     hits = [
         SearchResult(

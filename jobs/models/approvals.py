@@ -38,7 +38,7 @@ class ApprovalRule(Marked):
     namespace = models.CharField(max_length=63, blank=True, help_text="GPU jobs of this namespace are interrupted.")
     component = models.CharField(max_length=63, blank=True, help_text="This component is changed.")
     weakens_security = models.BooleanField(default=False, help_text="Only plans that weaken the security of a node.")
-    # How many, and who among them.
+    # How many, and of which role.
     approvers = models.PositiveSmallIntegerField(default=1)
     of_count = models.PositiveSmallIntegerField(default=0, help_text="So many of them hold `of_role` in `of_scope`.")
     of_role = models.CharField(max_length=10, blank=True)
@@ -101,7 +101,7 @@ class Approval(models.Model):
         return hmac.compare_digest(self.mac, self._mark())
 
     def _mark(self) -> str:
-        said = {
+        content = {
             "plan": str(self.plan_id),
             "digest": self.digest,
             "person": self.person_id,
@@ -110,4 +110,4 @@ class Approval(models.Model):
             "consent": self.consent,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
         }
-        return macs.mark(_PURPOSE, said)
+        return macs.mark(_PURPOSE, content)

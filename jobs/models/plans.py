@@ -74,7 +74,7 @@ class Plan(Moves, Marked):
             Status.WITHDRAWN,
             Status.EXPIRED,
         },
-        # Back to its author, who answers and asks again, or asks for a new plan, which takes its place.
+        # Back to its author, to answer and ask again, or to make a new plan that takes its place.
         Status.CHANGES: {Status.REVIEW, Status.WITHDRAWN, Status.EXPIRED},
         # Back to review: an approver's newest verdict took the approval away.
         Status.APPROVED: {

@@ -86,7 +86,7 @@ class Rollout(Moves, Marked):
         },
         Status.STOPPED: {Status.RUNNING, Status.ABORTING, Status.REVERTING, Status.FAILED},
         Status.ABORTING: {Status.CANCELLED, Status.REVERTING},
-        # Only some nodes were put back: the others stay as they are, or wait for a person to go on.
+        # Only some nodes were reverted: the others stay as they are, or wait for an operator.
         Status.REVERTING: {Status.REVERTED, Status.FAILED, Status.SUCCEEDED, Status.PAUSED},
         # Finished ones can be taken up again by retry or revert.
         Status.SUCCEEDED: {Status.REVERTING},

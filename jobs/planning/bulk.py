@@ -76,35 +76,35 @@ def select_nodes(params: Mapping[str, str], user: User) -> NodeSelection:
     if not narrowed.query:
         raise Invalid("Narrow the list first: without a filter this would be about every node.", fields={"query": []})
     rows = narrowed.rows.order_by("name", "pk").values_list("pk", "uid", "name", "cluster_id")[: MOST + 1]
-    found = list(rows)
-    if not found:
+    selected = list(rows)
+    if not selected:
         raise Invalid("No node has all of these.", fields={"query": ["No node matches now."]})
-    if len(found) > MOST:
+    if len(selected) > MOST:
         raise Invalid(f"More than {MOST:,} nodes match; narrow the list.", fields={"query": ["Too many nodes."]})
-    per_cluster = Counter(cluster_id for *_, cluster_id in found)
+    per_cluster = Counter(cluster_id for *_, cluster_id in selected)
     clusters = [(cluster, per_cluster[cluster.pk]) for cluster in Cluster.objects.filter(pk__in=list(per_cluster))]
-    ids = [pk for pk, *_ in found]
+    ids = [pk for pk, *_ in selected]
     targets, loose = _targets(ids, list(per_cluster))
-    seal = hashlib.sha256("\n".join(sorted(f"{cluster_id}/{uid}" for _, uid, _, cluster_id in found)).encode())
-    names = [name for _, _, name, _ in found[:SHOWN]]
-    return NodeSelection(narrowed.query, len(found), seal.hexdigest(), names, clusters, targets, loose, ids)
+    seal = hashlib.sha256("\n".join(sorted(f"{cluster_id}/{uid}" for _, uid, _, cluster_id in selected)).encode())
+    names = [name for _, _, name, _ in selected[:SHOWN]]
+    return NodeSelection(narrowed.query, len(selected), seal.hexdigest(), names, clusters, targets, loose, ids)
 
 
 def _targets(ids: Sequence[int], cluster_ids: Sequence[object]) -> tuple[list[PoolTarget], int]:
     """Assigned pools among them, and how many nodes no such pool holds. Two queries."""
     chosen = frozenset(ids)
-    held: set[int] = set()
+    in_pools: set[int] = set()
     out = []
-    found = Assignment.objects.filter(pool__cluster__in=list(cluster_ids)).select_related(
+    assigned = Assignment.objects.filter(pool__cluster__in=list(cluster_ids)).select_related(
         "pool__cluster", "revision__profile"
     )
-    rows = list(found.order_by("pool__cluster__name", "pool__name"))
+    rows = list(assigned.order_by("pool__cluster__name", "pool__name"))
     members = keys_of({row.pk: pools.matching(row.pool) for row in rows})
     for assignment in rows:
         if own := chosen & members[assignment.pk]:
             out.append(PoolTarget(assignment, len(own)))
-            held |= own
-    return out, len(chosen - held)
+            in_pools |= own
+    return out, len(chosen - in_pools)
 
 
 def reason_not_to(verb: str, selection: NodeSelection, user: User) -> str:

@@ -63,8 +63,8 @@ def _machine(node: Node) -> MachineSize:
 
 
 def _observed(nodes: list[Node]) -> dict[str, Mapping[str, str]]:
-    found = {node.name: getattr(node, "tuning", None) for node in nodes}
-    return {name: tuning.observed for name, tuning in found.items() if tuning}
+    tunings = {node.name: getattr(node, "tuning", None) for node in nodes}
+    return {name: tuning.observed for name, tuning in tunings.items() if tuning}
 
 
 def _competing_files(cluster: Cluster, target: Target, draft: PlanDraft) -> Mapping[tuple[str, str], list[str]]:

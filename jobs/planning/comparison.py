@@ -91,15 +91,15 @@ def _observed_node(node: Node, originals: Mapping[str, str | None], before: Targ
     )
 
 
-def _candidate(node: Node, changes: Changes, held: Sequence[Mapping[str, Any]], signal: float) -> Candidate:
+def _candidate(node: Node, changes: Changes, pods: Sequence[Mapping[str, Any]], signal: float) -> Candidate:
     return Candidate(
         node_id=node.pk,
         name=node.name,
         worst=changes.worst_class,
         is_control_plane=node.is_control_plane,
         gpus=node.gpu_count,
-        gpu_pods=held,
-        ending=evictions.ending_pods(held, changes),
+        gpu_pods=pods,
+        ending=evictions.ending_pods(pods, changes),
         signal=signal,
         kind=node.gpu_product,
     )

@@ -50,8 +50,8 @@ class PlanParts:
         prepared = [PreparedPolicies.from_json(row.prepared) for row in groups]
         return {
             "components": len(releases),
-            "policies": sum(one.changes for one in prepared),
-            "takes": sum(one.fields_taken for one in prepared),
+            "policies": sum(part.changes for part in prepared),
+            "takes": sum(part.fields_taken for part in prepared),
             "components_left_out": len(self.rows) - len(self.to_do),
             "uncounted": self.uncounted,
         }
@@ -83,7 +83,7 @@ def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts
     elsewhere = {name for name, wishes in shared.items() if any(not wish.is_gone for _, wish in wishes.others(pool))}
     out.findings += _lacking(rows, {c.name for c in wanted} - gone | elsewhere)
     brings = {c.name for c in wanted if not c.is_gone and (c.name not in rows or not rows[c.name].left_out)}
-    groups = policy_parts.prepare_groups(cluster, pool, revision, brings=brings, found=out.findings)
+    groups = policy_parts.prepare_groups(cluster, pool, revision, brings=brings, findings=out.findings)
     if any(finding.code == policy_parts.UNPREPARED for finding in out.findings):
         out.uncounted.append("its policy objects")
     policy_parts.connect(groups, rows)
@@ -104,15 +104,15 @@ def store_parts(plan: Plan, equipment: PlanParts) -> None:
     PlanComponent.objects.bulk_create(equipment.rows)
 
 
-def _prepared(cluster: Cluster, wanted: WantedComponent, found: list[PlanFinding]) -> work.Prepared | None:
+def _prepared(cluster: Cluster, wanted: WantedComponent, findings: list[PlanFinding]) -> work.Prepared | None:
     """None: it cannot be prepared, and a finding blocks the plan with the reason."""
     try:
         prepared = work.prepare(cluster, wanted)
     except (Refusal, FleetError, HelmError) as error:
         detail = str(error) or type(error).__name__
-        found.append(PlanFinding("block", "component", f"{wanted.name} cannot be prepared", detail))
+        findings.append(PlanFinding("block", "component", f"{wanted.name} cannot be prepared", detail))
         return None
-    found += [
+    findings += [
         PlanFinding(SEVERITIES.get(note.severity, "block"), note.code, f"{wanted.name}: {note.title}", note.detail)
         for note in prepared.notes
     ]
@@ -173,11 +173,11 @@ def _lacking(rows: Mapping[str, PlanComponent], there: set[str]) -> list[PlanFin
     ]
 
 
-def _arranged(rows: Mapping[str, PlanComponent], found: list[PlanFinding]) -> list[str]:
+def _arranged(rows: Mapping[str, PlanComponent], findings: list[PlanFinding]) -> list[str]:
     try:
         return dependency_graph.topological_order(
             {name: row.requires for name, row in rows.items()}, {name: row.after for name, row in rows.items()}
         )
     except Refusal as error:
-        found.append(PlanFinding("block", "component-circle", "The components wait for each other", str(error)))
+        findings.append(PlanFinding("block", "component-circle", "The components wait for each other", str(error)))
         return sorted(rows)

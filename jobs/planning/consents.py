@@ -14,10 +14,10 @@ from jobs.models import Plan, PlanComponent
 
 def consent_phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
     """Return the phrase to be typed; empty: no kind is destroyed together with its objects."""
-    counts = [int(one["count"]) for one in destroyed]
+    counts = [int(kind["count"]) for kind in destroyed]
     if not any(counts):
         return ""
-    if min(counts) < 0:  # of one kind nobody could count them
+    if min(counts) < 0:  # of one kind they could not be counted
         return f"destroy all objects in {cluster}"
     total = sum(counts)
     return f"destroy {total} object{'' if total == 1 else 's'} in {cluster}"
@@ -25,19 +25,19 @@ def consent_phrase(cluster: str, destroyed: Iterable[Mapping[str, Any]]) -> str:
 
 def phrase_of_rows(cluster: str, rows: Iterable[PlanComponent]) -> str:
     return consent_phrase(
-        cluster, [one for row in rows if not row.left_out for one in row.prepared.get("destroys", ())]
+        cluster, [kind for row in rows if not row.left_out for kind in row.prepared.get("destroys", ())]
     )
 
 
 def verified_phrase(plan: Plan) -> str:
     """Return the phrase in `plan.summary["consent"]`, read again from what the digest covers. Raises WrongState."""
     rows = PlanComponent.objects.filter(plan=plan, left_out="", kind=PlanComponent.Kind.RELEASE)
-    found = consent_phrase(
-        plan.cluster.name, [one for many in rows.values_list("prepared__destroys", flat=True) for one in many or ()]
+    phrase = consent_phrase(
+        plan.cluster.name, [kind for many in rows.values_list("prepared__destroys", flat=True) for kind in many or ()]
     )
-    if found != stored_phrase(plan):
+    if phrase != stored_phrase(plan):
         raise WrongState(f"{plan} is not what was planned: what it destroys was altered. Plan again.")
-    return found
+    return phrase
 
 
 def stored_phrase(plan: Plan) -> str:
@@ -49,13 +49,13 @@ def check_phrase(plan: Plan, typed: str) -> str:
     """Check the typed phrase and return it, where the plan asks for one.
     Raises Invalid at the field `consent`, WrongState.
     """
-    wanted = verified_phrase(plan)
-    if not wanted:
+    phrase = verified_phrase(plan)
+    if not phrase:
         return ""
-    if typed.strip() != wanted:
+    if typed.strip() != phrase:
         missing = "What you typed is something else." if typed.strip() else "It is missing."
         raise Invalid(
             f"{plan} deletes kinds together with all their objects, which cannot be restored.",
-            fields={"consent": [f"Type exactly: {wanted}. {missing}"]},
+            fields={"consent": [f"Type exactly: {phrase}. {missing}"]},
         )
-    return wanted
+    return phrase

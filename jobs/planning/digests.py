@@ -28,9 +28,9 @@ def plan_digest(plan: Plan) -> str:
     components = _components(plan)
     columns = ("uid", "change_set_id", "worst_class", "batch", "is_unavailable", "left_out", "is_control")
     rows = list(PlanNode.objects.filter(plan=plan, **known).values_list(*columns).order_by())
-    # Who is held back until the others were measured; nothing at all where nobody is, so that older digests stand.
-    held = sorted(uid for uid, *_, is_control in rows if is_control)
-    control = {"control": held} if held or plan.strategy.get("order") == MEASURED else {}
+    # Nodes held back until the others were measured; left out where there are none, so that older digests stay valid.
+    control_uids = sorted(uid for uid, *_, is_control in rows if is_control)
+    control = {"control": control_uids} if control_uids or plan.strategy.get("order") == MEASURED else {}
     return "sha256:" + digest(
         {
             "cluster": plan.cluster.uid,

@@ -1,6 +1,6 @@
 """Nodes that joined a pool which has a target: Setpoint drafts one plan a pool over just them; a person takes it up.
 
-A draft writes nothing and has no author. It stands as long as the same nodes wait for the same revision; another set,
+A draft writes nothing and has no author. It is kept as long as the same nodes wait for the same revision; another set,
 or another revision, makes a new draft that takes its place.
 """
 
@@ -41,7 +41,7 @@ def draft() -> list[Plan]:
 
 
 def _of_interest() -> list[Assignment]:
-    """Targets of pools where nodes wait, or a draft stands, on clusters that can be planned for."""
+    """Targets of pools where nodes wait, or a draft exists, on clusters that can be planned for."""
     joined = Exists(NodeStanding.objects.filter(pool=OuterRef("pool"), is_joining=True))
     drafted = Exists(Plan.objects.filter(_ours(), pool=OuterRef("pool")))
     live = Exists(Rollout.objects.live().filter(plan__pool=OuterRef("pool")))

@@ -58,23 +58,23 @@ def make(
     if not nodes:
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
     target = Target.of(revision.content)
-    asked = nodes if joined is None else [n for n in nodes if n.pk in joined]
-    pods = circumstances.read_pods(cluster) if evictions.needs_pods(target, (n.taints for n in asked)) else None
+    planned = nodes if joined is None else [n for n in nodes if n.pk in joined]
+    pods = circumstances.read_pods(cluster) if evictions.needs_pods(target, (n.taints for n in planned)) else None
     tolerated = None if pods is None else evictions.tolerations_by_node(pods)
-    draft = compare_nodes(cluster, asked, revision, target, strategy, tolerated=tolerated)
+    draft = compare_nodes(cluster, planned, revision, target, strategy, tolerated=tolerated)
     # Nodes that join bring nothing new to the cluster itself.
     brought = component_parts.prepare_parts(cluster, pool, revision) if joined is None else PlanParts()
     has_parts = bool(brought.to_do or findings.blocks(brought.findings))
     if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
-        raise WrongState(f"All {len(asked)} nodes of {pool} already run {revision}: there is nothing to plan.")
-    found = (
-        circumstances.circumstance_findings(cluster, asked, target, draft, strategy, has_parts=has_parts)
+        raise WrongState(f"All {len(planned)} nodes of {pool} already run {revision}: there is nothing to plan.")
+    plan_findings = (
+        circumstances.circumstance_findings(cluster, planned, target, draft, strategy, has_parts=has_parts)
         + brought.findings
     )
-    found += overlaps.overlap_findings(pool, target, [c.node_id for c in draft.candidates])
+    plan_findings += overlaps.overlap_findings(pool, target, [c.node_id for c in draft.candidates])
     about_pods, evicted = circumstances.pod_findings(cluster, draft, strategy, pods)
-    found += about_pods
-    return _store(cluster, pool, revision, strategy, draft, brought, found, evicted, nodes, by, message)
+    plan_findings += about_pods
+    return _store(cluster, pool, revision, strategy, draft, brought, plan_findings, evicted, nodes, by, message)
 
 
 def _has_a_point(pool: Pool, revision: Revision, draft: PlanDraft) -> bool:
@@ -112,7 +112,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     strategy: Strategy,
     draft: PlanDraft,
     brought: PlanParts,
-    found: list[PlanFinding],
+    plan_findings: list[PlanFinding],
     evicted: int,
     nodes: list[Node],
     by: User | None,
@@ -120,9 +120,11 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
 ) -> Plan:
     budget = strategy.allowed_out(cluster.budget)
     summary = _summary(cluster, strategy, draft, brought, nodes, budget=budget, evicted=evicted, is_drafted=by is None)
-    found = found + blast_radius.over_budget_findings(brought.to_do, budget)
+    plan_findings = plan_findings + blast_radius.over_budget_findings(brought.to_do, budget)
     if strategy.order == MEASURED:
-        found = found + findings.retention_findings(summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS)
+        plan_findings = plan_findings + findings.retention_findings(
+            summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS
+        )
     worst_class = most_disruptive([*(c.worst for c in draft.candidates), blast_radius.worst_of(brought.to_do)])
     with transaction.atomic():
         plan = Plan.objects.create(
@@ -133,7 +135,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             strategy=strategy.to_json(),
             selector=pool.selector,
             message=message,
-            findings=findings.ranked(found),
+            findings=findings.ranked(plan_findings),
             summary=summary,
             worst_class=worst_class,
             is_uncounted=bool(brought.uncounted),
@@ -204,9 +206,9 @@ def _summary(
 
 
 def _store_nodes(plan: Plan, draft: PlanDraft, nodes: list[Node]) -> None:
-    wanted = {c.digest: c for c in draft.changes.values()}
+    change_sets = {c.digest: c for c in draft.changes.values()}
     ChangeSet.objects.bulk_create(
-        [ChangeSet(pk=key, content=c.to_json(), worst_class=c.worst_class) for key, c in wanted.items()],
+        [ChangeSet(pk=key, content=c.to_json(), worst_class=c.worst_class) for key, c in change_sets.items()],
         ignore_conflicts=True,
     )
     by_pk = {n.pk: n for n in nodes}

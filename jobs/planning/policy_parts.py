@@ -33,36 +33,36 @@ BLOCKED = "Nothing is done with them: something of them blocks this plan."
 
 
 def prepare_groups(
-    cluster: Cluster, pool: Pool, revision: Revision, *, brings: Collection[str], found: list[PlanFinding]
+    cluster: Cluster, pool: Pool, revision: Revision, *, brings: Collection[str], findings: list[PlanFinding]
 ) -> dict[str, PlanComponent]:
     """Groups by name. `brings`: components that the same plan installs. Asks the cluster: hold no transaction."""
     wanted = revision.flat.policies
-    found += _dropped_findings(pool, wanted)
+    findings += _dropped_findings(pool, wanted)
     if not wanted:
         return {}
     others = _of_other_pools(cluster, pool)
     try:
         fleet = registry.connect(cluster)
-        owners = {one.title: policy_objects.owner(fleet, one) for one in wanted if one.title in others}
+        owners = {policy.title: policy_objects.owner(fleet, policy) for policy in wanted if policy.title in others}
     except FleetError as error:
-        found.append(_unprepared(error))
+        findings.append(_unprepared(error))
         return {}
     ours: list[WantedObject] = []
     shared: dict[str, Pool] = {}
-    for one in wanted:
-        wishes = others.get(one.title, [])
-        named = [wish for wish in wishes if mark_of(wish[0].pk) == owners[one.title]]
-        if not wishes or owners[one.title] == mark_of(pool.pk):
-            ours.append(one)
-            found += _differing_findings(one, wishes)
+    for policy in wanted:
+        wishes = others.get(policy.title, [])
+        named = [wish for wish in wishes if mark_of(wish[0].pk) == owners[policy.title]]
+        if not wishes or owners[policy.title] == mark_of(pool.pk):
+            ours.append(policy)
+            findings += _differing_findings(policy, wishes)
             continue
         owner, wish = (named or wishes)[0]
-        if wish.meaning != one.meaning:
-            found.append(_contended_finding(one, owner))
+        if wish.meaning != policy.meaning:
+            findings.append(_contended_finding(policy, owner))
         else:
-            shared[_group(one.kind)] = owner
-            found.append(_shared_finding(one, owner))
-    rows = _rows(fleet, ours, brings, mark_of(pool.pk), found, ground=Ground.of(cluster))
+            shared[_group(policy.kind)] = owner
+            findings.append(_shared_finding(policy, owner))
+    rows = _rows(fleet, ours, brings, mark_of(pool.pk), findings, ground=Ground.of(cluster))
     for group in shared.keys() - rows.keys():
         reason = f"{shared[group]} wants the very same, and brings them."
         rows[group] = _row(group, PreparedPolicies(), left_out=reason)
@@ -100,7 +100,7 @@ def _rows(
     wanted: Sequence[WantedObject],
     brings: Collection[str],
     owner: str,
-    found: list[PlanFinding],
+    findings: list[PlanFinding],
     *,
     ground: Ground,
 ) -> dict[str, PlanComponent]:
@@ -109,14 +109,14 @@ def _rows(
     try:
         prepared = policy_objects.prepare(fleet, wanted, brings=brings, owner=owner)
     except FleetError as error:
-        found.append(_unprepared(error))
+        findings.append(_unprepared(error))
         return {}
-    found += [PlanFinding(SEVERITIES[note.severity], note.code, note.title, note.detail) for note in prepared.notes]
-    made = {one.ref for one in prepared.objects}
-    blocked = {_group(one.kind) for one in wanted if ObjectRef.of(one.manifest) not in made}
+    findings += [PlanFinding(SEVERITIES[note.severity], note.code, note.title, note.detail) for note in prepared.notes]
+    made = {policy.ref for policy in prepared.objects}
+    blocked = {_group(policy.kind) for policy in wanted if ObjectRef.of(policy.manifest) not in made}
     out = {}
-    for group in dict.fromkeys(_group(one.ref.kind) for one in prepared.objects):
-        objects = tuple(one for one in prepared.objects if _group(one.ref.kind) == group)
+    for group in dict.fromkeys(_group(policy.ref.kind) for policy in prepared.objects):
+        objects = tuple(policy for policy in prepared.objects if _group(policy.ref.kind) == group)
         part = replace(prepared, objects=objects, notes=(), blast=policy_blast.policies_blast(objects, ground))
         nothing = BLOCKED if group in blocked else AS_WANTED
         out[group] = _row(group, part, left_out="" if part.changes else nothing)
@@ -139,12 +139,14 @@ def _spaces(row: PlanComponent | None) -> set[str]:
     """Namespaces that this group brings."""
     if row is None:
         return set()
-    return {one.ref.name for one in PreparedPolicies.from_json(row.prepared).objects if one.ref.kind == "Namespace"}
+    return {
+        policy.ref.name for policy in PreparedPolicies.from_json(row.prepared).objects if policy.ref.kind == "Namespace"
+    }
 
 
 def _namespaces(row: PlanComponent) -> set[str]:
     """Namespaces in which objects of this group live."""
-    return {one.ref.namespace for one in PreparedPolicies.from_json(row.prepared).objects if one.ref.namespace}
+    return {policy.ref.namespace for policy in PreparedPolicies.from_json(row.prepared).objects if policy.ref.namespace}
 
 
 def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, list[tuple[Pool, WantedObject]]]:
@@ -154,41 +156,41 @@ def _of_other_pools(cluster: Cluster, pool: Pool) -> dict[str, list[tuple[Pool, 
     out: dict[str, list[tuple[Pool, WantedObject]]] = defaultdict(list)
     rows = Assignment.objects.filter(pool__cluster=cluster).exclude(pool=pool).select_related("pool", "revision")
     for row in rows.order_by("set_at", "pk"):
-        for one in row.revision.flat.policies:
-            out[one.title].append((row.pool, one))
+        for policy in row.revision.flat.policies:
+            out[policy.title].append((row.pool, policy))
     return dict(out)
 
 
-def _differing_findings(one: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -> list[PlanFinding]:
+def _differing_findings(ours: WantedObject, others: Sequence[tuple[Pool, WantedObject]]) -> list[PlanFinding]:
     """Other pools that want an object of its owner differently from what the owner's plan makes of it."""
-    differing = [str(pool) for pool, wish in others if wish.meaning != one.meaning]
+    differing = [str(pool) for pool, wish in others if wish.meaning != ours.meaning]
     if not differing:
         return []
     return [
         PlanFinding(
             "warn",
             "policy-otherwise",
-            f"{one.title} changes for {', '.join(differing)}, too, whose target wants it otherwise",
+            f"{ours.title} changes for {', '.join(differing)}, too, whose target wants it otherwise",
             "This pool brought it, so this plan decides. Have their profiles want the same.",
         )
     ]
 
 
-def _contended_finding(one: WantedObject, pool: Pool) -> PlanFinding:
+def _contended_finding(policy: WantedObject, pool: Pool) -> PlanFinding:
     return PlanFinding(
         "block",
         "policy-owner",
-        f"{pool} wants {one.title} otherwise",
-        f"A cluster has one {one.title}. {pool} brings it, and its revision says something else of it. Let both say "
+        f"{pool} wants {policy.title} otherwise",
+        f"A cluster has one {policy.title}. {pool} brings it, and its revision says something else of it. Let both say "
         f"the same, change it with a plan for {pool}, or take it out of one of them.",
     )
 
 
-def _shared_finding(one: WantedObject, pool: Pool) -> PlanFinding:
+def _shared_finding(policy: WantedObject, pool: Pool) -> PlanFinding:
     return PlanFinding(
         "note",
         "policy-shared",
-        f"{pool} wants the very same {one.title}, and brings it",
+        f"{pool} wants the very same {policy.title}, and brings it",
         "Nothing is done with it here, and putting this plan back leaves it as it is. Putting back the rollout that "
         "brought it takes it away from this pool, too.",
     )
@@ -198,14 +200,14 @@ def _dropped_findings(pool: Pool, wanted: Sequence[WantedObject]) -> list[PlanFi
     """Objects that the pool's present revision wants and the new one does not: they stay."""
     now = Assignment.objects.filter(pool=pool).select_related("revision").first()
     before = now.revision.flat.policies if now else ()
-    titles = {one.title for one in wanted}
+    titles = {policy.title for policy in wanted}
     return [
         PlanFinding(
             "note",
             "policy-dropped",
-            f"{one.title} is not wanted any more, and stays",
+            f"{dropped.title} is not wanted any more, and stays",
             "Setpoint removes a policy object only when a rollout that brought it is put back. Remove it by hand.",
         )
-        for one in before
-        if one.title not in titles
+        for dropped in before
+        if dropped.title not in titles
     ]

@@ -33,10 +33,10 @@ def still_needed_findings(pool: Pool, revision: Revision, gone: Collection[str])
 
 
 def _users(content: Content, gone: str) -> Iterator[str]:
-    for wanted in content.components:
-        known = next((one for one in catalog.all() if one.name == wanted.name), None)
-        if known and not wanted.is_gone and gone in known.needs(wanted.presets):
-            yield wanted.name
+    for component in content.components:
+        known = next((entry for entry in catalog.all() if entry.name == component.name), None)
+        if known and not component.is_gone and gone in known.needs(component.presets):
+            yield component.name
     for item in content.policies:
         kind = KINDS.get(item.kind)
         if kind and kind.component == gone:

@@ -23,69 +23,69 @@ def authority_of(row: PlanComponent) -> Authority | None:
     return None if isinstance(prepared, PreparedPolicies) else prepared.authority
 
 
-def role_yaml(row: PlanComponent, found: Authority, *, is_whole: bool = False) -> str:
+def role_yaml(row: PlanComponent, authority: Authority, *, is_whole: bool = False) -> str:
     """Return the role as YAML, for the cluster's administrator to apply; `is_whole`: with what is dangerous."""
-    return Rights(row.component, found.rights).text(is_whole=is_whole)
+    return Rights(row.component, authority.rights).text(is_whole=is_whole)
 
 
 def role_file_name(row: PlanComponent) -> str:
     return f"setpoint-component-{row.component}.yaml"
 
 
-def rights_of_page(row: PlanComponent, found: Authority | None) -> dict[str, Any] | None:
+def rights_of_page(row: PlanComponent, authority: Authority | None) -> dict[str, Any] | None:
     """Return what the page shows of one component's rights: what lacks first, then what is dangerous."""
-    if found is None:
+    if authority is None:
         return None
-    ordered = sorted(found.rights, key=lambda one: (not one.lacks, not one.danger))
+    ordered = sorted(authority.rights, key=lambda right: (not right.lacks, not right.danger))
     return {
-        "account": found.account or "the cluster's own credential",
-        "until": administrator_until_text(found),
-        "is_known": found.is_known,
+        "account": authority.account or "the cluster's own credential",
+        "until": administrator_until_text(authority),
+        "is_known": authority.is_known,
         "rights": ordered[:SHOWN],
         "more": max(0, len(ordered) - SHOWN),
         "count": len(ordered),
-        "lacking": len(found.lacking),
-        "dangerous": len(found.dangerous),
-        "role": role_yaml(row, found),
+        "lacking": len(authority.lacking),
+        "dangerous": len(authority.dangerous),
+        "role": role_yaml(row, authority),
         "file": role_file_name(row),
     }
 
 
-def administrator_until_text(found: Authority) -> str:
-    until = found.administrator_until
+def administrator_until_text(authority: Authority) -> str:
+    until = authority.administrator_until
     return f"{until[:10]} {until[11:16]} UTC" if until else ""
 
 
 def administrators(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Components that helm carries out as a cluster administrator: a line of their own for approvers."""
     return [
-        {"component": one["row"].component, "until": one["rights"]["until"]}
-        for one in rows
-        if one.get("rights") and one["rights"]["until"]
+        {"component": row["row"].component, "until": row["rights"]["until"]}
+        for row in rows
+        if row.get("rights") and row["rights"]["until"]
     ]
 
 
-def as_json(row: PlanComponent, found: Authority) -> dict[str, Any]:
+def as_json(row: PlanComponent, authority: Authority) -> dict[str, Any]:
     """Return the rights as REST shows them."""
     return {
-        "account": found.account,
-        "administrator_until": found.administrator_until.replace("+00:00", "Z") or None,
-        "is_known": found.is_known,
-        "lacking": len(found.lacking),
+        "account": authority.account,
+        "administrator_until": authority.administrator_until.replace("+00:00", "Z") or None,
+        "is_known": authority.is_known,
+        "lacking": len(authority.lacking),
         "rules": [
             {
-                "namespace": one.namespace,
-                "api_groups": list(one.groups),
-                "resources": list(one.resources),
-                "resource_names": list(one.names),
-                "non_resource_urls": list(one.urls),
-                "verbs": list(one.verbs),
-                "needed_for": one.why,
-                "danger": one.danger,
-                "lacks": list(one.lacks),
+                "namespace": right.namespace,
+                "api_groups": list(right.groups),
+                "resources": list(right.resources),
+                "resource_names": list(right.names),
+                "non_resource_urls": list(right.urls),
+                "verbs": list(right.verbs),
+                "needed_for": right.why,
+                "danger": right.danger,
+                "lacks": list(right.lacks),
             }
-            for one in found.rights
+            for right in authority.rights
         ],
-        "role": role_yaml(row, found),
+        "role": role_yaml(row, authority),
         "apply": f"kubectl apply -f {role_file_name(row)}",
     }

@@ -20,7 +20,7 @@ from jobs.rollouts.possible_actions import CAN_BE_PUT_BACK
 
 DONE = (Step.Status.SUCCEEDED, Step.Status.REVERTED)
 WAIT_FOR_A_PERSON = ("stopped", "held", "paused")
-"""States in which nothing goes on by itself, the worst first."""
+"""States in which nothing continues by itself, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RolloutCounts:
     """Running, aborting or reverting, and not held: something changes, or is about to. As Rollout.is_under_way."""
     stopped: int
     held: int
-    """Running, aborting or reverting, but each step that is left waits for a person, or for one that does."""
+    """Running, aborting or reverting, but each step that is left waits for an operator, or for one that does."""
     paused: int
     queued: int
     """Started for a later time."""
@@ -40,13 +40,13 @@ class RolloutCounts:
     def sentence(self) -> str:
         """`2 rollouts under way, 1 stopped, 1 held`; empty where there are none."""
         rest = [(getattr(self, name), name) for name in (*WAIT_FOR_A_PERSON, "queued")]
-        said = [f"{count} {name}" for count, name in rest if count]
-        if self.under_way or not said:
-            said.insert(0, f"{self.under_way} rollout{'' if self.under_way == 1 else 's'} in progress")
+        phrases = [f"{count} {name}" for count, name in rest if count]
+        if self.under_way or not phrases:
+            phrases.insert(0, f"{self.under_way} rollout{'' if self.under_way == 1 else 's'} in progress")
         else:
-            head, _, name = said[0].partition(" ")
-            said[0] = f"{head} rollout{'' if head == '1' else 's'} {name}"
-        return ", ".join(said)
+            head, _, name = phrases[0].partition(" ")
+            phrases[0] = f"{head} rollout{'' if head == '1' else 's'} {name}"
+        return ", ".join(phrases)
 
 
 def count_rollouts(rollouts: Iterable[Rollout]) -> RolloutCounts:
@@ -64,10 +64,10 @@ class FinishedSteps:
     """Finished steps of a rollout. Nodes and parts of the cluster are never added up."""
 
     nodes: int
-    """Steps of nodes that succeeded or were put back."""
+    """Steps of nodes that succeeded or were reverted."""
     of_nodes: int
     parts: int
-    """Steps of components, and of groups of policy objects, that succeeded or were put back."""
+    """Steps of components, and of groups of policy objects, that succeeded or were reverted."""
     of_parts: int
 
 
@@ -99,10 +99,10 @@ def action_consequences(rollout: Rollout, verb: str, in_flight: str = "finish") 
     rows: Any = rollout.steps.order_by().values_list(*columns).annotate(Count("pk"))
     groups = [StepGroup(*row) for row in rows]
     done_to = _aborted(groups, in_flight) if verb == "abort" else _put_back(groups)
-    said = [(kinds_sentence(kinds), text) for kinds, text in done_to if kinds]
+    sentences = [(kinds_sentence(kinds), text) for kinds, text in done_to if kinds]
     return ActionConsequences(
         nodes=sum(sum(kinds.values()) for kinds, text in done_to if not text.startswith(STAYS)),
-        sentences=tuple(f"{names} {text}" for names, text in said),
+        sentences=tuple(f"{names} {text}" for names, text in sentences),
     )
 
 

@@ -1,4 +1,4 @@
-"""A rollout's order as a picture: node settings and components, each in the color of where it stands now."""
+"""A rollout's order as a picture: node settings and components, each in the color of its status."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The overview: the three axes of every cluster side by side, and what needs a person now, in one list.
+"""The overview: the three axes of every cluster side by side, and what needs attention now, in one list.
 
-Each answer costs a fixed number of queries, whatever the size of the fleet.
+Each answer costs a fixed number of queries, for any size of the fleet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jobs.models import Approval, Plan, Rollout, Step
 from jobs.reports import counts, selectors
 
 SHOWN = 10
-"""Of each kind of thing that needs a person."""
+"""Of each kind of item that needs attention."""
 NEWEST = 5
 """Of rollouts and of open plans."""
 LATELY = 2
@@ -44,7 +44,7 @@ TOLD = {"drifted": "drifted", "foreign": "was changed by another party", "missin
 
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
-    """One thing that needs a person: what, why, since when, and where it is dealt with."""
+    """One item that needs attention: what, why, since when, and where it is dealt with."""
 
     what: str
     why: str
@@ -154,7 +154,7 @@ def cluster_work(user: User, clusters: Sequence[Cluster]) -> ClusterWork:
     rollouts = selectors.visible_rollouts(user).filter(cluster__in=clusters)
     live, newest = rollouts.filter(status__in=Rollout.LIVE), rollouts.order_by("-number")
     ended = newest.exclude(status__in=Rollout.LIVE)[:LATELY]
-    found = lists_of(rollouts, {"live": live, "newest": newest[:NEWEST], "ended": ended})
+    rollouts_by_kind = lists_of(rollouts, {"live": live, "newest": newest[:NEWEST], "ended": ended})
     plans = selectors.visible_plans(user).filter(cluster__in=clusters)
     in_time, own = plans.in_time(), selectors.own_plans(user).filter(cluster__in=clusters)
     review = in_time.filter(status=Plan.Status.REVIEW)
@@ -167,10 +167,10 @@ def cluster_work(user: User, clusters: Sequence[Cluster]) -> ClusterWork:
         "waiting": review.filter(pk=Subquery(first)),
         "open": plans.filter(status__in=Plan.NEXT).order_by("-number")[:NEWEST],
     }
-    return ClusterWork(**found, plans=lists_of(plans, parts))
+    return ClusterWork(**rollouts_by_kind, plans=lists_of(plans, parts))
 
 
-# ── what needs a person ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── what needs attention ──────────────────────────────────────────────────────────────────────────────────────────────
 def attention_items(user: User, clusters: Sequence[Cluster], work: ClusterWork) -> list[AttentionItem]:
     """List what waits for this person's verdict, then what is stuck or wrong, then what is imminent.
     `clusters` carry the counts of clusters.reports.selectors.
@@ -214,8 +214,10 @@ def _reminded(plan: Plan) -> str:
 def _sent_back(work: ClusterWork) -> Iterator[AttentionItem]:
     """Own plans to which changes were requested: answer, or plan again."""
     plans = work.plans["changes"]
-    asked = Approval.objects.filter(plan__in=plans, verdict=Approval.Verdict.CHANGES, round=F("plan__round"))
-    newest = {row.plan_id: row for row in asked.select_related("person").order_by("at", "pk")}
+    changes_requested = Approval.objects.filter(
+        plan__in=plans, verdict=Approval.Verdict.CHANGES, round=F("plan__round")
+    )
+    newest = {row.plan_id: row for row in changes_requested.select_related("person").order_by("at", "pk")}
     for plan in plans:
         verdict = newest.get(plan.pk)
         why = f"{verdict.person}: “{verdict.comment}”" if verdict else "Answer, or plan again."
@@ -257,9 +259,9 @@ def _silent(clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
         if cluster.reach == Cluster.Reach.UNREACHABLE:
             because = _sentence(cluster.reach_reason) or "It does not answer."
             why = f"{because} Its nodes count as unreachable, their values as unknown."
-            said = "refuses Setpoint's credential" if cluster.refused_since else "cannot be reached"
+            condition = "refuses Setpoint's credential" if cluster.refused_since else "cannot be reached"
             yield AttentionItem(
-                f"{cluster} {said}", why, "plug-connected-x", "bad", _cluster_url(cluster), at=cluster.reach_since
+                f"{cluster} {condition}", why, "plug-connected-x", "bad", _cluster_url(cluster), at=cluster.reach_since
             )
 
 
@@ -294,8 +296,8 @@ def _components(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionIt
     for row in component_selectors.wrong(user, clusters)[:SHOWN]:
         seen = look.appearance("component", row.state)
         url = reverse("compliance:component", args=[row.cluster_id, row.name])
-        said = component_selectors.title(row)
-        what = f"{said} {TOLD.get(row.state, 'is ' + seen.word.lower())}"
+        part = component_selectors.title(row)
+        what = f"{part} {TOLD.get(row.state, 'is ' + seen.word.lower())}"
         yield AttentionItem(what, row.sentence, seen.icon, seen.css, url, at=row.since, where=str(row.cluster))
 
 
@@ -303,13 +305,13 @@ def _drifted_node(cluster: Cluster, states: Sequence[SettingState]) -> Attention
     first = states[0]
     effective = "absent" if first.effective is None else first.effective
     approved = f"{look.sign(first.operator)} {first.desired}".removeprefix("= ")
-    said = f"{first.key} is {effective}, approved value: {approved}."
+    detail = f"{first.key} is {effective}, approved value: {approved}."
     if len(states) > 1:
-        said += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
-    said = f"{said} {_sentence(first.reason)}".strip()
+        detail += f" {len(states) - 1} more setting{'s differ' if len(states) > 2 else ' differs'}."
+    detail = f"{detail} {_sentence(first.reason)}".strip()
     url = reverse("clusters:node", args=[first.node_id])
     return AttentionItem(
-        f"{first.node.name} drifted", said, "arrows-diff", "warn", url, at=first.since, where=str(cluster)
+        f"{first.node.name} drifted", detail, "arrows-diff", "warn", url, at=first.since, where=str(cluster)
     )
 
 
@@ -334,11 +336,13 @@ def _startable(user: User, work: ClusterWork) -> Iterator[AttentionItem]:
 def _ending(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:
     mine = [cluster for cluster in clusters if may(user, Role.ADMIN, cluster.scopes)]
     for cluster, endings in expiry.of_clusters(mine).items():
-        for one in endings:
-            if one.is_due():
-                said = "has expired" if one.at <= now() else "expires soon"
+        for ending in endings:
+            if ending.is_due():
+                condition = "has expired" if ending.at <= now() else "expires soon"
                 url = reverse("clusters:rotate", args=[cluster.pk])
-                yield AttentionItem(f"A credential of {cluster} {said}", one.sentence, "key", "warn", url, "Rotate")
+                yield AttentionItem(
+                    f"A credential of {cluster} {condition}", ending.sentence, "key", "warn", url, "Rotate"
+                )
 
 
 def _agentless(user: User, clusters: Sequence[Cluster]) -> Iterator[AttentionItem]:

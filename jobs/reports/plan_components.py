@@ -37,13 +37,13 @@ def parts_of_plan(plan: Plan) -> dict[str, Any]:
     """The page's part; nothing, and no query, where the plan has neither."""
     if not (plan.has_parts or plan.summary.get("components_left_out")):
         return {}
-    found = list(plan.components.all())
-    here = _carried_out(plan, (row.component for row in found if not row.left_out))
-    rows = [_component_context(row, here) for row in found]
+    parts = list(plan.components.all())
+    here = _carried_out(plan, (row.component for row in parts if not row.left_out))
+    rows = [_component_context(row, here) for row in parts]
     return {
         "components": rows,
         "components_to_do": sum(not row["row"].left_out for row in rows),
-        "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in found),
+        "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in parts),
         "risks": _risks(rows),
         "administrators": component_rights.administrators(rows),
     }
@@ -65,7 +65,7 @@ def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "more_deleted": max(0, len(blast.deleted) - SHOWN_HITS),
             }
         )
-    return sorted(out, key=lambda one: (-Disruption(one["blast"].worst).rank, one["row"].position))
+    return sorted(out, key=lambda risk: (-Disruption(risk["blast"].worst).rank, risk["row"].position))
 
 
 def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
@@ -114,26 +114,37 @@ class PolicyDifference(ObjectDifference):
     """Change of a policy object."""
 
     takes: tuple[Take, ...] = ()
-    """Fields that are taken from who holds them."""
+    """Fields that are taken from their holders."""
 
 
 def objects_of(prepared: cluster_scope.Prepared) -> Sequence[ObjectDifference]:
     """Return what differs, object by object; policy objects in the order in which they are applied."""
     if not isinstance(prepared, PreparedPolicies):
         return prepared.objects
-    changed = [one for one in prepared.objects if one.change != "same"]
+    changed = [policy for policy in prepared.objects if policy.change != "same"]
     return [
-        PolicyDifference(one.change, ref.api_version, ref.kind, ref.namespace, ref.name, one.diff, place, one.takes)
-        for place, one in enumerate(changed)
-        for ref in (one.ref,)
+        PolicyDifference(
+            difference.change,
+            ref.api_version,
+            ref.kind,
+            ref.namespace,
+            ref.name,
+            difference.diff,
+            place,
+            difference.takes,
+        )
+        for place, difference in enumerate(changed)
+        for ref in (difference.ref,)
     ]
 
 
 def waits_sentence(requires: Sequence[str], after: Sequence[str], here: Collection[str]) -> str:
     """`requires cert-manager; after the node settings and cilium`; empty where it waits for nothing of the plan's."""
     then = ["the node settings" if name == dependency_graph.NODES else name for name in after if name in here]
-    said = [(word, event_log.join_names(names)) for word, names in (("requires", requires), ("after", then)) if names]
-    return "; ".join(f"{word} {names}" for word, names in said)
+    conditions = [
+        (word, event_log.join_names(names)) for word, names in (("requires", requires), ("after", then)) if names
+    ]
+    return "; ".join(f"{word} {names}" for word, names in conditions)
 
 
 def action_text(row: PlanComponent) -> str:
@@ -143,12 +154,12 @@ def action_text(row: PlanComponent) -> str:
     return f"{LOOK if row.action == 'none' else row.action} {row.version}".rstrip()
 
 
-def _object(one: work.ObjectDifference) -> dict[str, Any]:
-    lines = [_line(text) for text in one.diff.splitlines() if not text.startswith(("--- ", "+++ "))]
-    where = f"{one.namespace}/{one.name}" if one.namespace else one.name
+def _object(difference: work.ObjectDifference) -> dict[str, Any]:
+    lines = [_line(text) for text in difference.diff.splitlines() if not text.startswith(("--- ", "+++ "))]
+    where = f"{difference.namespace}/{difference.name}" if difference.namespace else difference.name
     return {
-        "change": one.change,
-        "kind": one.kind,
+        "change": difference.change,
+        "kind": difference.kind,
         "where": where,
         "lines": lines[:SHOWN_LINES],
         "more": max(0, len(lines) - SHOWN_LINES),
@@ -167,10 +178,10 @@ def parts_of_rollout(rollout: Rollout) -> dict[str, Any]:
     if not rollout.plan.has_parts:
         return {}
     steps = rollout.steps.of_components().select_related("plan_component")
-    found = list(steps.defer("plan_component__prepared").order_by("position"))
-    here = _carried_out(rollout.plan, (step.component for step in found))
-    rows = [_under_way(step, here) for step in found]
-    return {"component_steps": rows, "parts_title": _title(s.is_policies for s in found)}
+    steps_in_order = list(steps.defer("plan_component__prepared").order_by("position"))
+    here = _carried_out(rollout.plan, (step.component for step in steps_in_order))
+    rows = [_under_way(step, here) for step in steps_in_order]
+    return {"component_steps": rows, "parts_title": _title(s.is_policies for s in steps_in_order)}
 
 
 def _under_way(step: Step, here: Collection[str]) -> dict[str, Any]:

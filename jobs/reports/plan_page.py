@@ -21,15 +21,15 @@ SHOWN_PLAN_NODES = 50
 VERDICTS = ("approve", "request-changes", "reject")
 
 
-def plan_page(plan: Plan, user: User, asked: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """`asked` is what the address chose: view=node with q, key and page, or show=all."""
+def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`params` is what the address chose: view=node with q, key and page, or show=all."""
     given = verdicts.stored_verdicts(plan)
     standing = verdicts.approval_state(plan, given)
     can = plan_actions.check_actions(plan, user, given)
     return {
         "plan": plan,
         "summary": plan.summary,
-        **_changes_context(plan, asked or {}),
+        **_changes_context(plan, params or {}),
         **plan_components.parts_of_plan(plan),
         "batches": plan_changes.batch_rows(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
@@ -56,7 +56,7 @@ def _joined_nodes(plan: Plan) -> dict[str, Any]:
     return {"joined": list(rows[:SHOWN_NODES]), "joined_count": rows.count()}
 
 
-def _changes_context(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
+def _changes_context(plan: Plan, params: Mapping[str, str]) -> dict[str, Any]:
     """The part of the page that says what changes, as the address asks for it."""
     groups = plan_changes.grouped_changes(plan)
     same = plan_changes.unchanged_keys(plan, groups)
@@ -64,11 +64,11 @@ def _changes_context(plan: Plan, asked: Mapping[str, str]) -> dict[str, Any]:
         "groups": plan_changes.folded_groups(groups),
         "changed_keys": len({(c["kind"], c["key"]) for g in groups for c in g["changes"]}),
         "unchanged": same,
-        "shows_all": asked.get("show") == "all",
-        "by_node": asked.get("view") == "node",
-        "asked": {"q": asked.get("q", "")[:253], "key": asked.get("key", "")[:128]},
+        "shows_all": params.get("show") == "all",
+        "by_node": params.get("view") == "node",
+        "asked": {"q": params.get("q", "")[:253], "key": params.get("key", "")[:128]},
     }
     if shown["by_node"]:
         rows = plan_changes.changes_by_node(plan, name=shown["asked"]["q"], key=shown["asked"]["key"])
-        shown["page_obj"] = Paginator(rows, SHOWN_PLAN_NODES).get_page(asked.get("page"))
+        shown["page_obj"] = Paginator(rows, SHOWN_PLAN_NODES).get_page(params.get("page"))
     return shown

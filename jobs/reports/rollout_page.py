@@ -102,8 +102,8 @@ def _events(rollout: Rollout, failing: Step | None) -> dict[str, list[StepEvent]
     parts = {"events": newest.filter(step=None)[:SHOWN_EVENTS]}
     if failing:
         parts["failing_events"] = newest.filter(step=failing)[:SHOWN_EVENTS]
-    found = counting.lists_of(StepEvent.objects.filter(rollout=rollout), parts)
-    return {"events": found["events"], "failing_events": found.get("failing_events", [])[::-1]}
+    events = counting.lists_of(StepEvent.objects.filter(rollout=rollout), parts)
+    return {"events": events["events"], "failing_events": events.get("failing_events", [])[::-1]}
 
 
 def _failed_parts(parts: Mapping[str, Any]) -> Counter[str]:
@@ -119,8 +119,8 @@ def first_failure(rollout: Rollout) -> StepEvent | None:
     """Return the first failure logged of an aborted or reverted rollout, whose step itself tells no more."""
     if rollout.status not in _TURNED:
         return None
-    told = rollout.events.filter(level=StepEvent.Level.BAD).exclude(step=None)
-    return told.select_related("step").order_by("pk").first()
+    failures = rollout.events.filter(level=StepEvent.Level.BAD).exclude(step=None)
+    return failures.select_related("step").order_by("pk").first()
 
 
 def failure_sentence(rollout: Rollout) -> str:
@@ -140,8 +140,8 @@ def offered_actions(
 ) -> list[dict[str, Any]]:
     """Every verb: whether the state permits it, and whether this person may. `kinds` where they were read already."""
     permitted = possible_actions.permissions(rollout, user)
-    found = possible_actions.all_actions(rollout, kinds)
-    return [{"action": action, "is_permitted": permitted[action.verb]} for action in found]
+    actions = possible_actions.all_actions(rollout, kinds)
+    return [{"action": action, "is_permitted": permitted[action.verb]} for action in actions]
 
 
 def ended_sentence(rollout: Rollout, actions: Iterable[possible_actions.RolloutAction]) -> str:
@@ -187,7 +187,7 @@ def _count_steps(rollout: Rollout) -> tuple[dict[int, Counter[str]], set[possibl
 
 
 def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[str, Any]]:
-    """Batches with their counts; nodes only of the few where most is going on, at most SHOWN_STEPS of each.
+    """Batches with their counts; nodes only of the few with the most steps in progress, at most SHOWN_STEPS of each.
 
     Batches in a row that are all done, or all wait, are one line however many there are.
     """

@@ -18,13 +18,13 @@ SHOWN_WAITING = 20
 
 
 def visible_plans(user: User) -> PlanQuerySet:
-    told = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by")
-    return restrict(Plan.objects.select_related(*told), user)
+    related = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by")
+    return restrict(Plan.objects.select_related(*related), user)
 
 
 def visible_rollouts(user: User) -> QuerySet[Rollout]:
-    told = ("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by")
-    return restrict(Rollout.objects.with_state().select_related(*told), user)
+    related = ("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by")
+    return restrict(Rollout.objects.with_state().select_related(*related), user)
 
 
 def visible_freezes(user: User) -> QuerySet[Freeze]:

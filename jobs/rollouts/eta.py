@@ -24,7 +24,7 @@ ENDED = (Step.Status.SUCCEEDED, Step.Status.SKIPPED, Step.Status.REVERTED, Step.
 @dataclass(frozen=True, slots=True)
 class RemainingTime:
     seconds: int | None
-    """Left; None where nobody can say, and `why` tells why."""
+    """Left; None where it is unknown, and `why` has the reason."""
     why: str
     """What the number rests on, or why there is none."""
 
@@ -67,8 +67,8 @@ def _components_left(rollout: Rollout) -> tuple[set[str], str]:
     if not left:
         return set(), ""
     basis = (rollout.plan.summary.get("parts") or {}).get("basis", "")
-    said = kinds_sentence(Counter(kind for kind, _ in left))
-    return {name for _, name in left}, f" {said} left{f' ({basis})' if basis else ''}."
+    parts = kinds_sentence(Counter(kind for kind, _ in left))
+    return {name for _, name in left}, f" {parts} left{f' ({basis})' if basis else ''}."
 
 
 def _seconds_with_components(rollout: Rollout, nodes: float, left: set[str]) -> int:

@@ -1,4 +1,4 @@
-"""Freezes: while one stands, no step starts. For one cluster, or for all."""
+"""Freezes: while one is active, no step starts. For one cluster, or for all."""
 
 from __future__ import annotations
 

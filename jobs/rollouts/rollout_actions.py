@@ -35,7 +35,7 @@ from jobs.rollouts.conflicts import (
 from jobs.rollouts.possible_actions import CAN_BE_PUT_BACK, all_actions
 
 FARTHEST_START = timedelta(days=90)
-"""A judgement: what was observed and approved a quarter ago is no longer what anybody means."""
+"""A judgment: what was observed and approved a quarter ago is out of date."""
 REASON_CHARACTERS = 500
 """Of freeze_override's column."""
 
@@ -155,7 +155,7 @@ def go_on(rollout: Rollout, *, by: User) -> Rollout:
 
 @transaction.atomic
 def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
-    """End it for good: queued nodes are skipped, those under way finish or are put back."""
+    """End it for good: queued nodes are skipped, those in progress finish or are reverted."""
     _require_possible(rollout, "abort", by)
     if in_flight not in ("finish", "revert"):
         raise Invalid("What should happen to in-progress nodes?", fields={"in_flight": ["Must be finish or revert."]})
@@ -172,7 +172,7 @@ def abort(rollout: Rollout, *, by: User, in_flight: str = "finish") -> Rollout:
 def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rollout:
     """Failed and held nodes again, from the beginning; a node that holds its slot keeps it.
 
-    Where a revert failed, only what went backwards: a rollout that is being put back takes no node forwards.
+    Where a revert failed, only what went backwards: a rollout that is being reverted takes no node forwards.
     """
     _require_possible(rollout, "retry-failed", by)
     rows = rollout.steps.select_for_update().filter(status__in=(Status.FAILED, Status.HELD))
@@ -198,7 +198,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
 def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     """Leave one node as it is: a queued one is passed over, a failed or held one is given back."""
     _require_possible(rollout, "skip", by)
-    # A queued one may be claimed: its version keeps whoever holds it from committing.
+    # A queued one may be claimed: its version keeps its worker from committing.
     step = rollout.steps.select_for_update().get(pk=step.pk)
     if step.status not in (Status.QUEUED, Status.FAILED, Status.HELD):
         raise WrongState(

@@ -78,9 +78,9 @@ def find_nodes(cluster: Cluster) -> list[TakeoverNode]:
 
 def _row(node: Node, raw: Mapping[str, Any], step: str, cordon: str) -> TakeoverNode:
     spec = raw.get("spec") or {}
-    reports = {one.get("key"): one for one in (raw.get("status") or {}).get("settings", ())}
-    asked = {one["key"]: one.get("value") for one in spec.get("settings", ())}
-    asked |= {one["key"]: None for one in spec.get("restore", ())}
+    reports = {report.get("key"): report for report in (raw.get("status") or {}).get("settings", ())}
+    desired = {setting["key"]: setting.get("value") for setting in spec.get("settings", ())}
+    desired |= {setting["key"]: None for setting in spec.get("restore", ())}
     shown = [
         {
             "key": key,
@@ -89,7 +89,7 @@ def _row(node: Node, raw: Mapping[str, Any], step: str, cordon: str) -> Takeover
             "original": reports.get(key, {}).get("original"),
             "is_written": reports.get(key, {}).get("written") is not None,
         }
-        for key, value in sorted(asked.items())
+        for key, value in sorted(desired.items())
     ]
     return TakeoverNode(
         node=node,
@@ -139,8 +139,8 @@ def request(cluster: Cluster, *, by: User, message: str, release_cordons: bool =
                 digest=digest_of(rows, release_cordons=release_cordons),
                 requested_by=by,
             )
-            for one in rows:
-                one.takeover = row
+            for node in rows:
+                node.takeover = row
             TakeoverNode.objects.bulk_create(rows, batch_size=200)
             _record(row, by, "takeover.request", {"nodes": len(rows), "release_cordons": release_cordons})
     except IntegrityError as error:
@@ -234,7 +234,7 @@ def carry_out(pk: UUID, fleet: Fleet | None = None) -> int:
             return None  # the cluster is away: the next look tries again
 
     with ThreadPoolExecutor(settings.SETPOINT_PARALLEL_CALLS, thread_name_prefix="takeover") as pool:
-        taken = [one for one in pool.map(take, items) if one]
+        taken = [taken_node for taken_node in pool.map(take, items) if taken_node]
     with transaction.atomic():
         for item, _, _ in taken:
             TakeoverNode.objects.filter(pk=item.pk).update(done_at=now(), result=item.result)

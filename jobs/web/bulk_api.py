@@ -95,8 +95,8 @@ class NodeSelectionView(ApiView):
         chosen = _select(request.user, request.query_params)
         clusters = [{"id": cluster.pk, "name": cluster.name, "nodes": nodes} for cluster, nodes in chosen.clusters]
         why_not = {verb: bulk.reason_not_to(verb, chosen, request.user) for verb in bulk.VERBS}
-        told = {name: getattr(chosen, name) for name in ("query", "count", "digest", "names", "targets", "loose")}
-        return Response(SelectionOut({**told, "clusters": clusters, "why_not": why_not}).data)
+        fields = {name: getattr(chosen, name) for name in ("query", "count", "digest", "names", "targets", "loose")}
+        return Response(SelectionOut({**fields, "clusters": clusters, "why_not": why_not}).data)
 
 
 class PlanAllView(ApiView):

@@ -62,8 +62,8 @@ def _carry_out(request: UserRequest, selection: bulk.NodeSelection) -> bulk.Bulk
 
 def _pool_url(request: UserRequest, selection: bulk.NodeSelection, params: dict[str, str]) -> str:
     """Return the URL where these nodes become a pool; empty unless labels alone choose them, in one cluster."""
-    told = {name for name, value in params.items() if value}
-    if told != {"cluster", "labels"} or not may(request.user, Role.OPERATOR, selection.clusters[0][0].scopes):
+    filters = {name for name, value in params.items() if value}
+    if filters != {"cluster", "labels"} or not may(request.user, Role.OPERATOR, selection.clusters[0][0].scopes):
         return ""
     given = urlencode({"selector": params["labels"], "count": selection.count})
     return f"{reverse('clusters:pool_new', args=[selection.clusters[0][0].pk])}?{given}"

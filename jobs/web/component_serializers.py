@@ -127,8 +127,8 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
 
     @extend_schema_field(RightsOut(allow_null=True))
     def get_rights(self, row: PlanComponent) -> Any:
-        found = component_rights.authority_of(row)
-        return component_rights.as_json(row, found) if found else None
+        authority = component_rights.authority_of(row)
+        return component_rights.as_json(row, authority) if authority else None
 
     @extend_schema_field(BlastOut(allow_null=True))
     def get_blast(self, row: PlanComponent) -> Any:

@@ -47,7 +47,7 @@ PLAN_ORDERS = Orders(
     descending=frozenset({"number", "created_at", "asked", "worst_class", "nodes"}),
 )
 REVIEW_ORDERS = Orders(PLAN_ORDERS.columns, default="asked", descending=PLAN_ORDERS.descending)
-"""Who has waited longest stands first."""
+"""The plan that has waited longest is first."""
 REVIEW_CHOICES = (
     ("asked", "longest waiting"),
     ("expires_at", "expiring first"),
@@ -59,9 +59,9 @@ MINE_ORDERS = Orders(
     default="answer",
     descending=PLAN_ORDERS.descending,
 )
-"""What the asker must answer stands first, then what can be started, then the newest."""
+"""What the requester must answer is first, then what can be started, then the newest."""
 STATUS_RANK = ("review", "changes", "approved", "draft", "started", "rejected", "expired", "withdrawn")
-"""What needs somebody stands first."""
+"""What needs attention is first."""
 
 
 def sortable_plans(rows: QuerySet[Plan]) -> QuerySet[Plan]:
@@ -115,13 +115,13 @@ class PlanFilter(django_filters.FilterSet):  # type: ignore[misc]
 def _plan_says(text: str, prefix: str) -> Q:
     """Match a plan, where `prefix` leads to it, by this number or these words."""
     text = text.strip()
-    found = Q()
+    condition = Q()
     for field in ("revision__profile__name", "pool__name", "cluster__name", "message"):
-        found |= Q(**{f"{prefix}{field}__icontains": text})
+        condition |= Q(**{f"{prefix}{field}__icontains": text})
     number = _NUMBER.fullmatch(text)
     if number and (number[1] or "P").upper() == "P":
-        found |= Q(**{f"{prefix}number": int(number[2])})
-    return found
+        condition |= Q(**{f"{prefix}number": int(number[2])})
+    return condition
 
 
 # ── Rollouts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,11 +165,11 @@ class RolloutFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def search(self, rows: QuerySet[Rollout], _name: str, value: str) -> QuerySet[Rollout]:
-        found = _plan_says(value, "plan__")
+        condition = _plan_says(value, "plan__")
         number = _NUMBER.fullmatch(value.strip())
         if number and (number[1] or "R").upper() == "R":
-            found |= Q(number=int(number[2]))
-        return rows.filter(found)
+            condition |= Q(number=int(number[2]))
+        return rows.filter(condition)
 
     def only_live(self, rows: QuerySet[Rollout], _name: str, value: bool) -> QuerySet[Rollout]:
         return rows.filter(status__in=Rollout.LIVE) if value else rows.exclude(status__in=Rollout.LIVE)

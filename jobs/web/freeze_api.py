@@ -22,7 +22,7 @@ from jobs.web.request_bodies import read_body
 
 
 class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):
-    """Freezes: while one stands, no step starts."""
+    """Freezes: while one is active, no step starts."""
 
     request: UserApiRequest
     queryset = Freeze.objects.none()
@@ -36,15 +36,15 @@ class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=freeze_serializers.FreezeIn, responses={201: freeze_serializers.FreezeOut})
     def create(self, request: UserApiRequest) -> Response:
-        wanted = read_body(freeze_serializers.FreezeIn, request)
+        body = read_body(freeze_serializers.FreezeIn, request)
         cluster = None
-        if wanted["cluster"] is not None:
-            cluster = restrict(Cluster.objects.all(), request.user, prefix="").filter(pk=wanted["cluster"]).first()
+        if body["cluster"] is not None:
+            cluster = restrict(Cluster.objects.all(), request.user, prefix="").filter(pk=body["cluster"]).first()
             if cluster is None:
                 raise Invalid(
                     "The freeze cannot be set.", fields={"cluster": ["There is none like this that you can see."]}
                 )
-        row = freezes.freeze(cluster=cluster, reason=wanted["reason"], until=wanted["until"], by=request.user)
+        row = freezes.freeze(cluster=cluster, reason=body["reason"], until=body["until"], by=request.user)
         return created(freeze_serializers.FreezeOut(row).data, f"/api/v1/freezes/{row.pk}")
 
     @extend_schema(request=None, responses={202: freeze_serializers.FreezeOut})

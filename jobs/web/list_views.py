@@ -34,8 +34,8 @@ SHOWN_REVIEWS = 20
 @login_required
 def plans(request: UserRequest) -> HttpResponse:
     rows = filters.sortable_plans(selectors.visible_plans(request.user))
-    found = listing.read(request, rows, filters.PlanFilter, filters.PLAN_ORDERS, chips="status")
-    context = {"listing": found, "statuses": Plan.Status.choices, **_list_context(request, "plans", found)}
+    plan_list = listing.read(request, rows, filters.PlanFilter, filters.PLAN_ORDERS, chips="status")
+    context = {"listing": plan_list, "statuses": Plan.Status.choices, **_list_context(request, "plans", plan_list)}
     return render(request, "jobs/plans.html", context)
 
 
@@ -43,8 +43,12 @@ def plans(request: UserRequest) -> HttpResponse:
 @login_required
 def rollouts(request: UserRequest) -> HttpResponse:
     rows = filters.sortable_rollouts(selectors.visible_rollouts(request.user))
-    found = listing.read(request, rows, filters.RolloutFilter, filters.ROLLOUT_ORDERS, chips="status")
-    context = {"listing": found, "statuses": Rollout.Status.choices, **_list_context(request, "rollouts", found)}
+    rollout_list = listing.read(request, rows, filters.RolloutFilter, filters.ROLLOUT_ORDERS, chips="status")
+    context = {
+        "listing": rollout_list,
+        "statuses": Rollout.Status.choices,
+        **_list_context(request, "rollouts", rollout_list),
+    }
     return render(request, "jobs/rollouts.html", context)
 
 
@@ -54,15 +58,15 @@ def rollout_nodes(request: UserRequest, number: int) -> HttpResponse:
     """Every node of a rollout, the failing ones first."""
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
     steps = filters.sortable_steps(row.steps.of_nodes())
-    found = listing.read(request, steps, filters.StepFilter, filters.STEP_ORDERS, chips="state")
+    step_list = listing.read(request, steps, filters.StepFilter, filters.STEP_ORDERS, chips="state")
     soak = Strategy.from_json(row.plan.strategy).soak_seconds
     last = row.steps.order_by("-batch").values_list("batch", flat=True).first()
     context = {
         "rollout": row,
-        "listing": found,
+        "listing": step_list,
         "states": [(name, look.appearance("operation", name).word) for name in filters.STEP_STATES],
         "last_batch": last or 0,
-        "rows": [(step, rollout_page.activity_text(step, soak)) for step in found.page.rows],
+        "rows": [(step, rollout_page.activity_text(step, soak)) for step in step_list.page.rows],
     }
     return render(request, "jobs/rollout_nodes.html", context)
 
@@ -74,18 +78,18 @@ def approvals(request: UserRequest) -> HttpResponse:
     user = request.user
     view = "mine" if request.GET.get("view") == "mine" else "review"
     waiting, own = selectors.to_review(user), selectors.own_plans(user)
-    found: listing.Listing[Plan]
+    plan_list: listing.Listing[Plan]
     if view == "mine":
         rows = filters.sortable_plans(own)
-        found = listing.read(request, rows, filters.PlanFilter, filters.MINE_ORDERS, chips="status")
+        plan_list = listing.read(request, rows, filters.PlanFilter, filters.MINE_ORDERS, chips="status")
     else:
         rows = filters.sortable_plans(waiting).defer(None)
-        found = listing.read(request, rows, filters.PlanFilter, filters.REVIEW_ORDERS, size=SHOWN_REVIEWS)
+        plan_list = listing.read(request, rows, filters.PlanFilter, filters.REVIEW_ORDERS, size=SHOWN_REVIEWS)
     context = {
         "view": view,
         "counts": {"review": waiting.count(), "mine": own.count()},
-        "listing": found,
-        "to_review": found.page.rows if view == "review" else [],
+        "listing": plan_list,
+        "to_review": plan_list.page.rows if view == "review" else [],
         "statuses": Plan.Status.choices if view == "mine" else [],
         "review_orders": filters.REVIEW_CHOICES,
         "clusters": _clusters(request),
@@ -93,8 +97,8 @@ def approvals(request: UserRequest) -> HttpResponse:
     return render(request, "jobs/approvals.html", context)
 
 
-def _list_context(request: UserRequest, page: str, found: listing.Listing[Any]) -> dict[str, Any]:
-    return {"clusters": _clusters(request), "saved": saved.of_page(page, request.user), "query": found.query}
+def _list_context(request: UserRequest, page: str, shown_list: listing.Listing[Any]) -> dict[str, Any]:
+    return {"clusters": _clusters(request), "saved": saved.of_page(page, request.user), "query": shown_list.query}
 
 
 def _clusters(request: UserRequest) -> list[str]:

@@ -57,18 +57,18 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=plan_serializers.PlanIn, responses={201: plan_serializers.PlanDetailOut})
     def create(self, request: UserApiRequest) -> Response:
-        wanted = read_body(plan_serializers.PlanIn, request)
-        pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=wanted["pool"]).first()
-        revision = editing.meant(wanted["revision"])
+        body = read_body(plan_serializers.PlanIn, request)
+        pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=body["pool"]).first()
+        revision = editing.meant(body["revision"])
         missing = {
             name: ["There is none like this that you can see."]
-            for name, found in (("pool", pool), ("revision", revision))
-            if found is None
+            for name, referent in (("pool", pool), ("revision", revision))
+            if referent is None
         }
         if pool is None or revision is None:
             raise Invalid("The plan cannot be made.", fields=missing)
-        strategy = parse(wanted.get("strategy"))
-        plan = planner.make(pool=pool, revision=revision, strategy=strategy, by=request.user, message=wanted["message"])
+        strategy = parse(body.get("strategy"))
+        plan = planner.make(pool=pool, revision=revision, strategy=strategy, by=request.user, message=body["message"])
         plan.refresh_from_db()
         return created(self._one(plan), f"/api/v1/plans/{plan.pk}", plan)
 

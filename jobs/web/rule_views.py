@@ -88,8 +88,8 @@ def rule_rest(request: UserRequest, pk: int) -> HttpResponse:
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)
-    said = "holds again" if on else "rests: it fits no plan until it is enabled again"
-    messages.success(request, WAITS if isinstance(done, Proposed) else f"The rule “{row.name}” {said}.")
+    outcome = "holds again" if on else "rests: it fits no plan until it is enabled again"
+    messages.success(request, WAITS if isinstance(done, Proposed) else f"The rule “{row.name}” {outcome}.")
     return redirect("jobs:rules")
 
 

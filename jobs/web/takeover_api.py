@@ -93,8 +93,8 @@ class ApproveTakeoverView(ApiView):
     @extend_schema(request=ApproveTakeoverIn, responses={202: TakeoverOut})
     def post(self, request: UserApiRequest, cluster_pk: UUID) -> Response:
         cluster = _cluster(request, cluster_pk)
-        wanted = read_body(ApproveTakeoverIn, request)
-        row = takeovers.approve(takeovers.open_takeover(cluster), by=request.user, **wanted)
+        body = read_body(ApproveTakeoverIn, request)
+        row = takeovers.approve(takeovers.open_takeover(cluster), by=request.user, **body)
         return accepted(TakeoverOut(row).data, f"/api/v1/clusters/{cluster_pk}/takeover")
 
 

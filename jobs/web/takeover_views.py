@@ -1,4 +1,4 @@
-"""The page of a takeover: what is newer than this database, who asked for what, and the second person's approval.
+"""The page of a takeover: what is newer than this database, the request, and the second person's approval.
 
 takeover.html      cluster, newer [TakeoverNode] (read from the cluster; of an open takeover, what was shown), open
                    (Takeover or None), last (the newest that is over, or None), is_unread (why it cannot be read; empty:
@@ -34,7 +34,7 @@ def takeover(request: UserRequest, cluster_pk: UUID) -> HttpResponse:
     if request.method != "POST":
         return render(request, "jobs/takeover.html", _context(request, cluster))
     try:
-        said = _act(request, cluster)
+        outcome = _act(request, cluster)
     except Refusal as refusal:
         if not refusal.fields:
             messages.error(request, str(refusal))
@@ -45,7 +45,7 @@ def takeover(request: UserRequest, cluster_pk: UUID) -> HttpResponse:
         }
         context = _context(request, cluster) | typed
         return render(request, "jobs/takeover.html", context, status=refusal.status)
-    messages.success(request, said)
+    messages.success(request, outcome)
     return redirect("jobs:takeover", cluster.pk)
 
 

@@ -113,10 +113,10 @@ def plan_role(request: UserRequest, number: int, pk: int) -> HttpResponse:
     """The role that a component of a plan needs, as a file for kubectl."""
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     part = get_object_or_404(row.components, pk=pk)
-    found = component_rights.authority_of(part)
-    if found is None:
+    authority = component_rights.authority_of(part)
+    if authority is None:
         raise Http404
-    answer = HttpResponse(component_rights.role_yaml(part, found), content_type="application/yaml")
+    answer = HttpResponse(component_rights.role_yaml(part, authority), content_type="application/yaml")
     answer["Content-Disposition"] = f'attachment; filename="{component_rights.role_file_name(part)}"'
     return answer
 
@@ -163,7 +163,7 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
 
 
 def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal) -> HttpResponse:
-    """The plan as it is now; what concerns a field stands beside it, the rest on top, and nothing typed is lost."""
+    """The plan as it is now; errors of a field are shown beside it, the rest on top, and nothing typed is lost."""
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     if not refusal.fields:
         messages.error(request, str(refusal))
@@ -236,11 +236,11 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("jobs:rollout", number)
     row = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
-    one: Step | None = None
+    named_step: Step | None = None
     in_flight = request.POST.get("in_flight", "finish")
     try:
-        one = _named_step(row, request.POST.get("step", ""))
-        if one is None and verb in ASKED and "confirmed" not in request.POST:
+        named_step = _named_step(row, request.POST.get("step", ""))
+        if named_step is None and verb in ASKED and "confirmed" not in request.POST:
             rollout_actions.check_possible(row, verb, by=request.user)
             follows = counts.action_consequences(row, verb, in_flight)
             if follows.nodes > 1:
@@ -254,19 +254,21 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         elif verb == "abort":
             rollout_actions.abort(row, by=request.user, in_flight=in_flight)
         elif verb == "retry-failed":
-            rollout_actions.retry_failed(row, by=request.user, step=one)
+            rollout_actions.retry_failed(row, by=request.user, step=named_step)
         elif verb in ("skip", "keep-cordoned"):
-            if one is None:
+            if named_step is None:
                 raise Invalid("Which node is meant?", fields={"step": ["Choose a node."]})
-            (rollout_actions.skip if verb == "skip" else rollout_actions.keep_cordoned)(row, one, by=request.user)
+            (rollout_actions.skip if verb == "skip" else rollout_actions.keep_cordoned)(
+                row, named_step, by=request.user
+            )
         else:
-            rollout_actions.revert(row, by=request.user, step=one, reason=request.POST.get("reason", ""))
+            rollout_actions.revert(row, by=request.user, step=named_step, reason=request.POST.get("reason", ""))
         tasks.wake(row.pk)
-        messages.success(request, outcome_messages.rollout_message(row, verb, one, in_flight=in_flight))
+        messages.success(request, outcome_messages.rollout_message(row, verb, named_step, in_flight=in_flight))
     except Refusal as refusal:
         _show_refusal(request, refusal)
-    if request.POST.get("back") == "step" and one is not None:
-        return redirect("jobs:step", number, one.pk)
+    if request.POST.get("back") == "step" and named_step is not None:
+        return redirect("jobs:step", number, named_step.pk)
     return redirect("jobs:rollout", number)
 
 

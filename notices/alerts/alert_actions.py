@@ -35,8 +35,8 @@ def silence(alert: Alert, *, by: User, until: datetime, note: str = "", version:
         raise WrongState(f"Not possible: {alert} is {alert.get_status_display().lower()}.")
     at = now()
     if not at < until <= at + LONGEST_SILENCE:
-        wanted = f"Must be in the future, and within {LONGEST_SILENCE.days} days."
-        raise Invalid("It cannot be silenced until then.", fields={"until": [wanted]})
+        advice = f"Must be in the future, and within {LONGEST_SILENCE.days} days."
+        raise Invalid("It cannot be silenced until then.", fields={"until": [advice]})
     _put(alert, "silence", by, version, note=_checked(note), silenced_until=until, silenced_by=str(by)[:150])
 
 

@@ -44,7 +44,7 @@ def send_due() -> int:
 def compose(channel: Channel, at: datetime) -> dict[str, Any]:
     """Pods that are, or within the last day were, held idle, the most GPU-hours first.
 
-    Whatever the channel's least severity: that is about alerts. What somebody silenced is left out.
+    For any least severity of the channel: that is about alerts. Silenced ones are left out.
     """
     lately = Q(status=Alert.Status.OPEN) | Q(status=Alert.Status.CLOSED, closed_at__gte=at - DAY)
     rows = Alert.objects.filter(lately, rule=RULE).select_related("cluster").order_by("began_at", "pk")
@@ -53,8 +53,8 @@ def compose(channel: Channel, at: datetime) -> dict[str, Any]:
     for alert in alerts:
         by_namespace[alert.namespace].append(_pod(alert, at))
     namespaces = [_namespace(name, pods) for name, pods in by_namespace.items()]
-    namespaces.sort(key=lambda one: (-one["gpu_hours"], one["namespace"]))
-    gpus = sum(one["gpus_now"] for one in namespaces)
+    namespaces.sort(key=lambda namespace: (-namespace["gpu_hours"], namespace["namespace"]))
+    gpus = sum(namespace["gpus_now"] for namespace in namespaces)
     count = len(namespaces)
     return {
         "said": f"GPUs held idle: {gpus:,} now, in {count} namespace{'' if count == 1 else 's'}",

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 CLAIM = timedelta(seconds=120)
 """For the looks of all rules at one cluster, and their writing."""
 GAP = timedelta(minutes=3)
-"""Not found wrong for so long, because nobody could look: how long it lasts is counted again."""
+"""Without an evaluation for so long, the duration of a condition is counted from the start again."""
 MOST = 1000
 """Live alerts of one rule in one cluster; more would say no more."""
 AT_ONCE = 200
@@ -96,17 +96,17 @@ def _hold(cluster_id: UUID, until: datetime) -> None:
 
 def _looks(cluster_id: UUID, holding: Sequence[EffectiveRule]) -> tuple[dict[str, RuleResult], int]:
     """Evaluate each enabled rule; one that raises reports nothing, which closes nothing."""
-    found, failures = {}, 0
-    for one in holding:
-        if not one.is_enabled:
+    results, failures = {}, 0
+    for rule in holding:
+        if not rule.is_enabled:
             continue
         try:
-            found[one.rule.name] = one.rule.look(cluster_id, one.threshold or 0.0)
+            results[rule.rule.name] = rule.rule.look(cluster_id, rule.threshold or 0.0)
         except Exception:
-            log.exception("alert rule %s failed in cluster %s", one.rule.name, cluster_id)
-            found[one.rule.name] = RuleResult(blind=BLIND)
+            log.exception("alert rule %s failed in cluster %s", rule.rule.name, cluster_id)
+            results[rule.rule.name] = RuleResult(blind=BLIND)
             failures += 1
-    return found, failures
+    return results, failures
 
 
 # ── What changes by it ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,7 +118,7 @@ def apply(cluster_id: UUID, holding: Sequence[EffectiveRule], looks: Mapping[str
         live.setdefault(alert.rule, {})[alert.subject_kind, alert.subject] = alert
     opened: list[Alert] = []
     closed: list[Alert] = []
-    rules = {one.rule.name: one for one in holding}
+    rules = {rule.rule.name: rule for rule in holding}
     for name, known in live.items():
         if name not in looks:  # switched off, or of a room that is no longer there
             closed += _end(list(known.values()), at, Alert.Ending.RULE_OFF)
@@ -134,10 +134,10 @@ def apply(cluster_id: UUID, holding: Sequence[EffectiveRule], looks: Mapping[str
 
 
 def _by_subject(look: RuleResult) -> dict[Key, AlertCondition]:
-    found: dict[Key, AlertCondition] = {}
-    for one in look.conditions:
-        found.setdefault((one.kind.value, one.subject[:330]), one)
-    return found
+    conditions: dict[Key, AlertCondition] = {}
+    for condition in look.conditions:
+        conditions.setdefault((condition.kind.value, condition.subject[:330]), condition)
+    return conditions
 
 
 def _amiss(
@@ -148,7 +148,7 @@ def _amiss(
     at: datetime,
 ) -> list[Alert]:
     """Those that opened now."""
-    fresh = [_row(cluster_id, holding, key, one, at) for key, one in seen.items() if key not in known]
+    fresh = [_row(cluster_id, holding, key, condition, at) for key, condition in seen.items() if key not in known]
     if len(fresh) > (room := max(0, MOST - len(known))):
         log.warning("alert rule %s: %d more subjects in %s", holding.rule.name, len(fresh) - room, cluster_id)
         fresh = fresh[:room]
@@ -208,42 +208,42 @@ _SILENCE = ("silenced_until", "silenced_by", "note")
 """Carried over when it opens, and a person's to write from then on."""
 
 
-def _began(one: AlertCondition, otherwise: datetime) -> datetime:
+def _began(condition: AlertCondition, otherwise: datetime) -> datetime:
     """Return since when the condition holds: by the app's own record where there is one, else by evaluations."""
-    return one.since or otherwise
+    return condition.since or otherwise
 
 
-def _row(cluster_id: UUID, holding: EffectiveRule, key: Key, one: AlertCondition, at: datetime) -> Alert:
+def _row(cluster_id: UUID, holding: EffectiveRule, key: Key, condition: AlertCondition, at: datetime) -> Alert:
     alert = Alert(
         rule=holding.rule.name,
         cluster_id=cluster_id,
         subject_kind=SubjectKind(key[0]).value,
         subject=key[1],
-        began_at=_began(one, at),
+        began_at=_began(condition, at),
         opened_at=at,
         last_seen_at=at,
     )
-    _say(alert, one, holding)
+    _say(alert, condition, holding)
     return alert
 
 
-def _say(alert: Alert, one: AlertCondition, holding: EffectiveRule) -> None:
-    for name, value in _alert_fields(one, holding).items():
+def _say(alert: Alert, condition: AlertCondition, holding: EffectiveRule) -> None:
+    for name, value in _alert_fields(condition, holding).items():
         setattr(alert, name, value)
     alert.well_since, alert.is_unknown = None, False
 
 
-def _alert_fields(one: AlertCondition, holding: EffectiveRule) -> dict[str, object]:
+def _alert_fields(condition: AlertCondition, holding: EffectiveRule) -> dict[str, object]:
     return {
-        "subject_name": one.name[:330],
-        "node_id": one.node,
-        "namespace": one.namespace[:63],
+        "subject_name": condition.name[:330],
+        "node_id": condition.node,
+        "namespace": condition.namespace[:63],
         # A rule's severity is the worst that it may have: a subject can be less than that, never more.
-        "severity": min(one.severity or holding.severity, holding.severity, key=_rank).value,
-        "sentence": one.sentence.replace("\0", "")[:500],
-        "mend": one.mend[:500],
-        "link": one.link[:500],
-        "figures": dict(one.figures),
+        "severity": min(condition.severity or holding.severity, holding.severity, key=_rank).value,
+        "sentence": condition.sentence.replace("\0", "")[:500],
+        "mend": condition.mend[:500],
+        "link": condition.link[:500],
+        "figures": dict(condition.figures),
     }
 
 
@@ -251,10 +251,10 @@ def _rank(severity: str) -> int:
     return ("warning", "critical").index(str(severity))
 
 
-def _differs(alert: Alert, one: AlertCondition, holding: EffectiveRule) -> bool:
+def _differs(alert: Alert, condition: AlertCondition, holding: EffectiveRule) -> bool:
     if alert.well_since is not None or alert.is_unknown:
         return True
-    return any(getattr(alert, name) != value for name, value in _alert_fields(one, holding).items())
+    return any(getattr(alert, name) != value for name, value in _alert_fields(condition, holding).items())
 
 
 def _carry_silences(opened: Sequence[Alert]) -> None:

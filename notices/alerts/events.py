@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"[PR]-([0-9]{1,9})")
 def read() -> int:
     """Makes deliveries of what was recorded since the last time. Returns how many records were read.
 
-    The first time of all it begins with what comes next: nobody wants to be told the past.
+    The first time it begins with the next event: the past is not reported.
     """
     head = Chain.objects.aggregate(seq=Max("seq"))["seq"] or 0
     cursor, is_new = Cursor.objects.get_or_create(defaults={"seq": head}, pk=1)
@@ -82,6 +82,6 @@ def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:
 
 
 def _link(record: Record) -> str:
-    found = _NUMBER.fullmatch(record.target_name)
+    match = _NUMBER.fullmatch(record.target_name)
     page = {"plan": "jobs:plan", "rollout": "jobs:rollout"}.get(record.target.partition(":")[0])
-    return routing.absolute(reverse(page, args=[int(found[1])])) if found and page else ""
+    return routing.absolute(reverse(page, args=[int(match[1])])) if match and page else ""

@@ -54,8 +54,8 @@ class EffectiveRule:
 
 def offered() -> dict[str, AlertRule]:
     """Every rule that a room offers, by name, in their order."""
-    found = sorted(hooks.alert_rules(), key=lambda rule: (rule.order, rule.name))
-    return {rule.name: rule for rule in found}
+    in_order = sorted(hooks.alert_rules(), key=lambda rule: (rule.order, rule.name))
+    return {rule.name: rule for rule in in_order}
 
 
 def named(name: str) -> AlertRule:
@@ -135,7 +135,7 @@ def change(rule: AlertRule, cluster: Cluster | None, *, by: User, version: int, 
             elif not RuleSetting.objects.filter(pk=row.pk, version=version).update(**values):
                 raise _stale(rule)
             _record("change", rule, cluster, by, before=before, after=field_values(row))
-    except IntegrityError as error:  # somebody else set it for the first time meanwhile
+    except IntegrityError as error:  # another request set it for the first time meanwhile
         raise _stale(rule) from error
     row.refresh_from_db()
     return row

@@ -33,12 +33,12 @@ def ship() -> bool:
     chain = Chain.objects.filter(pk=1).first() if url else None
     if chain is None or not chain.seq or str(chain) == _Sent.head:
         return False
-    said = {"installation": settings.SETPOINT_INSTALLATION, "head": str(chain), "at": now().isoformat()}
+    message = {"installation": settings.SETPOINT_INSTALLATION, "head": str(chain), "at": now().isoformat()}
     door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), timeout=SECONDS)
     try:
         answer = door.post(
             url,
-            json.dumps(said).encode(),
+            json.dumps(message).encode(),
             headers={"Content-Type": "application/json", "Setpoint-Event": "audit-head"},
             limit=LONGEST_ANSWER,
             deadline=time.monotonic() + SECONDS,

@@ -66,9 +66,10 @@ def _digest(body: Mapping[str, Any]) -> Iterator[str]:
     if "gpu_hours" in body:  # digests that waited through an upgrade lack it
         yield f"Within a day: {_came_to(body, body)}."
         yield ""
-    for one in body["namespaces"]:
-        yield f"{one['namespace'] or 'no namespace'}: {_gpus(one['gpus_now'])} now, {_came_to(one, body)} in a day"
-        for pod in one["pods"]:
+    for namespace in body["namespaces"]:
+        name, gpus = namespace["namespace"] or "no namespace", _gpus(namespace["gpus_now"])
+        yield f"{name}: {gpus} now, {_came_to(namespace, body)} in a day"
+        for pod in namespace["pods"]:
             state = f"since {pod['since'][:16].replace('T', ' ')} UTC" if pod["is_idle_now"] else "no longer"
             owner = f", {pod['owner']}" if pod["owner"] else ""
             yield f"  {pod['cluster']}: {pod['pod']}{owner}: {_gpus(pod['gpus'])} idle {state}, {_came_to(pod, body)}"

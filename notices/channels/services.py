@@ -136,20 +136,20 @@ def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel
 def _objections(row: Channel, secret: str | None) -> list[tuple[str, str]]:
     name = " ".join(row.name.split())
     row.name = name
-    found = [
+    objections = [
         ("name", "" if 1 <= len(name) <= 80 and name.isprintable() else "Give it a name of at most 80 characters."),
         ("kind", "" if row.kind in Channel.Kind.values else f"Must be one of {', '.join(Channel.Kind.values)}."),
         ("what", "" if row.what else "Choose at least one kind of notice."),
-        *(("what", "" if one in Channel.What.values else f"There is no {one[:40]!r}.") for one in row.what),
+        *(("what", "" if kind in Channel.What.values else f"There is no {kind[:40]!r}.") for kind in row.what),
         ("least_severity", "" if row.least_severity in dict(SEVERITIES) else "Must be warning or critical."),
         ("environment", _bad_environment(row)),
         ("namespaces", f"At most {MOST_NAMESPACES}." if len(row.namespaces) > MOST_NAMESPACES else ""),
-        *(("namespaces", _bad_namespace(one)) for one in row.namespaces),
+        *(("namespaces", _bad_namespace(namespace)) for namespace in row.namespaces),
         ("digest_hour", "" if 0 <= int(row.digest_hour) <= 23 else "An hour of the day, 0 to 23, UTC."),
         ("ca", certificates.objection_to_ca(row.ca, now())),
     ]
-    found += _of_mail(row) if row.kind == Channel.Kind.MAIL else _of_webhook(row, secret)
-    return found
+    objections += _of_mail(row) if row.kind == Channel.Kind.MAIL else _of_webhook(row, secret)
+    return objections
 
 
 def _bad_environment(row: Channel) -> str:
@@ -165,7 +165,7 @@ def _bad_namespace(text: str) -> str:
 
 
 def _of_mail(row: Channel) -> Sequence[tuple[str, str]]:
-    found = [
+    objections = [
         ("addresses", "" if row.addresses else "At least one address."),
         ("addresses", f"At most {MOST_ADDRESSES}." if len(row.addresses) > MOST_ADDRESSES else ""),
     ]
@@ -173,27 +173,29 @@ def _of_mail(row: Channel) -> Sequence[tuple[str, str]]:
         try:
             validate_email(address)
         except ValidationError:
-            found.append(("addresses", f"{address[:80]!r} is not a mail address."))
-    return found
+            objections.append(("addresses", f"{address[:80]!r} is not a mail address."))
+    return objections
 
 
 def _of_webhook(row: Channel, secret: str | None) -> Sequence[tuple[str, str]]:
     has = bool(secret) if secret is not None else bool(row.secret)
-    found = [("url", bad_url(row.url)), ("secret", "" if has else "Is needed: deliveries are signed with it.")]
+    objections = [("url", bad_url(row.url)), ("secret", "" if has else "Is needed: deliveries are signed with it.")]
     if secret and not (SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET and secret.isprintable()):
-        found.append(("secret", f"From {SHORTEST_SECRET} to {LONGEST_SECRET:,} characters, none of them invisible."))
+        objections.append(
+            ("secret", f"From {SHORTEST_SECRET} to {LONGEST_SECRET:,} characters, none of them invisible.")
+        )
     elif secret and secret.startswith(webhooks.KEY_PREFIX) and not 24 <= len(webhooks.decoded(secret) or b"") <= 64:
-        found.append(("secret", "After whsec_ comes base64 of 24 to 64 bytes, as Standard Webhooks has it."))
-    return found
+        objections.append(("secret", "After whsec_ comes base64 of 24 to 64 bytes, as Standard Webhooks has it."))
+    return objections
 
 
 def bad_url(text: str) -> str:
-    wanted = "Write https://host/path of the receiver."
+    advice = "Write https://host/path of the receiver."
     parts = addresses.parted(text, longest=LONGEST_URL)
     if parts is None or parts.scheme not in ("https", "http"):
-        return wanted
+        return advice
     if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
-        return f"{wanted} Over http a notice can be read and changed on its way, which its signature cannot hide."
+        return f"{advice} Over http a notice can be read and changed on its way, which its signature cannot hide."
     if addresses.names_a_person(parts):
         return "Without user name and password: they would appear in logs. Deliveries are signed instead."
     return "Without a fragment." if parts.fragment else ""

@@ -65,8 +65,8 @@ def former_signature(secret: str, timestamp: int, body: bytes) -> str:
 
 def rendered(delivery: Delivery) -> bytes:
     """The same bytes at every try but for nothing: the id tells repetitions."""
-    said = {"id": str(delivery.pk), "created_at": delivery.created_at.isoformat(), **delivery.body}
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    message = {"id": str(delivery.pk), "created_at": delivery.created_at.isoformat(), **delivery.body}
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def headers(delivery: Delivery, body: bytes, secret: str, at: datetime) -> Mapping[str, str]:

@@ -26,9 +26,9 @@ def of_overview(request: HttpRequest) -> Iterable[Panel]:
     assert isinstance(request.user, User)
     rows = selectors.alerts(request.user).filter(pk__in=selectors.waiting(request.user).order_by().values("pk"))
     rows = rows.exclude(rule__in=[rule.name for rule in rulebook.offered().values() if rule.is_told_above])
-    found = list(selectors.ALERT_ORDERS.chosen("").of(rows)[: SHOWN + 1])
-    if found:
-        yield Panel("notices/_open.html", _shown(found, "?status=open&waiting=true"))
+    alerts = list(selectors.ALERT_ORDERS.chosen("").of(rows)[: SHOWN + 1])
+    if alerts:
+        yield Panel("notices/_open.html", _shown(alerts, "?status=open&waiting=true"))
 
 
 def of_cluster(_request: HttpRequest, _cluster: Cluster) -> Iterable[Panel]:
@@ -42,10 +42,10 @@ def numbers_of_cluster(cluster: Cluster) -> Iterable[tuple[str, QuerySet[Any]]]:
 
 def of_node(_request: HttpRequest, node: Node) -> Iterable[Panel]:
     rows = Alert.objects.open().filter(node=node).select_related("cluster").order_by("severity", "-opened_at", "pk")
-    found = list(rows[: SHOWN + 1])
-    if found:
-        yield Panel("notices/_open.html", _shown(found, f"?status=open&node={node.pk}") | {"alone": True}, order=1)
+    alerts = list(rows[: SHOWN + 1])
+    if alerts:
+        yield Panel("notices/_open.html", _shown(alerts, f"?status=open&node={node.pk}") | {"alone": True}, order=1)
 
 
-def _shown(found: Sequence[Alert], query: str) -> dict[str, Any]:
-    return {"alerts": found[:SHOWN], "has_more": len(found) > SHOWN, "query": query, "alone": False}
+def _shown(alerts: Sequence[Alert], query: str) -> dict[str, Any]:
+    return {"alerts": alerts[:SHOWN], "has_more": len(alerts) > SHOWN, "query": query, "alone": False}

@@ -29,7 +29,7 @@ ALERT_ORDERS = Orders(
     default="-urgent",
     descending=frozenset({"urgent", "opened_at", "began_at", "severity"}),
 )
-"""What is open stands first, of that what is critical, of that what is newest."""
+"""Open alerts first, of those the critical, of those the newest."""
 STATUSES = [(value, word) for value, word in Alert.Status.choices if value != Alert.Status.PENDING]
 
 
@@ -82,14 +82,14 @@ class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
 def counts(rows: QuerySet[Alert]) -> dict[str, Any]:
     """Count open alerts, and the critical, acknowledged and silenced among them. One query."""
     at = now()
-    found: dict[str, int] = {"open": 0, "critical": 0, "acknowledged": 0, "silenced": 0}
+    out: dict[str, int] = {"open": 0, "critical": 0, "acknowledged": 0, "silenced": 0}
     columns = ("severity", "acknowledged_at", "silenced_until")
     for severity, acknowledged, silenced in rows.filter(status=Alert.Status.OPEN).order_by().values_list(*columns):
-        found["open"] += 1
-        found["critical"] += severity == Severity.CRITICAL
-        found["acknowledged"] += acknowledged is not None
-        found["silenced"] += silenced is not None and silenced > at
-    return found
+        out["open"] += 1
+        out["critical"] += severity == Severity.CRITICAL
+        out["acknowledged"] += acknowledged is not None
+        out["silenced"] += silenced is not None and silenced > at
+    return out
 
 
 # ── Deliveries ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -213,7 +213,9 @@ class AlertRuleView(_OfPlace):
     def _answer(self, setting: RuleSetting | None = None) -> Response:
         place = self.place()
         name = self.kwargs["name"]
-        row = next(one for one in rulebook.of_cluster(place.pk if place else None) if one.rule.name == name)
+        row = next(
+            effective for effective in rulebook.of_cluster(place.pk if place else None) if effective.rule.name == name
+        )
         stored = setting or rulebook.setting_of(row.rule, place)
         return with_etag(Response(AlertRuleOut(row, context={"cluster": place}).data), stored)
 

@@ -94,18 +94,18 @@ class Channels(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=ChannelIn, responses={201: ChannelOut})
     def create(self, request: UserApiRequest) -> Response:
         services.may_change(request.user)
-        wanted = ChannelIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = services.create(by=request.user, **wanted.validated_data)
+        body = ChannelIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        row = services.create(by=request.user, **body.validated_data)
         return created(ChannelOut(row).data, f"/api/v1/notice-channels/{row.pk}", row)
 
     @extend_schema(request=ChannelIn, responses=ChannelOut)
     def partial_update(self, request: UserApiRequest, pk: UUID) -> Response:
         row = self.get_object()
-        wanted = ChannelIn(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
+        body = ChannelIn(data=request.data, partial=True)
+        body.is_valid(raise_exception=True)
         version = expected_version(request, row)
-        row = services.update(row, by=request.user, version=version, **wanted.validated_data)
+        row = services.update(row, by=request.user, version=version, **body.validated_data)
         return with_etag(Response(ChannelOut(row).data), row)
 
     @extend_schema(responses={204: None})

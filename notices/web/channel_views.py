@@ -204,11 +204,11 @@ def channel_delete(request: UserRequest, pk: UUID) -> HttpResponse:
 @login_required
 def deliveries(request: UserRequest) -> HttpResponse:
     services.may_change(request.user)
-    found = listing.read(
+    delivery_list = listing.read(
         request, selectors.deliveries(), selectors.DeliveryFilter, selectors.DELIVERY_ORDERS, chips="status"
     )
     context = {
-        "listing": found,
+        "listing": delivery_list,
         "statuses": Delivery.Status.choices,
         "channels": list(Channel.objects.order_by("name").values_list("pk", "name")),
     }

@@ -73,25 +73,25 @@ def rules(request: UserRequest) -> HttpResponse:
 
 def _cluster(request: UserRequest) -> Cluster | None:
     """The one that the address asks for; 404 for one that is not there for this person."""
-    asked = request.GET.get("cluster", "")
-    return get_object_or_404(clusters_visible_to(request.user), name=asked) if asked else None
+    name = request.GET.get("cluster", "")
+    return get_object_or_404(clusters_visible_to(request.user), name=name) if name else None
 
 
 @require_http_methods(["GET", "POST"])
 @login_required
 def rule(request: UserRequest, name: str) -> HttpResponse:
-    found, cluster = rulebook.named(name), _cluster(request)
-    setting = rulebook.setting_of(found, cluster)
+    alert_rule, cluster = rulebook.named(name), _cluster(request)
+    setting = rulebook.setting_of(alert_rule, cluster)
     if request.method == "GET":
         initial = rulebook.field_values(setting) | {"version": setting.version}
-        return _page(request, found, cluster, setting, RuleForm(initial=initial, rule=found))
+        return _page(request, alert_rule, cluster, setting, RuleForm(initial=initial, rule=alert_rule))
     rulebook.require_change(request.user, cluster)
-    form = RuleForm(request.POST, rule=found)
+    form = RuleForm(request.POST, rule=alert_rule)
     if not form.is_valid():
-        return _page(request, found, cluster, setting, form, status=422)
-    wanted = {key: value for key, value in form.cleaned_data.items() if key != "version"}
+        return _page(request, alert_rule, cluster, setting, form, status=422)
+    data = {key: value for key, value in form.cleaned_data.items() if key != "version"}
     try:
-        rulebook.change(found, cluster, by=request.user, version=form.cleaned_data["version"], **wanted)
+        rulebook.change(alert_rule, cluster, by=request.user, version=form.cleaned_data["version"], **data)
     except Refusal as refusal:
         for key, reasons in refusal.fields.items():
             form.add_error(key if key in form.fields else None, " ".join(reasons))
@@ -100,8 +100,8 @@ def rule(request: UserRequest, name: str) -> HttpResponse:
         if isinstance(refusal, Stale):
             form.data = request.POST.copy()
             form.data["version"] = str(setting.version)
-        return _page(request, found, cluster, setting, form, status=refusal.status)
-    messages.success(request, f"“{found.title}” is set {f'for {cluster}' if cluster else 'for every cluster'}.")
+        return _page(request, alert_rule, cluster, setting, form, status=refusal.status)
+    messages.success(request, f"“{alert_rule.title}” is set {f'for {cluster}' if cluster else 'for every cluster'}.")
     return redirect(_address(cluster))
 
 
@@ -109,12 +109,12 @@ def rule(request: UserRequest, name: str) -> HttpResponse:
 @login_required
 def rule_reset(request: UserRequest, name: str) -> HttpResponse:
     """Back to what holds everywhere, or to what Setpoint brings."""
-    found, cluster = rulebook.named(name), _cluster(request)
+    alert_rule, cluster = rulebook.named(name), _cluster(request)
     sent = request.POST.get("version", "")
     version = int(sent) if sent.isascii() and sent.isdecimal() else 0
-    rulebook.reset(found, cluster, by=request.user, version=version)
+    rulebook.reset(alert_rule, cluster, by=request.user, version=version)
     again = "as it is everywhere" if cluster else "at its default"
-    messages.success(request, f"“{found.title}” is {again} again.")
+    messages.success(request, f"“{alert_rule.title}” is {again} again.")
     return redirect(_address(cluster))
 
 
@@ -124,7 +124,7 @@ def _address(cluster: Cluster | None) -> str:
 
 def _page(
     request: UserRequest,
-    found: AlertRule,
+    alert_rule: AlertRule,
     cluster: Cluster | None,
     setting: RuleSetting,
     form: RuleForm,
@@ -133,7 +133,7 @@ def _page(
 ) -> HttpResponse:
     pk: UUID | None = cluster.pk if cluster else None
     context = {
-        "holding": next(one for one in rulebook.of_cluster(pk) if one.rule.name == found.name),
+        "holding": next(effective for effective in rulebook.of_cluster(pk) if effective.rule.name == alert_rule.name),
         "cluster": cluster,
         "setting": setting,
         "form": form,

@@ -36,11 +36,11 @@ HOURS = {"1": 1, "8": 8, "24": 24, "168": 168}
 @login_required
 def alerts(request: UserRequest) -> HttpResponse:
     rows = selectors.alerts(request.user)
-    found = listing.read(request, rows, selectors.AlertFilter, selectors.ALERT_ORDERS, chips="status")
+    alert_list = listing.read(request, rows, selectors.AlertFilter, selectors.ALERT_ORDERS, chips="status")
     clusters = list(restrict(Cluster.objects.order_by("name"), request.user, "").values_list("pk", "name"))
     offered = rulebook.offered()
     context = {
-        "listing": found,
+        "listing": alert_list,
         "statuses": selectors.STATUSES,
         "severities": SEVERITIES,
         "rules": [(rule.name, rule.title) for rule in offered.values()],
@@ -54,13 +54,13 @@ def alerts(request: UserRequest) -> HttpResponse:
 
 def _blind(clusters: dict[UUID, str], offered: dict[str, AlertRule]) -> list[tuple[str, UUID, list[Why]]]:
     """(cluster, id, [(titles of rules, why)]) where rules can say nothing now."""
-    found = []
+    blind = []
     for row in Evaluation.objects.filter(cluster__in=clusters).exclude(blind={}).order_by("cluster__name"):
         reasons: dict[str, list[str]] = {}
         for name, why in sorted(row.blind.items()):
             reasons.setdefault(why, []).append(offered[name].title if name in offered else name)
-        found.append((clusters[row.pk], row.pk, [(titles, why) for why, titles in reasons.items()]))
-    return found
+        blind.append((clusters[row.pk], row.pk, [(titles, why) for why, titles in reasons.items()]))
+    return blind
 
 
 @require_GET
@@ -73,7 +73,9 @@ def _page(request: UserRequest, row: Alert, refusal: Refusal | None = None) -> H
     earlier = Alert.objects.told().filter(
         cluster=row.cluster, rule=row.rule, subject_kind=row.subject_kind, subject=row.subject
     )
-    holding = next((one for one in rulebook.of_cluster(row.cluster_id) if one.rule.name == row.rule), None)
+    holding = next(
+        (effective for effective in rulebook.of_cluster(row.cluster_id) if effective.rule.name == row.rule), None
+    )
     context = {
         "alert": row,
         "holding": holding,
@@ -95,18 +97,18 @@ def alert_act(request: UserRequest, pk: UUID, verb: str) -> HttpResponse:
     try:
         if verb == "acknowledge":
             alert_actions.acknowledge(row, by=request.user, note=note, version=version)
-            said = "Acknowledged: it no longer counts as unacknowledged."
+            outcome = "Acknowledged: it no longer counts as unacknowledged."
         elif verb == "silence":
             hours = HOURS.get(request.POST.get("hours", ""), 0)
             alert_actions.silence(
                 row, by=request.user, until=now() + timedelta(hours=hours), note=note, version=version
             )
-            said = f"Silenced: nothing is sent about it for {hours} hour{'' if hours == 1 else 's'}."
+            outcome = f"Silenced: nothing is sent about it for {hours} hour{'' if hours == 1 else 's'}."
         else:
             alert_actions.unsilence(row, by=request.user, version=version)
-            said = "The silence is over."
+            outcome = "The silence is over."
     except Refusal as refusal:
         row.refresh_from_db()
         return _page(request, row, refusal)
-    messages.success(request, said)
+    messages.success(request, outcome)
     return redirect("notices:alert", row.pk)

@@ -35,7 +35,7 @@ class KnownLabel:
     disruption: str
     """Of writing, changing and removing it; a value of jobs.diffs.changes.Disruption."""
     program: str
-    """Who acts upon it."""
+    """The program that acts upon it."""
     effect: str
     state: str = ""
     """The label in which its program answers; empty: it has none."""

@@ -90,7 +90,7 @@ class SettingInfo:
     coupled: tuple[str, ...]
     """Keys that a write to this one changes; a profile may hold one of them."""
     owner: str
-    """Who else writes it: kubelet, cni, kube-proxy, or empty."""
+    """Other writers: kubelet, cni, kube-proxy, or empty."""
     observe_only: bool
     raise_only: bool
     """Best asked for with >=: a machine may already have more."""
@@ -282,8 +282,8 @@ def nearest(key: str) -> str | None:
     """
     shared = Counter(name for letters in _threes(key) for name in _BY_LETTERS.get(letters, ()))
     likely = [name for name, _ in sorted(shared.items(), key=lambda item: (-item[1], item[0]))[:_COMPARED]]
-    found = difflib.get_close_matches(key, likely, n=1, cutoff=0.75)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(key, likely, n=1, cutoff=0.75)
+    return matches[0] if matches else None
 
 
 def _threes(text: str) -> set[str]:

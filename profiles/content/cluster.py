@@ -55,7 +55,7 @@ class WantedComponent:
     origin: str = ""
     why: str = ""
     is_gone: bool = False
-    """It is to be removed where it is installed; then nothing else is said of it."""
+    """It is to be removed where it is installed; then nothing else is given for it."""
 
     @property
     def meaning(self) -> tuple[str, str, tuple[str, ...], str, bool]:

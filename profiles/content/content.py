@@ -142,7 +142,7 @@ class Content:
                 "annotations": {mark.key: mark.origin for mark in self.annotations},
             },
             "components": [component.to_json() for component in self.components],
-            "policies": [wanted.to_json() for wanted in self.policies],
+            "policies": [policy.to_json() for policy in self.policies],
         }
 
     @classmethod
@@ -190,7 +190,7 @@ def build(
         taints=tuple(sorted(taints, key=lambda t: (t.key, t.effect))),
         annotations=tuple(sorted(annotations, key=lambda mark: mark.key)),
         components=tuple(sorted(components, key=lambda component: component.name)),
-        policies=tuple(sorted(policies, key=lambda wanted: (wanted.kind, wanted.namespace, wanted.name))),
+        policies=tuple(sorted(policies, key=lambda policy: (policy.kind, policy.namespace, policy.name))),
     )
 
 
@@ -198,7 +198,7 @@ def digest(content: Content) -> str:
     """`sha256:<hex>` over what nodes and cluster would get: keys, operators, values, marks, components, policy objects.
 
     Origins and reasons are left out: moving a setting into a base profile, or explaining it better, changes no node.
-    Two revisions with one digest are the same tuning, whatever their names. What a revision wants of the cluster is
+    Two revisions with one digest are the same tuning, under any names. What a revision wants of the cluster is
     part of the input only where there is any: digests from before there was are the same still.
     """
     meaning: dict[str, Any] = {
@@ -259,6 +259,6 @@ def _shown(content: Content, part: str) -> dict[str, str]:
         return {t.name: t.value for t in content.taints}
     if part in ("components", "policies"):
         wants: tuple[WantedComponent | WantedObject, ...] = getattr(content, part)
-        return {name: said for want in wants for name, said in want.facts.items()}
+        return {name: fact for want in wants for name, fact in want.facts.items()}
     marks = content.labels if part == "labels" else content.annotations
     return {mark.key: mark.value for mark in marks}

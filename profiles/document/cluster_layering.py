@@ -17,7 +17,7 @@ MAX_TOGETHER = 512 * 1024
 
 def names(of: Content | ProfileDocument) -> set[str]:
     """Name components and policies as `remove` writes them: `components.cilium`, `policies.Queue/default`."""
-    return {f"components.{c.name}" for c in of.components} | {f"policies.{wanted.title}" for wanted in of.policies}
+    return {f"components.{c.name}" for c in of.components} | {f"policies.{policy.title}" for policy in of.policies}
 
 
 def components(
@@ -46,7 +46,7 @@ def _laid_over(below: WantedComponent | None, wish: DocumentComponent, origin: s
 
 def policies(document: ProfileDocument, parent: Content, gone: frozenset[str], origin: str) -> Iterable[WantedObject]:
     """An object named again replaces the inherited one as a whole."""
-    out = {wanted.title: wanted for wanted in parent.policies if f"policies.{wanted.title}" not in gone}
+    out = {policy.title: policy for policy in parent.policies if f"policies.{policy.title}" not in gone}
     for own in document.policies:
         out[own.title] = WantedObject(own.api_version, own.kind, own.name, own.namespace, own.body, origin)
     return out.values()
@@ -76,28 +76,28 @@ def _too_much(document: ProfileDocument, content: Content) -> Iterable[ProfileNo
         message = f"{len(content.policies)} with what is inherited; at most {kinds.MAX_OBJECTS} are accepted"
         yield _note(document, "policies", "too-many", message)
     size = sum(len(canonical(component.to_json())) for component in content.components)
-    size += sum(len(canonical(wanted.to_json())) for wanted in content.policies)
+    size += sum(len(canonical(policy.to_json())) for policy in content.policies)
     if size > MAX_TOGETHER:
         message = f"{size:,} characters of components and objects; at most {MAX_TOGETHER:,} are kept"
         yield _note(document, "", "too-long", message)
 
 
 def _one_default(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
-    found = [w for w in content.policies if w.kind == "PriorityClass" and w.body.get("globalDefault")]
-    for other in found[1:]:
-        message = f"is the default for all pods, and so is {found[0].title}; there can be one"
+    defaults = [w for w in content.policies if w.kind == "PriorityClass" and w.body.get("globalDefault")]
+    for other in defaults[1:]:
+        message = f"is the default for all pods, and so is {defaults[0].title}; there can be one"
         yield _note(document, f"policies.{other.title}.globalDefault", "given-twice", message)
 
 
 def _circle(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
     parents = {w.name: target for w in content.policies if w.kind == "Queue" for _, _, target in _named(w)}
-    if found := queues.circle(parents):
-        message = f"goes round in a circle: {' under '.join(found)}"
-        yield _note(document, f"policies.Queue/{found[0]}.spec.parent", "circle", message)
+    if circle := queues.circle(parents):
+        message = f"goes round in a circle: {' under '.join(circle)}"
+        yield _note(document, f"policies.Queue/{circle[0]}.spec.parent", "circle", message)
 
 
-def _named(wanted: WantedObject) -> Iterable[tuple[str, str, str]]:
-    return queues.references(wanted)
+def _named(policy: WantedObject) -> Iterable[tuple[str, str, str]]:
+    return queues.references(policy)
 
 
 def _without_component(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:

@@ -58,40 +58,40 @@ class ClusterReader:
         if len(raw) > MAX_COMPONENTS:
             self._refuse(("components",), "too-many", f"holds {len(raw)}; at most {MAX_COMPONENTS} are accepted")
             return ()
-        found = [self._component(name, said) for name, said in raw.items()]
-        return tuple(sorted((wish for wish in found if wish), key=lambda wish: wish.name))
+        read = [self._component(name, raw_component) for name, raw_component in raw.items()]
+        return tuple(sorted((wish for wish in read if wish), key=lambda wish: wish.name))
 
-    def _component(self, name: str, said: Any) -> DocumentComponent | None:
+    def _component(self, name: str, raw: Any) -> DocumentComponent | None:
         path: yaml.Path = ("components", name)
         before = len(self.problems)
         if not _NAME.fullmatch(name):
             self._refuse(path, "bad-name", "a component's name has 1 to 53 lower-case letters, digits and '-'")
-        if said is None:
-            said = {}
-        if not isinstance(said, dict):
+        if raw is None:
+            raw = {}
+        if not isinstance(raw, dict):
             self._refuse(path, "bad-shape", f"must be a mapping with {', '.join(_FIELDS)}, or empty")
             return None
-        for field in said.keys() - set(_FIELDS):
+        for field in raw.keys() - set(_FIELDS):
             self._refuse((*path, field), "unknown-field", f"is not known here; there are {', '.join(_FIELDS)}")
         wish = DocumentComponent(
             name=name,
-            version=self._version((*path, "version"), said.get("version")),
-            presets=self._presets((*path, "presets"), said.get("presets")),
-            values=self._values((*path, "values"), said.get("values")),
-            why=self._why((*path, "why"), said.get("why")),
-            is_gone=self._gone(path, said),
+            version=self._version((*path, "version"), raw.get("version")),
+            presets=self._presets((*path, "presets"), raw.get("presets")),
+            values=self._values((*path, "values"), raw.get("values")),
+            why=self._why((*path, "why"), raw.get("why")),
+            is_gone=self._gone(path, raw),
         )
         if len(self.problems) > before:
             return None
         self._remember(path, f"components.{name}")
         return wish
 
-    def _gone(self, path: yaml.Path, said: Mapping[str, Any]) -> bool:
-        if said.get("remove") is None:
+    def _gone(self, path: yaml.Path, raw: Mapping[str, Any]) -> bool:
+        if raw.get("remove") is None:
             return False
-        if said["remove"] is not True:
+        if raw["remove"] is not True:
             self._refuse((*path, "remove"), "bad-value", "must be true, or be left out")
-        elif more := [name for name in ("version", "presets", "values") if said.get(name) is not None]:
+        elif more := [name for name in ("version", "presets", "values") if raw.get(name) is not None]:
             self._refuse((*path, "remove"), "removed", f"what is removed has no {' and no '.join(more)}; leave one out")
         return True
 
@@ -159,16 +159,16 @@ class ClusterReader:
         out: dict[str, WantedObject] = {}
         for index, item in enumerate(raw):
             path: yaml.Path = ("policies", index)
-            wanted = self._object(path, item)
-            if wanted is None:
+            policy = self._object(path, item)
+            if policy is None:
                 continue
-            if wanted.title in out:
-                self._refuse(path, "given-twice", f"{wanted.title} is given twice")
+            if policy.title in out:
+                self._refuse(path, "given-twice", f"{policy.title} is given twice")
                 continue
-            out[wanted.title] = wanted
-            self._remember(path, f"policies.{wanted.title}")
+            out[policy.title] = policy
+            self._remember(path, f"policies.{policy.title}")
             self._remember(path, f"policies[{index}]")
-        return tuple(sorted(out.values(), key=lambda wanted: (wanted.kind, wanted.namespace, wanted.name)))
+        return tuple(sorted(out.values(), key=lambda policy: (policy.kind, policy.namespace, policy.name)))
 
     def _object(self, path: yaml.Path, item: Any) -> WantedObject | None:
         before = len(self.problems)
@@ -179,5 +179,5 @@ class ClusterReader:
             lambda at, code, message: self._refuse((*path, *at), code, message),
             lambda at, code, message: self._warn((*path, *at), code, message),
         )
-        wanted = kinds.read(checked, judge)
-        return wanted if len(self.problems) == before else None
+        policy = kinds.read(checked, judge)
+        return policy if len(self.problems) == before else None

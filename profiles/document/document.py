@@ -19,14 +19,14 @@ BLOCK, WARN = "block", "warn"
 
 @dataclass(frozen=True, slots=True)
 class ProfileNote:
-    """A problem or a warning, where it stands. `line` counts from 1; 0: to be looked up by `path`."""
+    """A problem or a warning, with its place. `line` counts from 1; 0: to be looked up by `path`."""
 
     path: str
     line: int
     code: str
     message: str
     severity: str = field(default=BLOCK, compare=False)
-    """BLOCK or WARN, for those who answer `common.hooks.profile_findings`; elsewhere the list it is in says which."""
+    """BLOCK or WARN, for rooms that answer `common.hooks.profile_findings`; elsewhere the list it is in says which."""
 
     @property
     def field(self) -> str:
@@ -150,7 +150,7 @@ def render(document: ProfileDocument) -> str:
     if document.components:
         out["components"] = {wish.name: _component(wish) for wish in document.components}
     if document.policies:
-        out["policies"] = [wanted.manifest for wanted in document.policies]
+        out["policies"] = [policy.manifest for policy in document.policies]
     if document.remove:
         out["remove"] = list(document.remove)
     return dump(out) if out else ""

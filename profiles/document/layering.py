@@ -1,4 +1,4 @@
-"""Laying a document over the revision it extends, and what only shows when everything stands side by side."""
+"""Laying a document over the revision it extends, and what only shows in all layers together."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ _THRESHOLDS = tuple(tuple(f"net.{family}.neigh.default.gc_thresh{n}" for n in (1
 
 
 def _together(document: ProfileDocument, content: Content) -> tuple[list[ProfileNote], list[ProfileNote]]:
-    """Problems and warnings that only show when everything stands side by side, inherited settings included."""
-    wanted = {s.key: s for s in content.settings}
+    """Problems and warnings that only show in all layers together, inherited settings included."""
+    by_key = {s.key: s for s in content.settings}
     problems: list[ProfileNote] = []
     warnings: list[ProfileNote] = []
 
@@ -99,29 +99,29 @@ def _together(document: ProfileDocument, content: Content) -> tuple[list[Profile
     why = dict.fromkeys(key_lists.COUPLED, "writing one sets the other to 0")
     why |= dict.fromkeys(key_lists.ONE_VALUE, "both are names of one value")
     for group, reason in why.items():
-        both = sorted(group & wanted.keys(), key=lambda k: (document.lines.get(f"settings.{k}", 0), k))
+        both = sorted(group & by_key.keys(), key=lambda k: (document.lines.get(f"settings.{k}", 0), k))
         if len(both) > 1:
-            other, last = wanted[both[0]], both[-1]
+            other, last = by_key[both[0]], both[-1]
             cure = f"name {other.key} under remove" if f"settings.{other.key}" not in document.lines else "keep one"
             message = f"conflicts with {other.key} ({other.origin}): {reason}; {cure}"
             problems.append(note(last, "coupled", message))
     for trio in _THRESHOLDS:
-        there = [wanted[key] for key in trio if key in wanted]
+        there = [by_key[key] for key in trio if key in by_key]
         for lower, higher in itertools.pairwise(there):
             if int(lower.value) > int(higher.value):
                 message = f"{lower.value} is above {higher.key}, which is {higher.value}"
                 problems.append(note(lower.key, "order", message))
-    for key in wanted:
+    for key in by_key:
         total, _, node = key.partition(".node")
-        if node and total in wanted and key.startswith("hugepages-"):
+        if node and total in by_key and key.startswith("hugepages-"):
             message = f"conflicts with {total}, which spreads its pages over all NUMA nodes"
             problems.append(note(key, "coupled", message))
-    ratio, background = wanted.get("vm.dirty_ratio"), wanted.get("vm.dirty_background_ratio")
+    ratio, background = by_key.get("vm.dirty_ratio"), by_key.get("vm.dirty_background_ratio")
     if ratio and background and int(background.value) >= int(ratio.value):
         message = f"is not below vm.dirty_ratio ({ratio.value}); the kernel then uses half of that"
         warnings.append(note(background.key, "without-effect", message))
-    if len(wanted) > MAX_SETTINGS:
+    if len(by_key) > MAX_SETTINGS:
         problems.append(
-            ProfileNote("settings", 1, "too-many", f"{len(wanted)} settings; a node takes at most {MAX_SETTINGS}")
+            ProfileNote("settings", 1, "too-many", f"{len(by_key)} settings; a node takes at most {MAX_SETTINGS}")
         )
     return problems, warnings

@@ -50,8 +50,8 @@ def _checked_value(value: Any, path: yaml.Path, depth: int) -> Any:
 
 
 def _text(text: str, path: yaml.Path) -> None:
-    if found := _UNSEEN.search(text):
-        raise Unfit(path, "bad-text", f"contains the character U+{ord(found[0]):04X}, which cannot be kept")
+    if match := _UNSEEN.search(text):
+        raise Unfit(path, "bad-text", f"contains the character U+{ord(match[0]):04X}, which cannot be kept")
 
 
 def _number(value: float, path: yaml.Path) -> float:

@@ -127,13 +127,13 @@ class _DocumentReader:
         if raw is None:
             return None
         self.lines["extends"] = self.loaded.line("extends")
-        found = _EXTENDS.fullmatch(raw) if isinstance(raw, str) else None
-        if not found:
+        match = _EXTENDS.fullmatch(raw) if isinstance(raw, str) else None
+        if not match:
             self._refuse(
                 ("extends",), "bad-extends", "must be a profile's name, with or without a revision: gpu-baseline r3"
             )
             return None
-        return Extends(found[1], int(found[2]) if found[2] else None)
+        return Extends(match[1], int(match[2]) if match[2] else None)
 
     def _part(self, name: str, kind: type[dict[str, Any]] | type[list[Any]], shown: str) -> Any:
         """The part, or an empty one: absent and null say the same."""
@@ -170,9 +170,9 @@ class _DocumentReader:
                 self._refuse((*path, unknown), "unknown-field", "is not known here; there are value, operator and why")
             operator, value = raw.get("operator"), raw.get("value")
             why = self._line_of_text((*path, "why"), raw.get("why"), MAX_WHY)
-        asked = setting_check.ask(name, value, operator)
-        self.warnings += [self._note(path, code, message) for code, message in asked.cautions]
-        return DocumentSetting(asked.key, asked.operator, asked.value, why)
+        parsed = setting_check.ask(name, value, operator)
+        self.warnings += [self._note(path, code, message) for code, message in parsed.cautions]
+        return DocumentSetting(parsed.key, parsed.operator, parsed.value, why)
 
     def _marks(self, part: str, check: Callable[[Any, Any], str | None]) -> dict[str, str]:
         out: dict[str, str] = {}

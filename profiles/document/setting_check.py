@@ -83,8 +83,8 @@ def ask(name: str, raw: Any, operator: Any = None) -> CheckedSetting:
 
 def _split(raw: Any) -> tuple[str | None, Any]:
     """`">= 262144"` holds its operator; anything else does not."""
-    if isinstance(raw, str) and (found := _OPERATOR.fullmatch(raw.lstrip(" "))):
-        return found[1], found[2].strip(" ")
+    if isinstance(raw, str) and (match := _OPERATOR.fullmatch(raw.lstrip(" "))):
+        return match[1], match[2].strip(" ")
     return None, raw
 
 
@@ -113,8 +113,8 @@ def _canonical(info: SettingInfo, raw: Any) -> str:
     text = str(raw)
     if len(text) > MAX_VALUE:
         raise _refuse(f"is longer than {MAX_VALUE} characters")
-    if found := _CONTROL.search(text.replace("\t", " ")):
-        shown = "a line break" if found[0] in "\n\r\u2028\u2029\x85" else f"the character {found[0]!a}"
+    if match := _CONTROL.search(text.replace("\t", " ")):
+        shown = "a line break" if match[0] in "\n\r\u2028\u2029\x85" else f"the character {match[0]!a}"
         raise _refuse(f"contains {shown}")
     text = keys.canonical_value(text)
     if info.shape is Shape.INT:
@@ -136,8 +136,8 @@ def _numbers(info: SettingInfo, text: str) -> str:
 def _number(info: SettingInfo, text: str) -> int:
     if _WHOLE.fullmatch(text):
         return int(text)
-    if found := _WITH_UNIT.fullmatch(text):
-        amount, suffix = int(found[1]), found[2]
+    if match := _WITH_UNIT.fullmatch(text):
+        amount, suffix = int(match[1]), match[2]
         if info.unit == "bytes" and suffix in _BINARY:
             return amount * _BINARY[suffix]
         raise _refuse(_unit_complaint(info, text, amount, suffix), code="wrong-unit")

@@ -35,9 +35,9 @@ class ObjectRow:
     def told(self) -> list[tuple[str, str]]:
         """(field, value) of its first few, without what all of them share; prose comes last."""
         start = len(self.wanted.title) + 1
-        facts = [(name[start:], said) for name, said in list(self.wanted.facts.items())[1:]]
+        facts = [(name[start:], fact) for name, fact in list(self.wanted.facts.items())[1:]]
         facts.sort(key=lambda fact: fact[0] == "description")
-        return [(name.removeprefix("spec.").removeprefix("metadata."), said.strip('"')) for name, said in facts[:TOLD]]
+        return [(name.removeprefix("spec.").removeprefix("metadata."), fact.strip('"')) for name, fact in facts[:TOLD]]
 
     @property
     def untold(self) -> int:
@@ -59,6 +59,6 @@ def part(content: Content, own: str) -> ClusterPart | None:
     if not content.has_cluster_part:
         return None
     return ClusterPart(
-        [ComponentRow(wanted, wanted.origin != own) for wanted in content.components],
-        [ObjectRow(wanted, wanted.origin != own) for wanted in content.policies],
+        [ComponentRow(component, component.origin != own) for component in content.components],
+        [ObjectRow(policy, policy.origin != own) for policy in content.policies],
     )

@@ -1,7 +1,7 @@
 """The components of a profile as a form's fields, and back: only the entry that changed is written again.
 
 The values are the text of the YAML itself, moved to the left: their comments and their order are part of it, and stay.
-What is written is read again and compared; comments that a changed entry held elsewhere are named by who asks.
+What is written is read again and compared; comments that a changed entry held elsewhere are named by the caller.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def read(source: str) -> tuple[ComponentFields, ...]:
     return tuple(entry.fields for entry in _entries(source))
 
 
-def write(source: str, wanted: Sequence[ComponentFields]) -> str:
+def write(source: str, rows: Sequence[ComponentFields]) -> str:
     """`source` with these components. Raises Invalid, naming component and field, where that cannot be."""
-    _refuse_twice(wanted)
-    said = {one.name: _meant(one) for one in wanted}
+    _refuse_twice(rows)
+    meant = {row.name: _meant(row) for row in rows}
     try:
         entries = _entries(source)
     except Unshowable as error:
@@ -70,40 +70,40 @@ def write(source: str, wanted: Sequence[ComponentFields]) -> str:
             "The components of this text can be edited as YAML only.", fields={"components": [str(error)]}
         ) from error
     before = {entry.fields.name: entry for entry in entries}
-    if [*before] == [*said] and all(before[one.name].fields == one for one in wanted):
+    if [*before] == [*meant] and all(before[row.name].fields == row for row in rows):
         return source
     is_flow = any(not entry.indent for entry in entries)
-    text = _anew(source, said) if is_flow else _edited(source, entries, wanted)
-    _hold(source, text, said)
+    text = _anew(source, meant) if is_flow else _edited(source, entries, rows)
+    _hold(source, text, meant)
     return text
 
 
-def _refuse_twice(wanted: Sequence[ComponentFields]) -> None:
-    names = [one.name for one in wanted]
+def _refuse_twice(rows: Sequence[ComponentFields]) -> None:
+    names = [row.name for row in rows]
     for name in names:
         if not name or names.count(name) > 1:
             message = "is given twice; keep one" if name else "has no name"
             raise Invalid(f"A component {message}.", fields={f"components.{name or '?'}": [f"{name} {message}."]})
 
 
-def _meant(one: ComponentFields) -> dict[str, Any]:
+def _meant(row: ComponentFields) -> dict[str, Any]:
     """The entry as plain data. Raises Invalid."""
-    out: dict[str, Any] = {"remove": True} if one.is_gone else {}
-    if one.version:
-        out["version"] = one.version
-    if one.preset_names is not None:
-        out["presets"] = one.preset_names
-    if one.values.strip():
-        field = f"components.{one.name}.values"
+    out: dict[str, Any] = {"remove": True} if row.is_gone else {}
+    if row.version:
+        out["version"] = row.version
+    if row.preset_names is not None:
+        out["presets"] = row.preset_names
+    if row.values.strip():
+        field = f"components.{row.name}.values"
         try:
-            out["values"] = yaml.load(one.values).data
+            out["values"] = yaml.load(row.values).data
         except yaml.BadYaml as error:
-            raise Invalid(f"{one.name}: values: {error}", fields={field: [str(error)]}) from error
+            raise Invalid(f"{row.name}: values: {error}", fields={field: [str(error)]}) from error
         if out["values"] is not None and not isinstance(out["values"], dict):
             message = "line 1: must be a mapping, as in the chart's values.yaml"
-            raise Invalid(f"{one.name}: values: {message}", fields={field: [message]})
-    if one.why:
-        out["why"] = one.why
+            raise Invalid(f"{row.name}: values: {message}", fields={field: [message]})
+    if row.why:
+        out["why"] = row.why
     return out
 
 
@@ -114,14 +114,14 @@ def _entries(source: str) -> list[_Entry]:
         root = _root(source)
     except (yaml.BadYaml, pyyaml.YAMLError) as error:
         raise Unshowable("The text is not YAML.") from error
-    said = (data or {}).get("components") if isinstance(data, dict | None) else None
-    if not said:
+    components = (data or {}).get("components") if isinstance(data, dict | None) else None
+    if not components:
         return []
     part = _part(root)
-    if not isinstance(said, dict) or part is None:
+    if not isinstance(components, dict) or part is None:
         raise Unshowable("components is no mapping.")
     is_flow = bool(part[1].flow_style)
-    return [_entry(source, key, node, said[key.value], is_flow=is_flow) for key, node in part[1].value]
+    return [_entry(source, key, node, components[key.value], is_flow=is_flow) for key, node in part[1].value]
 
 
 def _root(source: str) -> Any:
@@ -199,20 +199,20 @@ def _last(source: str, node: Any) -> int:
 
 
 def _end(source: str, at: int) -> int:
-    found = source.find("\n", at)
-    return len(source) if found < 0 else found + 1
+    line_break = source.find("\n", at)
+    return len(source) if line_break < 0 else line_break + 1
 
 
 # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _edited(source: str, entries: Sequence[_Entry], wanted: Sequence[ComponentFields]) -> str:
+def _edited(source: str, entries: Sequence[_Entry], rows: Sequence[ComponentFields]) -> str:
     """Changed entries replaced, others left character by character, new ones behind the last."""
-    now = {one.name: one for one in wanted}
+    now = {row.name: row for row in rows}
     known = {entry.fields.name for entry in entries}
-    added = [one for one in wanted if one.name not in known]
+    added = [row for row in rows if row.name not in known]
     if entries and not (now.keys() & known) and not added:
         return _without_part(source)
     indent = entries[0].indent if entries else "  "
-    new = "".join(_block(one, indent) for one in added)
+    new = "".join(_block(row, indent) for row in added)
     if not entries:
         return _with_part(source, new)
     text, at = "", 0
@@ -229,19 +229,19 @@ def _edited(source: str, entries: Sequence[_Entry], wanted: Sequence[ComponentFi
     return text + new + source[at:]
 
 
-def _block(one: ComponentFields, indent: str) -> str:
+def _block(row: ComponentFields, indent: str) -> str:
     inner = indent + "  "
-    lines = [f"{inner}remove: true"] if one.is_gone else []
-    if one.version:
-        lines.append(f"{inner}version: {quoted(one.version)}")
-    if one.preset_names is not None:
-        lines.append(f"{inner}presets: [{', '.join(quoted(name) for name in one.preset_names)}]")
-    if one.why:
-        lines.append(f"{inner}why: {quoted(one.why)}")
-    if one.values.strip():
+    lines = [f"{inner}remove: true"] if row.is_gone else []
+    if row.version:
+        lines.append(f"{inner}version: {quoted(row.version)}")
+    if row.preset_names is not None:
+        lines.append(f"{inner}presets: [{', '.join(quoted(name) for name in row.preset_names)}]")
+    if row.why:
+        lines.append(f"{inner}why: {quoted(row.why)}")
+    if row.values.strip():
         lines.append(f"{inner}values:")
-        lines += [f"{inner}  {line}" if line.strip() else "" for line in one.values.rstrip().split("\n")]
-    head = f"{indent}{quoted(one.name)}:"
+        lines += [f"{inner}  {line}" if line.strip() else "" for line in row.values.rstrip().split("\n")]
+    head = f"{indent}{quoted(row.name)}:"
     return "".join(f"{line}\n" for line in ([head, *lines] if lines else [f"{head} {{}}"]))
 
 
@@ -265,21 +265,21 @@ def _with_part(source: str, blocks: str) -> str:
     return f"{text}components:\n{blocks}" if blocks else text
 
 
-def _anew(source: str, said: Mapping[str, Any]) -> str:
+def _anew(source: str, components: Mapping[str, Any]) -> str:
     """Write the part by itself, where entries are in braces; its comments are lost."""
     text = _without_part(source)
     if text and not text.endswith("\n"):
         text += "\n"
-    return text + (dump({"components": dict(said)}) if said else "")
+    return text + (dump({"components": dict(components)}) if components else "")
 
 
-def _hold(source: str, text: str, said: Mapping[str, Any]) -> None:
+def _hold(source: str, text: str, components: Mapping[str, Any]) -> None:
     """Check that the written text has the requested components, and everything else as before. Raises Invalid."""
     try:
         before, after = yaml.load(source).data or {}, yaml.load(text).data or {}
         got = after.pop("components", None) or {}
         before.pop("components", None)
-        is_right = canonical(got) == canonical({name: one or {} for name, one in said.items()})
+        is_right = canonical(got) == canonical({name: component or {} for name, component in components.items()})
         if is_right and canonical(before) == canonical(after):
             return
     except (yaml.BadYaml, ValueError):

@@ -61,7 +61,7 @@ class Sheet:
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
     """Line of each part in the text it was read from."""
     kept: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
-    """What the parts of KEPT hold in the text it was read from, whatever it is."""
+    """What the parts of KEPT hold in the text it was read from, unchecked."""
 
     @property
     def is_empty(self) -> bool:
@@ -182,6 +182,6 @@ class _SheetReader:
 
 def _split(key: str, operator: str, value: str, why: str) -> SettingLine:
     """`>= 262144` in one value is an operator and a value, as the profile's reader takes it."""
-    if found := _INLINE.fullmatch(value):
-        operator, value = found[1], found[2].strip(" ")
+    if match := _INLINE.fullmatch(value):
+        operator, value = match[1], match[2].strip(" ")
     return SettingLine(key, operator or str(Operator.EQUALS), value, why)

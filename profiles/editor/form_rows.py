@@ -71,10 +71,10 @@ class SettingFormRow:
         if not self.info or self.problems:
             return ""
         try:
-            asked = setting_check.ask(self.info.key, self.line.value, self.line.operator)
+            parsed = setting_check.ask(self.info.key, self.line.value, self.line.operator)
         except setting_check.SettingRefused:
             return ""
-        return asked.value if asked.value != self.line.value.strip() else ""
+        return parsed.value if parsed.value != self.line.value.strip() else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ def page(typed: Sheet, judged: Judged, *, profile: Profile | None, latest: Revis
         taints=_taints(typed.taints, judged),
         parent=parent,
         inherited=[
-            Inherited(wanted, known_settings.get(wanted.key))
-            for wanted in above.settings
-            if wanted.key not in own and wanted.key not in typed.remove
+            Inherited(setting, known_settings.get(setting.key))
+            for setting in above.settings
+            if setting.key not in own and setting.key not in typed.remove
         ],
         removed=[(name, _value_of(above, name)) for name in typed.remove],
         cluster=cluster_scope.part(judged.checked.content, editing.DRAFT) if judged.checked else None,
@@ -147,7 +147,7 @@ def page(typed: Sheet, judged: Judged, *, profile: Profile | None, latest: Revis
 
 def _kept(judged: Judged) -> list[str]:
     try:
-        return [name for name, held in form_data.read(judged.source).kept.items() if held]
+        return [name for name, values in form_data.read(judged.source).kept.items() if values]
     except form_data.Unreadable:
         return []
 
@@ -163,18 +163,18 @@ def parent_of(typed: Sheet, profile: Profile | None) -> Revision | None:
 
 
 def _value_of(content: Content, name: str) -> str:
-    if wanted := content.setting(name):
-        return f"{wanted.operator} {wanted.value}"
+    if setting := content.setting(name):
+        return f"{setting.operator} {setting.value}"
     part, _, rest = name.partition(".")
     marks = {"labels": content.labels, "annotations": content.annotations}.get(part, ())
-    said = {mark.key: f"= {mark.value}" for mark in marks}
+    values = {mark.key: f"= {mark.value}" for mark in marks}
     if part == "taints":
-        said = {taint.name: f"= {taint.value}" for taint in content.taints}
+        values = {taint.name: f"= {taint.value}" for taint in content.taints}
     elif part == "components":
-        said = {component.name: component.facts[component.name] for component in content.components}
+        values = {component.name: component.facts[component.name] for component in content.components}
     elif part == "policies":
-        said = {wanted.title: wanted.api_version for wanted in content.policies}
-    return said.get(rest, "")
+        values = {policy.title: policy.api_version for policy in content.policies}
+    return values.get(rest, "")
 
 
 def _canonical(key: str) -> str:
@@ -200,18 +200,18 @@ def _groups(typed: Sheet, judged: Judged, above: Content, before: Content | None
         )
         rows[info.family if info else ""].append(row)
     return [
-        SettingFormGroup(*FAMILIES[family], tuple(sorted(found, key=lambda row: row.line.key)))
-        for family, found in rows.items()
-        if found
+        SettingFormGroup(*FAMILIES[family], tuple(sorted(family_rows, key=lambda row: row.line.key)))
+        for family, family_rows in rows.items()
+        if family_rows
     ]
 
 
 def _meaning(key: str, line: SettingLine) -> tuple[str, str, str]:
     try:
-        asked = setting_check.ask(key, line.value, line.operator)
+        parsed = setting_check.ask(key, line.value, line.operator)
     except setting_check.SettingRefused:
         return (line.operator, line.value, line.why)
-    return (asked.operator, asked.value, line.why)
+    return (parsed.operator, parsed.value, line.why)
 
 
 def notes_at(notes: Sequence[ProfileNote], part: str, *names: str) -> tuple[ProfileNote, ...]:
@@ -251,7 +251,7 @@ def _taints(rows: Sequence[TaintLine], judged: Judged) -> list[MarkRow]:
 
 
 def elsewhere(shown: FormPage, notes: Sequence[ProfileNote]) -> list[ProfileNote]:
-    """Those that stand beside no row."""
+    """Those that belong to no row."""
     rows: list[Any] = [*shown.rows, *shown.labels, *shown.annotations, *shown.taints]
     beside = {id(note) for row in rows for note in (*row.problems, *row.warnings)}
     return [note for note in notes if id(note) not in beside]

@@ -49,9 +49,9 @@ def groups(content: Content, own: str) -> list[SettingGroup]:
     out: list[SettingGroup] = []
     for apply_class, (title, meaning) in CLASS_TITLES.items():
         rows = tuple(
-            SettingRow(wanted, known_settings.get(wanted.key), wanted.origin != own)
-            for wanted in content.settings
-            if wanted.apply_class == apply_class
+            SettingRow(setting, known_settings.get(setting.key), setting.origin != own)
+            for setting in content.settings
+            if setting.apply_class == apply_class
         )
         if rows:
             out.append(SettingGroup(str(apply_class), title, meaning, rows))

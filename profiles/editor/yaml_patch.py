@@ -89,18 +89,18 @@ def _refuse_twice(sheet: Sheet) -> None:
 
 
 def comments(source: str) -> list[str]:
-    """Every comment, as it stands: what looks like one inside a value is none."""
+    """Every comment, unchanged: what looks like one inside a value is none."""
     try:
         scalars = [token for token in pyyaml.scan(source, Loader=_Loader) if isinstance(token, pyyaml.ScalarToken)]
         taken = [(token.start_mark.index, token.end_mark.index) for token in scalars]
     except pyyaml.YAMLError:
         return []
     out, at = [], 0
-    for found in _COMMENT.finditer(source):
-        while at < len(taken) and taken[at][1] <= found.start():
+    for match in _COMMENT.finditer(source):
+        while at < len(taken) and taken[at][1] <= match.start():
             at += 1
-        if at == len(taken) or found.start() < taken[at][0]:
-            out.append(found[0].strip())
+        if at == len(taken) or match.start() < taken[at][0]:
+            out.append(match[0].strip())
     return out
 
 
@@ -156,8 +156,8 @@ class _Edit:
 
     def _end(self, at: int) -> int:
         """Just behind the line break of the line that `at` is in."""
-        found = self.source.find("\n", at)
-        return len(self.source) if found < 0 else found + 1
+        line_break = self.source.find("\n", at)
+        return len(self.source) if line_break < 0 else line_break + 1
 
     def _last(self, node: pyyaml.Node) -> int:
         """The end of what the node says, without the blank lines and comments that the parser counts to a block."""
@@ -250,13 +250,13 @@ class _Edit:
             self._insert(self._entry(*last)[1], (text for item in added for text in ROWS[part](item, indent)))
 
     def _set_list(self, part: str, node: pyyaml.SequenceNode, old: Sequence[Any], new: Sequence[Any]) -> None:
-        wanted = Counter(new)
+        left = Counter(new)
         for item, child in zip(old, node.value, strict=True):
-            if wanted[item]:
-                wanted[item] -= 1
+            if left[item]:
+                left[item] -= 1
             else:
                 self.changes.append((*self._entry(child, child, r"[ ]*- *"), ""))
-        added = list(wanted.elements())
+        added = list(left.elements())
         if added:
             start, end = self._entry(node.value[-1], node.value[-1], r"[ ]*- *")
             indent = " " * (self.source.index("-", start) - start)

@@ -1,6 +1,6 @@
 """A revision as files of other tools: one module a format, each naming what it could not express.
 
-What each holds: docs/profiles.md. What a file cannot hold stands in its first lines as comments too,
+What each holds: docs/profiles.md. What a file cannot hold is in its first lines as comments too,
 so that it is not lost with the answer it came in.
 """
 
@@ -134,7 +134,7 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
     body = format.write(content, draft)
     if to not in WHOLE:
         draft.miss_cluster(content, f"{format.title} is about nodes; this belongs to the cluster")
-    if is_fixed and any(wanted.operator != Operator.EQUALS for wanted in content.settings):
+    if is_fixed and any(setting.operator != Operator.EQUALS for setting in content.settings):
         draft.remark(
             "Where the format has no >= or <=, the value is written as it is: a node that was better off loses."
         )

@@ -15,55 +15,55 @@ _COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}
 
 def write(content: Content, draft: ExportDraft) -> str:
     tasks: list[dict[str, Any]] = []
-    for wanted in of_kind(content, KeyKind.SYSCTL):
-        tasks += _sysctl(wanted, draft)
-    for wanted in of_kind(content, KeyKind.MODULE):
-        name = module_name(wanted)
+    for setting in of_kind(content, KeyKind.SYSCTL):
+        tasks += _sysctl(setting, draft)
+    for setting in of_kind(content, KeyKind.MODULE):
+        name = module_name(setting)
         tasks.append(
             {
                 "name": f"Load {name} now and at every boot",
                 "community.general.modprobe": {"name": name, "state": "present", "persistent": "present"},
             }
         )
-    for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d"):
-        tasks.append(_module_option(wanted, draft))
+    for setting in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d"):
+        tasks.append(_module_option(setting, draft))
     if of_kind(content, KeyKind.MODULE_PARAMETER):
         draft.remark("Module options count the next time the module is loaded, at the latest after a reboot.")
-    for wanted in of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.HUGEPAGES, KeyKind.CMDLINE):
-        draft.miss(wanted, "Ansible has no module for it that works the same on every distribution")
+    for setting in of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.HUGEPAGES, KeyKind.CMDLINE):
+        draft.miss(setting, "Ansible has no module for it that works the same on every distribution")
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
     play = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
     return dump([play])
 
 
-def _sysctl(wanted: WantedSetting, draft: ExportDraft) -> list[dict[str, Any]]:
+def _sysctl(setting: WantedSetting, draft: ExportDraft) -> list[dict[str, Any]]:
     put: dict[str, Any] = {
-        "name": f"Set {wanted.key}",
+        "name": f"Set {setting.key}",
         "ansible.posix.sysctl": {
-            "name": wanted.key,
-            "value": wanted.value,
+            "name": setting.key,
+            "value": setting.value,
             "sysctl_file": f"/etc/sysctl.d/90-{draft.name}.conf",
             "sysctl_set": True,
             "state": "present",
         },
     }
-    if wanted.operator == Operator.EQUALS:
+    if setting.operator == Operator.EQUALS:
         return [put]
-    if " " in wanted.value:
-        return [put for _ in draft.exact([wanted], "the play, for several numbers,")]
-    register = "now_" + re.sub(r"[^a-z0-9]", "_", wanted.key.lower())
+    if " " in setting.value:
+        return [put for _ in draft.exact([setting], "the play, for several numbers,")]
+    register = "now_" + re.sub(r"[^a-z0-9]", "_", setting.key.lower())
     read = {
-        "name": f"Read {wanted.key}",
-        "ansible.builtin.command": {"argv": ["sysctl", "-n", wanted.key]},
+        "name": f"Read {setting.key}",
+        "ansible.builtin.command": {"argv": ["sysctl", "-n", setting.key]},
         "register": register,
         "changed_when": False,
         "check_mode": False,
     }
-    return [read, put | {"when": f"{register}.stdout | int {_COMPARE[Operator(wanted.operator)]} {wanted.value}"}]
+    return [read, put | {"when": f"{register}.stdout | int {_COMPARE[Operator(setting.operator)]} {setting.value}"}]
 
 
-def _module_option(wanted: WantedSetting, draft: ExportDraft) -> dict[str, Any]:
-    module, parameter = module_parameter(wanted)
+def _module_option(setting: WantedSetting, draft: ExportDraft) -> dict[str, Any]:
+    module, parameter = module_parameter(setting)
     return {
         "name": f"Set {parameter} of {module} for the next time it is loaded",
         "ansible.builtin.lineinfile": {
@@ -71,6 +71,6 @@ def _module_option(wanted: WantedSetting, draft: ExportDraft) -> dict[str, Any]:
             "create": True,
             "mode": "0644",
             "regexp": f"^options {module} {parameter}=",
-            "line": f"options {module} {parameter}={wanted.value}",
+            "line": f"options {module} {parameter}={setting.value}",
         },
     }

@@ -1,4 +1,4 @@
-"""A profile document again, without `extends`: everything inherited written out, so that it stands by itself."""
+"""A profile document again, without `extends`: everything inherited written out, so that it needs no other."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ def write(content: Content, draft: ExportDraft) -> str:
     return render(
         ProfileDocument(
             settings=tuple(
-                DocumentSetting(wanted.key, wanted.operator, wanted.value, wanted.why) for wanted in content.settings
+                DocumentSetting(setting.key, setting.operator, setting.value, setting.why)
+                for setting in content.settings
             ),
             labels=tuple((mark.key, mark.value) for mark in content.labels),
             annotations=tuple((mark.key, mark.value) for mark in content.annotations),
             taints=tuple((taint.key, taint.effect, taint.value) for taint in content.taints),
             components=tuple(
                 DocumentComponent(
-                    wanted.name, wanted.version, wanted.presets or None, wanted.values, wanted.why, wanted.is_gone
+                    component.name,
+                    component.version,
+                    component.presets or None,
+                    component.values,
+                    component.why,
+                    component.is_gone,
                 )
-                for wanted in content.components
+                for component in content.components
             ),
             policies=content.policies,
         )

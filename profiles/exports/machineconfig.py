@@ -26,16 +26,16 @@ IGNITION = "3.2.0"
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "a machine config is applied below Kubernetes")
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
-    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
-    modules = [module_name(wanted) for wanted in of_kind(content, KeyKind.MODULE)]
+    arguments += [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    modules = [module_name(setting) for setting in of_kind(content, KeyKind.MODULE)]
     options = [
-        f"options {module} {parameter}={wanted.value}"
-        for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d")
-        for module, parameter in [module_parameter(wanted)]
+        f"options {module} {parameter}={setting.value}"
+        for setting in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d")
+        for module, parameter in [module_parameter(setting)]
     ]
     attributes = [
-        f"w {sysfs_path(wanted)} - - - - {wanted.value}"
-        for wanted in draft.exact(of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK), "tmpfiles.d")
+        f"w {sysfs_path(setting)} - - - - {setting.value}"
+        for setting in draft.exact(of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK), "tmpfiles.d")
     ]
     if attributes:
         draft.remark("Attributes of disks and CPUs are written at boot: a disk that comes later keeps its own.")

@@ -16,15 +16,16 @@ VERSION = "1.1.4"
 
 
 def write(content: Content, draft: ExportDraft) -> str:
-    for wanted in others(content, KeyKind.SYSCTL, KeyKind.CMDLINE, KeyKind.HUGEPAGES):
-        draft.miss(wanted, "the package tuning sets sysctls and kernel arguments only")
+    for setting in others(content, KeyKind.SYSCTL, KeyKind.CMDLINE, KeyKind.HUGEPAGES):
+        draft.miss(setting, "the package tuning sets sysctls and kernel arguments only")
     draft.miss_marks(content, "NodeWright selects nodes by labels and does not set them")
     sysctls = [
-        f"{wanted.key}={wanted.value}" for wanted in draft.exact(of_kind(content, KeyKind.SYSCTL), "the package tuning")
+        f"{setting.key}={setting.value}"
+        for setting in draft.exact(of_kind(content, KeyKind.SYSCTL), "the package tuning")
     ]
     pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument")
     arguments = page_arguments(pages, draft.miss)
-    arguments += [argument(wanted) for wanted in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    arguments += [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
     config: dict[str, str] = {}
     interrupts: dict[str, Any] = {}
     if arguments:

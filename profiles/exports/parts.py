@@ -50,8 +50,8 @@ class ExportDraft:
     def remark(self, sentence: str) -> None:
         self.remarks.append(sentence)
 
-    def miss(self, wanted: WantedSetting, why: str) -> None:
-        self.missing.append(MissingPart("settings", wanted.key, f"{wanted.operator} {wanted.value}", why))
+    def miss(self, setting: WantedSetting, why: str) -> None:
+        self.missing.append(MissingPart("settings", setting.key, f"{setting.operator} {setting.value}", why))
 
     def miss_marks(self, content: Content, why: str, *parts: str) -> None:
         for part in parts or ("labels", "annotations", "taints"):
@@ -62,64 +62,64 @@ class ExportDraft:
     def miss_cluster(self, content: Content, why: str) -> None:
         for component in content.components:
             self.missing.append(MissingPart("components", component.name, _version_text(component), why))
-        for wanted in content.policies:
-            self.missing.append(MissingPart("policies", wanted.title, wanted.api_version, why))
+        for policy in content.policies:
+            self.missing.append(MissingPart("policies", policy.title, policy.api_version, why))
 
     def exact(self, settings: Iterable[WantedSetting], what: str) -> Iterable[WantedSetting]:
         """Those wanted with =; the others are named as missing, or taken as they are when the person asked for it."""
-        for wanted in settings:
-            if wanted.operator == Operator.EQUALS or self.is_fixed:
-                yield wanted
+        for setting in settings:
+            if setting.operator == Operator.EQUALS or self.is_fixed:
+                yield setting
             else:
-                self.miss(wanted, f"{what} cannot say {wanted.operator}; a plain value may make a node worse")
+                self.miss(setting, f"{what} cannot say {setting.operator}; a plain value may make a node worse")
 
 
 def _version_text(component: WantedComponent) -> str:
     return "removed" if component.is_gone else component.version or "newest tested"
 
 
-def kind(wanted: WantedSetting) -> KeyKind:
-    return keys.kind_of(wanted.key)
+def kind(setting: WantedSetting) -> KeyKind:
+    return keys.kind_of(setting.key)
 
 
 def of_kind(content: Content, *kinds: KeyKind) -> list[WantedSetting]:
-    return [wanted for wanted in content.settings if kind(wanted) in kinds]
+    return [setting for setting in content.settings if kind(setting) in kinds]
 
 
 def others(content: Content, *kinds: KeyKind) -> list[WantedSetting]:
-    return [wanted for wanted in content.settings if kind(wanted) not in kinds]
+    return [setting for setting in content.settings if kind(setting) not in kinds]
 
 
-def module_name(wanted: WantedSetting) -> str:
-    return wanted.key.removeprefix("module.")
+def module_name(setting: WantedSetting) -> str:
+    return setting.key.removeprefix("module.")
 
 
-def module_parameter(wanted: WantedSetting) -> tuple[str, str]:
-    _, module, parameter = wanted.key.split(".")
+def module_parameter(setting: WantedSetting) -> tuple[str, str]:
+    _, module, parameter = setting.key.split(".")
     return module, parameter
 
 
-def argument(wanted: WantedSetting) -> str:
+def argument(setting: WantedSetting) -> str:
     """Return `cmdline.iommu = pt` as it is written on the kernel's command line."""
-    name = wanted.key.removeprefix("cmdline.")
-    return name if wanted.value == "present" else f"{name}={wanted.value}"
+    name = setting.key.removeprefix("cmdline.")
+    return name if setting.value == "present" else f"{name}={setting.value}"
 
 
-def sysfs_path(wanted: WantedSetting) -> str | None:
+def sysfs_path(setting: WantedSetting) -> str | None:
     """Return the path of a setting under /sys, as a glob; None where it is not there."""
-    match kind(wanted):
+    match kind(setting):
         case KeyKind.THP:
-            return f"{THP}/{wanted.key.rpartition('.')[2]}"
+            return f"{THP}/{setting.key.rpartition('.')[2]}"
         case KeyKind.GOVERNOR:
             return GOVERNOR
         case KeyKind.BLOCK:
-            _, disks, attribute = wanted.key.split(".")
+            _, disks, attribute = setting.key.split(".")
             return f"/sys/block/{DISKS[disks]}/queue/{attribute}"
         case KeyKind.MODULE_PARAMETER:
-            module, parameter = module_parameter(wanted)
+            module, parameter = module_parameter(setting)
             return f"/sys/module/{module}/parameters/{parameter}"
         case KeyKind.HUGEPAGES:
-            size, _, node = wanted.key.partition(".")
+            size, _, node = setting.key.partition(".")
             root = f"/sys/devices/system/node/{node}" if node else "/sys/kernel/mm"
             return f"{root}/hugepages/hugepages-{PAGE_SIZES[size][0]}/nr_hugepages"
     return None
@@ -128,11 +128,11 @@ def sysfs_path(wanted: WantedSetting) -> str | None:
 def page_arguments(pages: Iterable[WantedSetting], refuse: Callable[[WantedSetting, str], None]) -> list[str]:
     """Huge pages as boot arguments, each size before its count. Those of single NUMA nodes (5.15) are left out."""
     out: list[str] = []
-    for wanted in pages:
-        if wanted.key not in PAGE_SIZES:
-            refuse(wanted, "boot arguments are written for all NUMA nodes only")
+    for setting in pages:
+        if setting.key not in PAGE_SIZES:
+            refuse(setting, "boot arguments are written for all NUMA nodes only")
             continue
-        out += [f"hugepagesz={PAGE_SIZES[wanted.key][1]}", f"hugepages={wanted.value}"]
+        out += [f"hugepagesz={PAGE_SIZES[setting.key][1]}", f"hugepages={setting.value}"]
     return out
 
 

@@ -8,18 +8,18 @@ from profiles.exports.parts import ExportDraft, of_kind, others
 
 
 def write(content: Content, draft: ExportDraft) -> str:
-    for wanted in others(content, KeyKind.SYSCTL):
-        draft.miss(wanted, "is no sysctl")
+    for setting in others(content, KeyKind.SYSCTL):
+        draft.miss(setting, "is no sysctl")
     draft.miss_marks(content, "is of the Kubernetes node, not of its kernel")
     return lines(of_kind(content, KeyKind.SYSCTL), draft)
 
 
 def lines(settings: list[WantedSetting], draft: ExportDraft) -> str:
     """`vm.swappiness = 10`; what cannot be said exactly stays visible as a comment."""
-    exact = {wanted.key for wanted in draft.exact(settings, "sysctl.d")}
+    exact = {setting.key for setting in draft.exact(settings, "sysctl.d")}
     return "".join(
-        f"{wanted.key} = {wanted.value}\n"
-        if wanted.key in exact
-        else f"# {wanted.key} = {wanted.value}  (wanted {wanted.operator})\n"
-        for wanted in settings
+        f"{setting.key} = {setting.value}\n"
+        if setting.key in exact
+        else f"# {setting.key} = {setting.value}  (wanted {setting.operator})\n"
+        for setting in settings
     )

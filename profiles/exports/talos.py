@@ -12,15 +12,15 @@ from profiles.exports.parts import ExportDraft, dump, module_name, module_parame
 def write(content: Content, draft: ExportDraft) -> str:
     machine: dict[str, Any] = {}
     sysctls = draft.exact(of_kind(content, KeyKind.SYSCTL), "Talos")
-    if found := {wanted.key: wanted.value for wanted in sysctls}:
-        machine["sysctls"] = found
+    if entries := {setting.key: setting.value for setting in sysctls}:
+        machine["sysctls"] = entries
     attributes = draft.exact(of_kind(content, KeyKind.THP, KeyKind.HUGEPAGES), "Talos")
-    if found := {_dotted(str(sysfs_path(wanted))): wanted.value for wanted in attributes}:
-        machine["sysfs"] = found
-    for wanted in of_kind(content, KeyKind.GOVERNOR, KeyKind.BLOCK):
-        draft.miss(wanted, "Talos names single files under /sys, and these differ from node to node")
-    for wanted in of_kind(content, KeyKind.CMDLINE):
-        draft.miss(wanted, "belongs to the image: extraKernelArgs of an Image Factory schematic")
+    if entries := {_dotted(str(sysfs_path(setting))): setting.value for setting in attributes}:
+        machine["sysfs"] = entries
+    for setting in of_kind(content, KeyKind.GOVERNOR, KeyKind.BLOCK):
+        draft.miss(setting, "Talos names single files under /sys, and these differ from node to node")
+    for setting in of_kind(content, KeyKind.CMDLINE):
+        draft.miss(setting, "belongs to the image: extraKernelArgs of an Image Factory schematic")
     if modules := _modules(content, draft):
         machine["kernel"] = {"modules": modules}
     for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):
@@ -36,16 +36,19 @@ def _dotted(path: str) -> str:
 
 def _modules(content: Content, draft: ExportDraft) -> list[dict[str, Any]]:
     """Parameters are given to a module that Talos loads: one without the other cannot be said."""
-    names = {module_name(wanted): list[str]() for wanted in of_kind(content, KeyKind.MODULE)}
-    for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "Talos"):
-        module, parameter = module_parameter(wanted)
+    names = {module_name(setting): list[str]() for setting in of_kind(content, KeyKind.MODULE)}
+    for setting in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "Talos"):
+        module, parameter = module_parameter(setting)
         if module in names:
-            names[module].append(f"{parameter}={wanted.value}")
+            names[module].append(f"{parameter}={setting.value}")
         else:
             draft.miss(
-                wanted, f"Talos gives parameters only to modules it loads; module.{module} is not in the profile"
+                setting, f"Talos gives parameters only to modules it loads; module.{module} is not in the profile"
             )
-    return [{"name": name, **({"parameters": found} if found else {})} for name, found in sorted(names.items())]
+    return [
+        {"name": name, **({"parameters": parameters} if parameters else {})}
+        for name, parameters in sorted(names.items())
+    ]
 
 
 def _taints(content: Content, draft: ExportDraft, machine: dict[str, Any]) -> None:
@@ -53,8 +56,8 @@ def _taints(content: Content, draft: ExportDraft, machine: dict[str, Any]) -> No
     taints: dict[str, str] = {}
     for taint in content.taints:
         if taint.key in taints:
-            one = Content(taints=(taint,))
-            draft.miss_marks(one, "Talos holds one taint of a key", "taints")
+            only = Content(taints=(taint,))
+            draft.miss_marks(only, "Talos holds one taint of a key", "taints")
         else:
             taints[taint.key] = f"{taint.value}:{taint.effect}"
     if taints:

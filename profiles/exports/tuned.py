@@ -13,49 +13,49 @@ _SIGN = {Operator.EQUALS: "", Operator.AT_LEAST: ">", Operator.AT_MOST: "<"}
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "TuneD knows no Kubernetes node")
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
-    _put(sections, "sysctl", [_signed(wanted, draft) for wanted in of_kind(content, KeyKind.SYSCTL)])
-    _put(sections, "vm", [_thp(wanted) for wanted in of_kind(content, KeyKind.THP)])
+    _put(sections, "sysctl", [_signed(setting, draft) for setting in of_kind(content, KeyKind.SYSCTL)])
+    _put(sections, "vm", [_thp(setting) for setting in of_kind(content, KeyKind.THP)])
     if content.setting("transparent_hugepage.enabled"):
         draft.remark("TuneD leaves transparent huge pages alone where the kernel's command line sets them.")
-    _put(sections, "cpu", [f"governor={wanted.value}" for wanted in of_kind(content, KeyKind.GOVERNOR)])
+    _put(sections, "cpu", [f"governor={setting.value}" for setting in of_kind(content, KeyKind.GOVERNOR)])
     _modules(content, draft, sections)
     _disks(content, draft, sections)
     pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "TuneD's sysfs plugin")
-    _put(sections, "sysfs", [f"{sysfs_path(wanted)}={wanted.value}" for wanted in pages])
-    arguments = [argument(wanted) for wanted in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    _put(sections, "sysfs", [f"{sysfs_path(setting)}={setting.value}" for setting in pages])
+    arguments = [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
     if arguments:
         _put(sections, "bootloader", [f"cmdline_setpoint=+{' '.join(arguments)}"])
     return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
 
 
 def _put(sections: dict[str, list[str]], name: str, lines: list[str]) -> None:
-    if found := [line for line in lines if line]:
-        sections.setdefault(name, []).extend(found)
+    if present := [line for line in lines if line]:
+        sections.setdefault(name, []).extend(present)
 
 
-def _signed(wanted: WantedSetting, draft: ExportDraft) -> str:
-    """TuneD compares whole numbers only; of a list it would write the text as it stands."""
-    sign = _SIGN[Operator(wanted.operator)]
-    if sign and " " in wanted.value:
-        return "".join(f"{w.key}={w.value}" for w in draft.exact([wanted], "TuneD, for several numbers,"))
-    return f"{wanted.key}={sign}{wanted.value}"
+def _signed(setting: WantedSetting, draft: ExportDraft) -> str:
+    """TuneD compares whole numbers only; of a list it would write the text unchanged."""
+    sign = _SIGN[Operator(setting.operator)]
+    if sign and " " in setting.value:
+        return "".join(f"{w.key}={w.value}" for w in draft.exact([setting], "TuneD, for several numbers,"))
+    return f"{setting.key}={sign}{setting.value}"
 
 
-def _thp(wanted: WantedSetting) -> str:
-    option = "transparent_hugepages" if wanted.key.endswith("enabled") else "transparent_hugepage.defrag"
-    return f"{option}={wanted.value}"
+def _thp(setting: WantedSetting) -> str:
+    option = "transparent_hugepages" if setting.key.endswith("enabled") else "transparent_hugepage.defrag"
+    return f"{option}={setting.value}"
 
 
 def _modules(content: Content, draft: ExportDraft, sections: dict[str, list[str]]) -> None:
     """`+r` loads a module now; parameters go to modprobe.d through the same plugin."""
-    options: dict[str, list[str]] = {module_name(wanted): [] for wanted in of_kind(content, KeyKind.MODULE)}
+    options: dict[str, list[str]] = {module_name(setting): [] for setting in of_kind(content, KeyKind.MODULE)}
     loaded = set(options)
-    for wanted in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d"):
-        module, parameter = module_parameter(wanted)
-        options.setdefault(module, []).append(f"{parameter}={wanted.value}")
+    for setting in draft.exact(of_kind(content, KeyKind.MODULE_PARAMETER), "modprobe.d"):
+        module, parameter = module_parameter(setting)
+        options.setdefault(module, []).append(f"{parameter}={setting.value}")
     lines = [
-        f"{module}={','.join([*(['+r'] if module in loaded else []), *([' '.join(found)] if found else [])])}"
-        for module, found in sorted(options.items())
+        f"{module}={','.join([*(['+r'] if module in loaded else []), *([' '.join(parameters)] if parameters else [])])}"
+        for module, parameters in sorted(options.items())
     ]
     if loaded:
         draft.remark("TuneD removes a module and loads it again (+r); one that is in use stays loaded as it is.")
@@ -63,11 +63,11 @@ def _modules(content: Content, draft: ExportDraft, sections: dict[str, list[str]
 
 
 def _disks(content: Content, draft: ExportDraft, sections: dict[str, list[str]]) -> None:
-    for wanted in of_kind(content, KeyKind.BLOCK):
-        _, disks, attribute = wanted.key.split(".")
+    for setting in of_kind(content, KeyKind.BLOCK):
+        _, disks, attribute = setting.key.split(".")
         if attribute == "read_ahead_kb":
-            sign = _SIGN[Operator(wanted.operator)]
-            sections[f"disk_{disks}"] = ["type=disk", f"devices={DISKS[disks]}", f"readahead={sign}{wanted.value}"]
+            sign = _SIGN[Operator(setting.operator)]
+            sections[f"disk_{disks}"] = ["type=disk", f"devices={DISKS[disks]}", f"readahead={sign}{setting.value}"]
         else:
-            for exact in draft.exact([wanted], "TuneD's sysfs plugin"):
+            for exact in draft.exact([setting], "TuneD's sysfs plugin"):
                 _put(sections, "sysfs", [f"{sysfs_path(exact)}={exact.value}"])

@@ -14,7 +14,7 @@ from profiles.catalog import known_settings
 from profiles.models import Profile, Revision
 
 SETTING_PAGE = "compliance:settings"
-"""Where a setting's value on every node stands; an address by name, for this room knows nothing of it."""
+"""The page of a setting's value on every node; an address by name, for this room knows nothing of it."""
 
 
 def find(user: Any, needle: Needle) -> Iterable[SearchGroup]:
@@ -39,7 +39,7 @@ def _settings(needle: Needle) -> SearchGroup:
     text = needle.text.lower()
     known = sorted(known_settings.search(text), key=lambda info: (not info.key.lower().startswith(text), info.key))
     page = reverse(SETTING_PAGE)
-    found = [
+    results = [
         SearchResult(info.key, info.key, f"{page}?{urlencode({'key': info.key})}", info.title) for info in known[:EACH]
     ]
-    return SearchGroup("setting", "Settings", "settings", 60, found)
+    return SearchGroup("setting", "Settings", "settings", 60, results)

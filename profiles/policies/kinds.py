@@ -32,7 +32,7 @@ class PolicyKind:
     """apiVersions that are understood, the one to write first."""
     is_namespaced: bool
     fields: frozenset[str]
-    """What may stand beside apiVersion, kind and metadata."""
+    """Fields allowed beside apiVersion, kind and metadata."""
     check: Callable[[Judge, Mapping[str, Any]], None]
     component: str = ""
     """Which brings the kind's definition; empty: Kubernetes itself."""
@@ -151,17 +151,17 @@ def _metadata(metadata: Mapping[str, Any], judge: Judge) -> dict[str, Any]:
         )
         judge.refuse(("metadata", field), why, code="unknown-field")
     for part, bad_value in (("labels", node_labels.bad_value), ("annotations", _bad_annotation)):
-        found = metadata.get(part)
-        if found is None:
+        marks = metadata.get(part)
+        if marks is None:
             continue
-        if not isinstance(found, dict):
+        if not isinstance(marks, dict):
             judge.refuse(("metadata", part), "must be a mapping from names to text")
             continue
-        for key, value in found.items():
+        for key, value in marks.items():
             if reason := node_labels.bad_key(key) or node_labels.ours(key) or bad_value(value):
                 judge.refuse(("metadata", part, key), reason, code="bad-mark")
-        if found:
-            out[part] = found
+        if marks:
+            out[part] = marks
     return out
 
 

@@ -16,7 +16,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9
 _OURS = "setpoint.dev"
 _FREE_DOMAIN = "node-restriction.kubernetes.io"
 _STATES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
-"""Which step of a driver's upgrade the operator has come to: who writes one has the operator skip steps."""
+"""Which step of a driver's upgrade the operator has come to: writing one makes the operator skip steps."""
 
 
 def _within(domain: str, of: str) -> bool:

@@ -160,16 +160,16 @@ def local_queue(judge: Judge, raw: Mapping[str, Any]) -> None:
 
 
 # ── Together ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def references(wanted: WantedObject) -> Iterator[tuple[str, str, str]]:
+def references(policy: WantedObject) -> Iterator[tuple[str, str, str]]:
     """(path within the object, kind, name) of each object that this one names."""
-    spec = wanted.body.get("spec") or {}
-    if wanted.kind == "Queue" and spec.get("parent") not in (None, ROOT):
+    spec = policy.body.get("spec") or {}
+    if policy.kind == "Queue" and spec.get("parent") not in (None, ROOT):
         yield "spec.parent", "Queue", spec["parent"]
-    elif wanted.kind == "LocalQueue":
+    elif policy.kind == "LocalQueue":
         yield "spec.clusterQueue", "ClusterQueue", spec["clusterQueue"]
-    elif wanted.kind == "ResourceFlavor" and spec.get("topologyName"):
+    elif policy.kind == "ResourceFlavor" and spec.get("topologyName"):
         yield "spec.topologyName", "Topology", spec["topologyName"]
-    elif wanted.kind == "ClusterQueue":
+    elif policy.kind == "ClusterQueue":
         for number, group in enumerate(spec.get("resourceGroups") or ()):
             for index, flavor in enumerate(group["flavors"]):
                 yield f"spec.resourceGroups[{number}].flavors[{index}].name", "ResourceFlavor", flavor["name"]

@@ -21,9 +21,9 @@ from profiles.document.schema import Checked, InvalidProfile, ProfileDocument, P
 from profiles.models import Profile, Revision
 
 LIBRARY = "Setpoint library"
-"""Who publishes what comes with the product."""
+"""Publisher of the profiles that come with the product."""
 DEEPEST = 8
-"""Revisions that may extend one another in a row: beyond that nobody can say where a value comes from."""
+"""Revisions that may extend one another in a row: beyond that the origin of a value is hard to see."""
 
 DRAFT = "draft"
 """The origin of what a text says itself, before it is published."""
@@ -56,15 +56,15 @@ def _judge(source: str, profile: Profile | None, origin: str) -> _CheckedDraft:
 
 def _with_findings(checked: Checked) -> Checked:
     """Add the notes of the rooms above. Raises InvalidProfile where one of them blocks."""
-    found = [
+    notes = [
         replace(note, line=note.line or checked.document.line(note.path))
         for note in hooks.profile_findings(checked.content)
     ]
-    if blocks := [note for note in found if note.severity == BLOCK]:
+    if blocks := [note for note in notes if note.severity == BLOCK]:
         raise InvalidProfile(blocks)
-    if not found:
+    if not notes:
         return checked
-    return replace(checked, warnings=tuple(sorted((*checked.warnings, *found), key=lambda note: note.line)))
+    return replace(checked, warnings=tuple(sorted((*checked.warnings, *notes), key=lambda note: note.line)))
 
 
 def parent(document: ProfileDocument, profile: Profile | None) -> Revision | None:
@@ -81,37 +81,37 @@ def parent(document: ProfileDocument, profile: Profile | None) -> Revision | Non
     revisions = Revision.objects.filter(profile__name=wanted.profile).select_related("profile").order_by("-number")
     if wanted.number is not None:
         revisions = revisions.filter(number=wanted.number)
-    found = revisions.first()
-    if found is None:
+    newest = revisions.first()
+    if newest is None:
         known = Profile.objects.filter(name=wanted.profile).exists()
         missing = f"{wanted} was never published" if known else f"there is no profile {wanted.profile}"
         raise refuse(missing)
-    chain = ancestry(found)
+    chain = ancestry(newest)
     if profile and any(revision.profile_id == profile.pk for revision in chain):
         through = ", which extends ".join(str(revision) for revision in chain)
         raise refuse(f"would make a circle: {through}")
     if len(chain) >= DEEPEST:
         raise refuse(
-            f"{found} already extends {len(chain) - 1} others in a row; at most {DEEPEST} revisions are stacked"
+            f"{newest} already extends {len(chain) - 1} others in a row; at most {DEEPEST} revisions are stacked"
         )
-    return found
+    return newest
 
 
 def meant(name: str) -> Revision | None:
     """The revision to plan with, by digest or id; None for other text.
 
-    Profiles with equal content share a digest, and each is its own intent: who owns it, what extends it, whose pools
+    Profiles with equal content share a digest, and each is its own intent: its owner, what extends it, whose pools
     follow it. Raises Invalid where the digest leaves open which profile is meant.
     """
-    found = list(Revision.objects.named(name).select_related("profile"))
-    if len({revision.profile_id for revision in found}) > 1:
-        newest = {revision.profile_id: revision for revision in reversed(found)}.values()
+    matches = list(Revision.objects.named(name).select_related("profile"))
+    if len({revision.profile_id for revision in matches}) > 1:
+        newest = {revision.profile_id: revision for revision in reversed(matches)}.values()
         named = ", ".join(f"{revision} is {revision.pk}" for revision in sorted(newest, key=lambda row: row.pk))
         raise Invalid(
             "Several profiles have a revision of this digest.",
             fields={"revision": [f"Name the one that you mean by its id: {named}."]},
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def ancestry(revision: Revision) -> list[Revision]:
@@ -227,7 +227,7 @@ def discard_draft(profile: Profile, *, by: User, version: int) -> Profile:
 def publish(profile: Profile, *, message: str = "", by: User, version: int) -> Revision:
     """Make the draft the next revision, for ever. Without a draft, the last text is taken again over its newest parent.
 
-    `version` is the one the publisher read: nobody publishes a text they have not seen. Raises InvalidProfile, Invalid,
+    `version` is the one the publisher read: no text is published unseen. Raises InvalidProfile, Invalid,
     NotAllowed, Stale, WrongState.
     """
     require(by, Role.OPERATOR, ANYWHERE, doing=f"publish {profile}")

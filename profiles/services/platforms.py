@@ -38,15 +38,15 @@ def platform_reports(content: Content) -> list[PlatformReport]:
 
 def _platform_report(platform: str, settings: Iterable[WantedSetting]) -> PlatformReport:
     outside, unlisted, elsewhere = [], [], []
-    for wanted in settings:
-        limit = _limit(platform, wanted.key)
+    for setting in settings:
+        limit = _limit(platform, setting.key)
         if limit is not None:
-            if not all(limit.permits(int(number)) for number in wanted.value.split() if number.lstrip("-").isdigit()):
-                outside.append((wanted, limit))
-        elif kind_of(wanted.key) is KeyKind.SYSCTL:
-            unlisted.append(wanted)
+            if not all(limit.permits(int(number)) for number in setting.value.split() if number.lstrip("-").isdigit()):
+                outside.append((setting, limit))
+        elif kind_of(setting.key) is KeyKind.SYSCTL:
+            unlisted.append(setting)
         else:
-            elsewhere.append(wanted)
+            elsewhere.append(setting)
     return PlatformReport(platform, tuple(outside), tuple(unlisted), tuple(elsewhere))
 
 

@@ -53,19 +53,19 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=serializers.ProfileIn, responses={201: serializers.ProfileOut})
     def create(self, request: UserApiRequest) -> Response:
-        wanted = serializers.ProfileIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        profile = editing.create(**wanted.validated_data, by=request.user)
+        body = serializers.ProfileIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        profile = editing.create(**body.validated_data, by=request.user)
         return created(self._answer(profile), reverse("api-profile-detail", args=[profile.name]), profile)
 
     @extend_schema(request=serializers.DraftIn, responses=serializers.ProfileOut)
     def partial_update(self, request: UserApiRequest, name: str) -> Response:
         """Replace the draft. An invalid document is refused and the draft stays as it was."""
         profile = self.get_object()
-        wanted = serializers.DraftIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        body = serializers.DraftIn(data=request.data)
+        body.is_valid(raise_exception=True)
         version = expected_version(request, profile)
-        editing.save_draft(profile, **wanted.validated_data, by=request.user, version=version)
+        editing.save_draft(profile, **body.validated_data, by=request.user, version=version)
         return with_etag(Response(self._answer(profile)), profile)
 
     @extend_schema(request=serializers.PublishIn, responses={201: serializers.RevisionOut})
@@ -73,10 +73,10 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
     def publish(self, request: UserApiRequest, name: str) -> Response:
         """Make the draft the next revision, for ever."""
         profile = self.get_object()
-        wanted = serializers.PublishIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        body = serializers.PublishIn(data=request.data)
+        body.is_valid(raise_exception=True)
         version = expected_version(request, profile)
-        revision = editing.publish(profile, **wanted.validated_data, by=request.user, version=version)
+        revision = editing.publish(profile, **body.validated_data, by=request.user, version=version)
         return created(serializers.RevisionOut(revision).data, reverse("api-revision-detail", args=[revision.pk]))
 
     @extend_schema(request=None, responses=serializers.ProfileOut)
@@ -93,21 +93,21 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
     def check(self, request: UserApiRequest, name: str) -> Response:
         """Return what a text would mean if it were published now. Stores nothing."""
         profile = self.get_object()
-        wanted = serializers.CheckIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        body = serializers.CheckIn(data=request.data)
+        body.is_valid(raise_exception=True)
         latest = profile.latest
-        source = wanted.validated_data.get("source") or profile.draft or (latest.source if latest else "")
+        source = body.validated_data.get("source") or profile.draft or (latest.source if latest else "")
         return Response(_checked(editing.check(source, profile=profile), latest))
 
     @extend_schema(request=serializers.ImportIn, responses=serializers.ImportOut)
     @action(detail=False, methods=["post"], url_path="actions/import", url_name="import")
     def import_(self, request: UserApiRequest) -> Response:
         """Return the effect of importing this text under this name; with the answer's token, import it."""
-        wanted = serializers.ImportIn(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        name, source = wanted.validated_data["name"], wanted.validated_data["source"]
+        body = serializers.ImportIn(data=request.data)
+        body.is_valid(raise_exception=True)
+        name, source = body.validated_data["name"], body.validated_data["source"]
         seen = imports.preview(name=name, source=source, by=request.user)
-        token = wanted.validated_data.get("token")
+        token = body.validated_data.get("token")
         if token:
             imports.store(name=name, source=source, token=token, by=request.user)
         answer = {

@@ -85,20 +85,22 @@ class Settings(ApiViewSet):
     )
     def list(self, request: UserApiRequest) -> Response:
         require(request.user, Role.VIEWER, ANYWHERE, "see the catalog")
-        asked = request.query_params
-        order = order_of(asked, FILTERS, ORDERS)
-        found = known_settings.search(asked.get("q", ""))
+        params = request.query_params
+        order = order_of(params, FILTERS, ORDERS)
+        matching = known_settings.search(params.get("q", ""))
         for name in ("family", "apply_class"):
-            if wanted := asked.get(name):
-                found = tuple(info for info in found if str(getattr(info, name)) == wanted)
-        if wanted := asked.get("observe_only"):
+            if wanted := params.get(name):
+                matching = tuple(info for info in matching if str(getattr(info, name)) == wanted)
+        if wanted := params.get("observe_only"):
             if wanted not in ("true", "false"):
                 raise Invalid("The query is not valid.", fields={"observe_only": ["Write true or false."]})
-            found = tuple(info for info in found if info.observe_only is (wanted == "true"))
+            matching = tuple(info for info in matching if info.observe_only is (wanted == "true"))
         if order:
             name = order.removeprefix("-")
-            found = tuple(sorted(found, key=lambda info: (getattr(info, name), info.key), reverse=order[0] == "-"))
-        page = self.paginate_queryset(found)
+            matching = tuple(
+                sorted(matching, key=lambda info: (getattr(info, name), info.key), reverse=order[0] == "-")
+            )
+        page = self.paginate_queryset(matching)
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     @extend_schema(responses=SettingOut)

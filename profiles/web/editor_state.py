@@ -57,7 +57,7 @@ def opened(source: str, view: str) -> ProfileEditor:
 
 def with_removal(desk: ProfileEditor, gone: str) -> ProfileEditor:
     """Mark a component as removed, as a link from elsewhere asks; this saves nothing."""
-    if desk.components is not None and any(one.name == gone for one in hooks.component_choices()):
+    if desk.components is not None and any(choice.name == gone for choice in hooks.component_choices()):
         desk.focus = _focus("gone", gone)
         _with_components(desk, "gone", gone)
     return desk
@@ -131,10 +131,10 @@ def _add(typed: Sheet, key: str, profile: Profile | None) -> Sheet:
     if typed.line(key) or not key:
         return typed
     parent = form_rows.parent_of(typed, profile)
-    wanted = parent.flat.setting(key) if parent else None
+    inherited = parent.flat.setting(key) if parent else None
     info = known_settings.get(key)
-    if wanted:
-        line = SettingLine(key, wanted.operator, wanted.value)
+    if inherited:
+        line = SettingLine(key, inherited.operator, inherited.value)
     else:
         line = SettingLine(key, str(info.suggested_operator) if info else "=", _first_value(info))
     return replace(typed, settings=(*typed.settings, line), remove=tuple(name for name in typed.remove if name != key))
@@ -170,11 +170,11 @@ Components = tuple[ComponentFields, ...]
 
 
 def _want(rows: Components, name: str) -> Components:
-    return rows if any(one.name == name for one in rows) else (*rows, ComponentFields(name))
+    return rows if any(row.name == name for row in rows) else (*rows, ComponentFields(name))
 
 
 def _unwant(rows: Components, name: str) -> Components:
-    return tuple(one for one in rows if one.name != name)
+    return tuple(row for row in rows if row.name != name)
 
 
 def _to_be_gone(rows: Components, name: str) -> Components:
@@ -182,11 +182,11 @@ def _to_be_gone(rows: Components, name: str) -> Components:
 
     It has no version, presets or values then; the reason is for the user to write.
     """
-    return tuple(ComponentFields(name, is_gone=True) if one.name == name else one for one in _want(rows, name))
+    return tuple(ComponentFields(name, is_gone=True) if row.name == name else row for row in _want(rows, name))
 
 
 def _back(rows: Components, name: str) -> Components:
-    return tuple(replace(one, is_gone=False) if one.name == name else one for one in rows)
+    return tuple(replace(row, is_gone=False) if row.name == name else row for row in rows)
 
 
 _OF_COMPONENTS: dict[str, Callable[[Components, str], Components]] = {

@@ -9,10 +9,10 @@ profiles/edit.html
     latest          Revision or None
     lost            comments that saving would lose
     components      [ComponentFormRow] of the form view; `choices`: hooks.ComponentChoice that can be added
-    loose, cautions problems and warnings that stand beside no row
+    loose, cautions problems and warnings that belong to no row
     unreadable      why the form cannot show this text, or nothing
     find, found     what was looked for in the catalog, and what fits
-    focus           where to go on: a row's key, or FIND, TEXT, GIVEN_UP and a key
+    focus           where to continue: a row's key, or FIND, TEXT, GIVEN_UP and a key
     extendable      names for `extends`
 
 What a button's `intent` asks is in `editor_state`. All but `save` keep nothing and answer with the same page, so that
@@ -182,7 +182,7 @@ def _context(profile: Profile | None, form: Form, desk: ProfileEditor, *, is_liv
         "source": desk.source if page else source,
         "page": page,
         "components": _component_rows(desk, judged, choices) if page and desk.components is not None else None,
-        "choices": [one for one in choices if all(one.name != here.name for here in desk.components or ())],
+        "choices": [choice for choice in choices if all(choice.name != here.name for here in desk.components or ())],
         "judged": judged,
         "latest": latest,
         "lost": desk.lost,
@@ -208,7 +208,7 @@ class ComponentFormRow:
 def _component_rows(
     desk: ProfileEditor, judged: presentation.Judged, choices: Sequence[hooks.ComponentChoice]
 ) -> list[ComponentFormRow]:
-    known = {one.name: one for one in choices}
+    known = {choice.name: choice for choice in choices}
     refused = desk.refusal.fields if desk.refusal else {}
     rows = []
     for fields in desk.components or ():

@@ -70,8 +70,8 @@ class Revisions(mixins.ListModelMixin, ApiViewSet):
     @action(detail=True, methods=["get"], pagination_class=None, filter_backends=[])
     def uses(self, request: UserApiRequest, pk: str) -> Response:
         """Pools that have it as their target, and plans for it, as far as you may see them; the newest hundred each."""
-        found = hooks.revision_uses(request.user, [self._named(pk).pk])
-        return Response(serializers.UseOut(found, many=True).data)
+        uses = hooks.revision_uses(request.user, [self._named(pk).pk])
+        return Response(serializers.UseOut(uses, many=True).data)
 
     @extend_schema(
         responses=serializers.ExportOut,
@@ -92,7 +92,7 @@ class Revisions(mixins.ListModelMixin, ApiViewSet):
         fixed = request.query_params.get("fixed", "false")
         if fixed not in ("true", "false"):
             raise Invalid("The query is not valid.", fields={"fixed": ["Write true or false."]})
-        found = exports.export(
+        exported = exports.export(
             revision.flat,
             to,
             name=revision.profile.name,
@@ -100,4 +100,4 @@ class Revisions(mixins.ListModelMixin, ApiViewSet):
             digest=revision.digest,
             is_fixed=fixed == "true",
         )
-        return Response(serializers.ExportOut(found).data)
+        return Response(serializers.ExportOut(exported).data)

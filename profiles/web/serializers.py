@@ -193,5 +193,5 @@ class CheckIn(Body[Any]):
     source = _source("Without it the draft, or the newest revision's text, is checked.", required=False)  # type: ignore[assignment]
 
 
-def differences(found: list[ContentDifference]) -> Any:
-    return DifferenceOut(found, many=True).data  # type: ignore[arg-type]  # the stubs forget many=True
+def differences(rows: list[ContentDifference]) -> Any:
+    return DifferenceOut(rows, many=True).data  # type: ignore[arg-type]  # the stubs forget many=True

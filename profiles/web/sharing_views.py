@@ -51,8 +51,8 @@ def compare(request: UserRequest) -> HttpResponse:
     before = after = None
     if form.is_valid():
         before, after = named(form.cleaned_data["before"]), named(form.cleaned_data["after"])
-        for name, found in (("before", before), ("after", after)):
-            if found is None:
+        for name, side in (("before", before), ("after", after)):
+            if side is None:
                 form.add_error(name, "There is no such revision: write training r3, or training for its newest.")
     newest = Revision.objects.select_related("profile").order_by("-pk")[:OFFERED]
     context = {
@@ -70,8 +70,8 @@ def compare(request: UserRequest) -> HttpResponse:
 def named(text: str) -> Revision | None:
     """`training r3`, `training` (its newest), an id or a digest."""
     revisions = Revision.objects.select_related("profile")
-    if found := revisions.named(text).first():
-        return found
+    if match := revisions.named(text).first():
+        return match
     if not (parts := _NAMED.fullmatch(text)):
         return None
     revisions = revisions.filter(profile__name=parts[1])
@@ -113,12 +113,12 @@ def export(request: UserRequest, name: str, number: int) -> HttpResponse:
 @login_required
 def export_file(request: UserRequest, name: str, number: int, to: str) -> HttpResponse:
     may_see(request.user)
-    found = _exported(request, _revision(name, number), to)
+    exported = _exported(request, _revision(name, number), to)
     return HttpResponse(
-        found.text,
-        content_type=f"{found.format.media_type}; charset=utf-8",
+        exported.text,
+        content_type=f"{exported.format.media_type}; charset=utf-8",
         headers={
-            "Content-Disposition": f'attachment; filename="{found.filename}"',
+            "Content-Disposition": f'attachment; filename="{exported.filename}"',
             "X-Content-Type-Options": "nosniff",
         },
     )

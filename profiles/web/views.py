@@ -14,11 +14,11 @@ profiles/profile.html
     cluster         ClusterPart of it, or None: components, objects
     draft           Judged or None: source, is_valid, problems, warnings, changes, digest
     publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
-    extendable      whether this person may make a profile that stands on it
+    extendable      whether this person may make a profile that extends it
     may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
 
 profiles/revision.html
-    revision, profile, groups, content, cluster, authors, chain (Revisions that it stands on, nearest first)
+    revision, profile, groups, content, cluster, authors, chain (Revisions that it extends, nearest first)
     against         Revision or None: what `changes` compares with (?against=<number>, default the one before)
     others          Revisions of this profile to compare with
     is_latest
@@ -182,7 +182,7 @@ def renewed(form: F, profile: Profile) -> F:
 
 
 def explain(form: Form, refusal: Refusal) -> None:
-    """Each complaint beside its field; what has none stands above the form."""
+    """Each complaint beside its field; one without a field is shown above the form."""
     for name, complaints in refusal.fields.items():
         form.add_error(name if name in form.fields else None, list(complaints))
     if not refusal.fields:
@@ -193,31 +193,31 @@ def explain(form: Form, refusal: Refusal) -> None:
 @login_required
 def revision(request: UserRequest, name: str, number: int) -> HttpResponse:
     may_see(request.user)
-    found = get_object_or_404(
+    row = get_object_or_404(
         Revision.objects.select_related("profile", "extends__profile", "published_by"),
         profile__name=name,
         number=number,
     )
-    others = found.profile.revisions.select_related("profile").exclude(pk=found.pk).order_by("-number")
-    asked = request.GET.get("against", "")
-    if asked.isascii() and asked.isdigit() and len(asked) < 10:
-        against: Revision | None = get_object_or_404(others, number=int(asked))
+    others = row.profile.revisions.select_related("profile").exclude(pk=row.pk).order_by("-number")
+    against_number = request.GET.get("against", "")
+    if against_number.isascii() and against_number.isdigit() and len(against_number) < 10:
+        against: Revision | None = get_object_or_404(others, number=int(against_number))
     else:
-        against = found.previous
-    content = found.flat
+        against = row.previous
+    content = row.flat
     context = {
-        "revision": found,
-        "profile": found.profile,
+        "revision": row,
+        "profile": row.profile,
         "content": content,
-        "uses": hooks.revision_uses(request.user, [found.pk]),
+        "uses": hooks.revision_uses(request.user, [row.pk]),
         "platforms": platforms.platform_reports(content),
-        "groups": presentation.groups(content, str(found)),
-        "cluster": cluster_scope.part(content, str(found)),
-        "authors": list(found.authors.all()),
-        "chain": editing.ancestry(found)[1:],
+        "groups": presentation.groups(content, str(row)),
+        "cluster": cluster_scope.part(content, str(row)),
+        "authors": list(row.authors.all()),
+        "chain": editing.ancestry(row)[1:],
         "against": against,
-        "changes": editing.diff(against, found),
+        "changes": editing.diff(against, row),
         "others": others[:ROWS],
-        "is_latest": not others.filter(number__gt=found.number).exists(),
+        "is_latest": not others.filter(number__gt=row.number).exists(),
     }
     return render(request, "profiles/revision.html", context)

@@ -91,10 +91,10 @@ class Api:
         self._snapshots.clear()
 
     def review(self, caller: Caller, verb: str, resource: str, plural: str = "selfsubjectaccessreviews") -> bool:
-        """SelfSubjectAccessReview, which everybody may ask, and what its like answers about others."""
+        """SelfSubjectAccessReview, which everyone may ask, and the same about others."""
         with self._call(caller, "create", plural):
             if "*" in (verb, resource):
-                return caller.inside or not self.forbidden  # who may do all may do each
+                return caller.inside or not self.forbidden  # the right to all verbs includes each
             return self.allowed(caller, verb, resource)
 
     def watch(
@@ -216,7 +216,7 @@ class Api:
                 named = wanted | {"metadata": {**(wanted.get("metadata") or {}), "name": name}}
                 raw = admission.prepared(self._store, caller, plural, named, namespace, suffix="")
                 admission.check(self._store, caller, plural, None, raw)
-                # Owned is what was applied: defaults and what admission adds are nobody's.
+                # Owned is what was applied: defaults and what admission adds are no one's.
                 asked = admission.encoded(named) if plural == "secrets" else named
                 owners = ownership.applied({}, asked, manager, of, at, force=True)["metadata"].get("managedFields", [])
                 new = raw | {"metadata": raw["metadata"] | {"managedFields": owners}}

@@ -64,7 +64,7 @@ class AuditLog:
     def __init__(self) -> None:
         self.entries: list[AuditEntry] = []
         self.calls: Counter[tuple[str, str]] = Counter()
-        """(verb, resource or resource/subresource) to number of calls, by everybody but the simulated nodes."""
+        """(verb, resource or resource/subresource) to number of calls, by all clients but the simulated nodes."""
 
     def record(self, entry: AuditEntry) -> None:
         if entry.verb in self.WRITES:

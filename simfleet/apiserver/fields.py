@@ -1,7 +1,7 @@
 """The fields of an object as server-side apply counts them: paths of `f:name`, `k:{...}` for an item of a keyed list.
 
 What a list or map is depends on the type's schema; here it depends on the field's name (`strategic.KEYS`), and lists
-inside custom resources are whole, as without schema extensions. `status` is nobody's: it is not counted.
+inside custom resources are whole, as without schema extensions. `status` has no owner: it is not counted.
 """
 
 from __future__ import annotations

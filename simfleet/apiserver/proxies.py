@@ -17,7 +17,7 @@ UNREACHED = "error trying to reach service"
 Answerer = Callable[[Raw, str, str, Mapping[str, str]], "tuple[int, str] | None"]
 """From a pod or service, its port, a path without leading slash and a query, to status and text.
 
-None: nobody listens on this port.
+None: nothing listens on this port.
 """
 
 

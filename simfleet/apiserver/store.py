@@ -76,7 +76,7 @@ class Stored:
         return encoded
 
     def forget(self) -> None:
-        """Superseded: who still wants its encoding makes it again. With thousands of nodes that saves much memory."""
+        """Superseded: its encoding is made again where needed. With thousands of nodes that saves much memory."""
         self._encoded = None
 
     def copy(self) -> Raw:

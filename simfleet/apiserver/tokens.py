@@ -21,7 +21,7 @@ MAY_ASK = {
     names.CONTROLLER_USERNAME: (names.CONTROLLER_SERVICE_ACCOUNT,),
     names.HELM_ISSUER_USERNAME: (names.HELM_SERVICE_ACCOUNT, names.HELM_ISSUER_SERVICE_ACCOUNT),
 }
-"""As deploy/ grants it. Who is no account of Setpoint's is somebody with every right."""
+"""As deploy/ grants it. Every other account has all rights."""
 ACCOUNTS = (
     names.CONTROLLER_SERVICE_ACCOUNT,
     names.HELM_SERVICE_ACCOUNT,

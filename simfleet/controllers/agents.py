@@ -1,6 +1,6 @@
 """The agents of a simulated cluster: the real reconciler on each virtual machine, woken by events instead of polling.
 
-An agent looks when its object's spec changed, when somebody changed something on its machine, and after a boot. So a
+An agent looks when its object's spec changed, when something changed on its machine, and after a boot. So a
 quiet fleet of thousands costs nothing but its Leases.
 """
 

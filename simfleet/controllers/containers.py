@@ -83,7 +83,7 @@ class Containers:
         self._pulled |= {(pod.raw["spec"]["nodeName"], c["image"]) for c in containers_of(pod.raw)}
         self._try(pod, failures=0)
 
-    # ── how it goes on ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── next states ────────────────────────────────────────────────────────────────────────────────────────────
     def _ready(self, pod: Stored) -> None:
         self._show(pod, "Running", "", {"running": self._started()}, is_ready=True)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from simfleet.core import SimCluster
 
 NOISE_SECONDS = 30
-"""As often as exporters collect: within it a GPU's figures stand still."""
+"""As often as exporters collect: within it a GPU's figures do not change."""
 MADE_JOULES = 3.6e6
 """Of a board before it came here: its counter does not begin at zero."""
 

@@ -1,4 +1,4 @@
-"""Pods and those who make them: start, graceful end, eviction, and owners that replace what was evicted."""
+"""Pods and their makers: start, graceful end, eviction, and owners that replace what was evicted."""
 
 from __future__ import annotations
 

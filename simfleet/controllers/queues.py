@@ -4,7 +4,7 @@
     queues.volcano_queue(cluster, "pretraining", limit=192, namespaces=["team-llm"])
     queues.pod_group(cluster, "gang", namespace="team-llm", queue="pretraining", pods=16, gpus=8)
 
-As `scheduling.volcano.sh/v1beta1` and `kueue.x-k8s.io/v1beta1` have them. Nothing schedules here: what waits goes on
+As `scheduling.volcano.sh/v1beta1` and `kueue.x-k8s.io/v1beta1` have them. Nothing schedules here: what waits keeps
 waiting, with the words that the schedulers say of it, and is as old as the cluster's clock makes it.
 """
 

@@ -40,7 +40,7 @@ class Work:
     tensor: float
     bandwidth: float
     memory: float
-    """Share of the memory that it keeps, whatever the load."""
+    """Share of the memory that it keeps, at any load."""
     swing: float = 0.0
     """How far the load falls below 1, in waves of `WAVE_SECONDS`."""
     load: float = 1.0
@@ -125,7 +125,7 @@ SERVING = Work(0.93, 0.84, 0.68, 0.26, 0.61, 0.82, swing=0.9, host_bound=0.25)
 ASLEEP = Work(0.0, 0.0, 0.0, 0.0, 0.0, 0.46, load=0.0)
 """Holds the GPU and its memory, and does nothing."""
 NOTEBOOK = Work(0.6, 0.5, 0.34, 0.08, 0.22, 0.5, swing=0.8)
-"""Somebody runs a cell, and thinks."""
+"""A person runs a cell, and thinks."""
 
 
 def load(work: Work, phase: int, at: datetime) -> float:

@@ -25,16 +25,16 @@ class Command(BaseCommand):
         if options["accept"] is not None and not why:
             raise CommandError("Say why they are right as they are.")
         with transaction.atomic():
-            found = {model._meta.label: rows for model in apps.get_models() if (rows := wrong(model))}
-            for label, rows in found.items():
+            wrong_rows = {model._meta.label: rows for model in apps.get_models() if (rows := wrong(model))}
+            for label, rows in wrong_rows.items():
                 self._name(label, rows)
                 if why:
                     for row in rows:
                         row.accept()
-            if found and why:
-                named = {label: [str(row.pk) for row in rows] for label, rows in found.items()}
+            if wrong_rows and why:
+                named = {label: [str(row.pk) for row in rows] for label, rows in wrong_rows.items()}
                 record(by=BY, action="rows.accept", target="rows", target_name="", message=why, after=named)
-        count = sum(map(len, found.values()))
+        count = sum(map(len, wrong_rows.values()))
         if count and not why:
             raise CommandError(f"{count} rows are not as Setpoint wrote them; they give no power.")
         self.stdout.write(f"{count} rows were accepted." if count else "All rows are as Setpoint wrote them.")

@@ -39,19 +39,21 @@ class Command(BaseCommand):
         for head in given:
             if not heads.LINE.fullmatch(head):
                 raise CommandError(f"--head must be SEQ:SEAL as in the log, not {head!r}")
-        found: list[ChainFinding] = []
+        findings: list[ChainFinding] = []
         for finding in sealing.verify(given):
-            found.append(finding)
+            findings.append(finding)
             self.stderr.write(self.style.ERROR(f"{finding.kind}: {finding.message}"))
         if database_roles.powers():
             self.stderr.write(self.style.WARNING(WRITABLE))
         waiting = Record.objects.unsealed().count()
-        if found and options["accept"]:
-            sealing.accept(found, why=options["accept"], by=f"command line ({getpass.getuser()})"[:200])
-            self.stdout.write(f"{len(found)} findings are accepted and recorded; sealing continues.")
+        if findings and options["accept"]:
+            sealing.accept(findings, why=options["accept"], by=f"command line ({getpass.getuser()})"[:200])
+            self.stdout.write(f"{len(findings)} findings are accepted and recorded; sealing continues.")
             return
-        if found:
-            raise CommandError(f"The audit record is damaged: {len(found)} findings, {waiting} records not yet sealed.")
+        if findings:
+            raise CommandError(
+                f"The audit record is damaged: {len(findings)} findings, {waiting} records not yet sealed."
+            )
         chain = Chain.objects.filter(pk=1).first()
         self.stdout.write(f"whole: head {chain or '0:'}, {waiting} records not yet sealed")
         if not given and not heads.kept(last=heads.LAST):

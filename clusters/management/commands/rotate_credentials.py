@@ -33,7 +33,7 @@ def reseal(secret: hooks.StoredSecret) -> bool:
         return False
     sealed = encryption.seal(secret.place, secret.field, encryption.unseal(secret.place, secret.field, have))
     with transaction.atomic():
-        # Only the seal changes: no version, no time stamp, so no watch restarts. Who replaced it meanwhile wins.
+        # Only the seal changes: no version, no time stamp, so no watch restarts. A credential replaced meanwhile wins.
         as_read = type(secret.row)._base_manager.filter(pk=secret.row.pk, **{secret.columns[0]: data})
         if not as_read.update(**dict(zip(secret.columns, (sealed.data, sealed.key), strict=True))):
             return False

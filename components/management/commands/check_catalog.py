@@ -19,11 +19,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            wanted = [catalog.get(name) for name in options["components"]] or list(catalog.all())
+            components = [catalog.get(name) for name in options["components"]] or list(catalog.all())
         except catalog.Unknown as error:
             raise CommandError(str(error)) from error
         wrong = 0
-        for component in wanted:
+        for component in components:
             for finding in catalog_check.check(component):
                 wrong += finding.is_wrong
                 out = self.stderr if finding.is_wrong else self.stdout

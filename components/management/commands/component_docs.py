@@ -17,9 +17,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         folder = Path(settings.BASE_DIR) / "docs" / "components"
-        wanted = docs.everything()
-        found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
-        stale = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        expected = docs.everything()
+        present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+        stale = sorted(name for name in expected.keys() | present.keys() if expected.get(name) != present.get(name))
         if not options["write"]:
             if stale:
                 raise CommandError(f"not current: {', '.join(stale)}; run `manage.py component_docs --write`")
@@ -27,8 +27,8 @@ class Command(BaseCommand):
             return
         folder.mkdir(exist_ok=True)
         for name in stale:
-            if name in wanted:
-                (folder / name).write_text(wanted[name], encoding="utf-8")
+            if name in expected:
+                (folder / name).write_text(expected[name], encoding="utf-8")
             else:
                 (folder / name).unlink()
-            self.stdout.write(f"{name}: {'written' if name in wanted else 'deleted'}")
+            self.stdout.write(f"{name}: {'written' if name in expected else 'deleted'}")

@@ -43,18 +43,20 @@ class Command(BaseCommand):
         if options["span"]:
             raise CommandError("--for is of --cluster-admin: roles end when they are removed")
         try:
-            for wanted in _wanted(options["components"], options["profile"]):
-                self.stdout.write(f"---\n{preparing.rights_for(cluster, wanted).text(is_whole=options['dangerous'])}")
+            for component in _wanted(options["components"], options["profile"]):
+                self.stdout.write(
+                    f"---\n{preparing.rights_for(cluster, component).text(is_whole=options['dangerous'])}"
+                )
         except (Refusal, FleetError, HelmError, catalog.Unknown) as error:
             raise CommandError(str(error)) from error
 
 
 def _span(text: str | None) -> timedelta:
     """Raises CommandError."""
-    found = re.fullmatch(r"(\d{1,4})(m|h)", text or "")
-    if not found:
+    match = re.fullmatch(r"(\d{1,4})(m|h)", text or "")
+    if not match:
         raise CommandError("say for how long: --for 30m, --for 2h")
-    span = timedelta(minutes=int(found[1]) * (60 if found[2] == "h" else 1))
+    span = timedelta(minutes=int(match[1]) * (60 if match[2] == "h" else 1))
     if not administrator.SHORTEST <= span <= helm_credentials.LONGEST:
         raise CommandError("--for: from 10m, the shortest that an API server gives a token for, to 24h")
     return span
@@ -70,7 +72,7 @@ def _wanted(named: list[str], profile: str | None) -> list[WantedComponent]:
     revision = row.latest if row else None
     if revision is None:
         raise CommandError(f"there is no published profile {profile!r}")
-    there = [one for one in revision.flat.components if not named or one.name in named]
-    if missing := set(named) - {one.name for one in there}:
+    there = [component for component in revision.flat.components if not named or component.name in named]
+    if missing := set(named) - {component.name for component in there}:
         raise CommandError(f"{profile} wants no {', '.join(sorted(missing))}")
     return there

@@ -81,13 +81,13 @@ class Command(BaseCommand):
                 users = {name: person.user for name, person in everybody.items()}
                 DemoHistory(served, users, journey, say=self._say).make()
             connections.close_all()
-            with Ticker([one.sim for one in served.values()]):
+            with Ticker([entry.sim for entry in served.values()]):
                 is_made.set()
                 running = embedded.start(listener=listener)
                 embedded.lead_links_to(running.url)
                 try:
                     left = fleet.left_to_connect(served, settings.VAR)
-                    ways = {name: one.by_hand for name, one in served.items() if one.site.is_connected}
+                    ways = {name: entry.by_hand for name, entry in served.items() if entry.site.is_connected}
                     people.write_private(by_hand, hands.kubeconfig(ways, BARE))
                     values = people.environment(everybody, running.url) | left
                     self._welcome(running.url, file, everybody, time.monotonic() - began)
@@ -107,7 +107,7 @@ class Command(BaseCommand):
     def _welcome(self, url: str, file: Path, everybody: dict[str, people.DemoPerson], seconds: float) -> None:
         lines = [
             f"\nSetpoint's demo is at {url} (ready after {seconds:.0f} s; Ctrl-C ends it)\n",
-            *(f"  {one.part.email:<22} {one.password:<18} {one.part.does}" for one in everybody.values()),
+            *(f"  {person.part.email:<22} {person.password:<18} {person.part.does}" for person in everybody.values()),
             f"\nURL, tokens and passwords for programs: {file}",
             f"The simulated clusters, for kubectl: {file.with_name(hands.FILE)}",
         ]

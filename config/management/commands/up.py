@@ -47,5 +47,5 @@ class Command(BaseCommand):
         email, password = os.environ.get("SETPOINT_ADMIN_EMAIL"), os.environ.get("SETPOINT_ADMIN_PASSWORD")
         if email and password and not bootstrap.administrators():
             call_command("createadmin", email)
-        with suppress(CommandError):  # somebody exists: set-up is closed, and stays so
+        with suppress(CommandError):  # an account exists: set-up is closed, and stays so
             call_command("setuptoken", url=url, stdout=self.stdout)

@@ -102,7 +102,7 @@ def begin(view: ComponentView) -> StepOutcome:
         return go(Status.APPLYING, waiting_for=view.words.waits, output=[])
     sentence = f"Waits for {view.waits.on}."
     if view.waits.is_for_good and view.is_revert:
-        # Forwards the rollout stops and a person decides; backwards nobody else says that it cannot go on.
+        # Forwards the rollout stops and an operator decides; backwards nothing else reports that it is stuck.
         return hold(view, sentence)
     return StepOutcome(waits_for=sentence, is_patient=True)
 
@@ -148,9 +148,9 @@ def _busy(view: ComponentView) -> StepOutcome | None:
     if not view.planned.places:
         return None
     nodes = Node.objects.present().filter(cluster=view.cluster, name__in=view.planned.hit)
-    told = nodes.order_by("name").values_list("name", "labels")
+    labels_by_node = nodes.order_by("name").values_list("name", "labels")
     # Also those whose turn has not come: they are not out yet, and will be.
-    every = {name: labels.get(key, "") for name, labels in told for key in DRIVER_UPGRADES if labels.get(key)}
+    every = {name: labels.get(key, "") for name, labels in labels_by_node for key in DRIVER_UPGRADES if labels.get(key)}
     states = {name: state for name, state in every.items() if state != DRIVER_DONE}
     if failed := [name for name, state in states.items() if state == DRIVER_FAILED]:
         return fail(view, f"Its operator could not upgrade the driver of {event_log.join_names(failed[:5])}.")

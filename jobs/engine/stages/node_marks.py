@@ -29,21 +29,19 @@ def changing_labels(view: NodeView) -> Iterator[tuple[KnownLabel, str | None]]:
 def write_labels(view: NodeView) -> str:
     """Write these labels, and take each program's older answer away in the same write. Returns why not, as a sentence.
 
-    They are written whatever their field manager, for their programs' operators set them themselves; but only over what
+    They are written over any field manager, for their programs' operators set them themselves; but only over what
     the plan saw (law 2). Twice does no harm: where the label has its value, the answer beside it is about that value.
     """
-    wanted = list(changing_labels(view))
-    if not wanted:
+    marks = list(changing_labels(view))
+    if not marks:
         return ""
     seen = {c.key: (c.expect, c.value) for c in view.changes.items if c.kind == ChangeKind.LABEL}
     moved: list[str] = []
 
     def change(there: Mapping[str, str]) -> Mapping[str, str | None]:
-        moved[:] = [
-            _moved_label(known.key, there) for known, _ in wanted if there.get(known.key) not in seen[known.key]
-        ]
+        moved[:] = [_moved_label(known.key, there) for known, _ in marks if there.get(known.key) not in seen[known.key]]
         out: dict[str, str | None] = {}
-        for known, value in () if moved else wanted:
+        for known, value in () if moved else marks:
             if there.get(known.key) == value:
                 continue
             out[known.key] = value

@@ -101,8 +101,8 @@ def _granted(view: NodeView) -> dict[str, object]:
 
 def _granted_before(view: NodeView, grant: str) -> StepOutcome | None:
     """A worker may have been killed between writing a grant and saying so: the object itself knows (law 6)."""
-    asked = view.fleet.tuning(view.step.node_name).get("spec") or {}
-    if (asked.get("restart") or {}).get("id") != grant:
+    stored_spec = view.fleet.tuning(view.step.node_name).get("spec") or {}
+    if (stored_spec.get("restart") or {}).get("id") != grant:
         return None
     return StepOutcome(waits_for="The restart was granted.", again_in=0.001, fields=_granted(view))
 

@@ -96,7 +96,7 @@ def returning(view: NodeView) -> StepOutcome:
     if objects.cordon_owner(node) == view.owner:
         was_cordoned = objects.is_cordoned(node)
         view.before_write()
-        # Also where somebody uncordoned it: a mark that outlives its cordon would make the next person's ours.
+        # Also where another party uncordoned it: a mark that outlives its cordon would make the next person's ours.
         node = view.fleet.uncordon(view.step.node_name, view.step.node_uid, view.owner)
         if objects.is_cordoned(node):
             return _with_node(out.says("Kept cordoned on request: Setpoint no longer owns the cordon."), node)

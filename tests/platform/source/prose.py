@@ -6,7 +6,9 @@ What is not prose (tags, code, names) becomes blank and keeps its line breaks, s
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ ELEMENT = re.compile(r"</?[a-zA-Z!](?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
 ATTRIBUTE = re.compile(r"\b(?:title|aria-label|placeholder|alt|label|content|data-confirm)=(\"[^\"]*\"|'[^']*')")
 FENCE = re.compile(r"^(?P<mark>```|~~~).*?^(?P=mark)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`|\]\([^)\s]*\)|<https?://[^>]*>")
+DIRECTIVE = re.compile(r"# *(noqa|type: ignore|fmt|pragma)\b[^—]*")
 SCRIPT_COMMENT = re.compile(r"/\*.*?\*/|(?<![:\"'`])//[^\n]*", re.DOTALL)
 SCRIPT_STRING = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`")
 
@@ -93,6 +96,27 @@ def of_python(source: str, *, docstrings: bool = False) -> Iterator[Passage]:
             continue
         if " " in text.strip() and (id(node) in alone) is docstrings:
             yield Passage(node.lineno, text)
+
+
+def of_docstrings(source: str) -> Iterator[Passage]:
+    """Yield docstrings as a whole, and the notes below names, without code in backquotes."""
+    return (Passage(line, CODE.sub(_blank, text)) for line, text in of_python(source, docstrings=True))
+
+
+def of_comments(source: str) -> Iterator[Passage]:
+    """Yield comments without code in backquotes: those of lines in a row as one, and of a directive its reason."""
+    line, lines = 0, list[str]()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        alone, text = not token.line[: token.start[1]].strip(), DIRECTIVE.sub("", token.string).strip("# ")
+        if lines and not (alone and token.start[0] == line + len(lines)):
+            yield Passage(line, CODE.sub(_blank, "\n".join(lines)))
+            lines = []
+        line = line if lines else token.start[0]
+        lines.append(text)
+    if lines:
+        yield Passage(line, CODE.sub(_blank, "\n".join(lines)))
 
 
 def of_script(source: str) -> Iterator[Passage]:

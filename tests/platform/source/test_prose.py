@@ -1,4 +1,4 @@
-"""Pages, messages and documents are held to the words of prose_rules.yaml.
+"""Pages, messages, documents, docstrings and comments are held to the words of prose_rules.yaml.
 
 Written here because no prose linter that a package registry has reads Django templates and, by its syntax, the string
 literals of Python: codespell and proselint read whole files, textlint Markdown and plain HTML, and vale is no package.
@@ -31,10 +31,6 @@ LOGGED = re.compile(r"%[sd]")
 """A message of a log, which its own conventions hold."""
 
 
-def docstrings(source: str) -> Iterator[Passage]:
-    return prose.of_python(source, docstrings=True)
-
-
 def messages(source: str) -> Iterator[Passage]:
     return (one for one in prose.of_python(source) if not LOGGED.search(one.text))
 
@@ -50,22 +46,25 @@ KINDS: dict[str, tuple[list[str], Callable[[str], Iterator[Passage]]]] = {
     "scripts": (["static/js/*.js"], prose.of_script),
     "messages": ([f"{room}/*.py" for room in ROOMS], messages),
     "documents": (["*.md"], prose.of_document),
-    "docstrings": ([f"{room}/*.py" for room in ROOMS], docstrings),
+    "docstrings": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_docstrings),
+    "comments": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_comments),
 }
 
 
-def files(patterns: list[str]) -> list[str]:
+def files(patterns: list[str], *, with_models: bool = False) -> list[str]:
+    """Return the tracked files; what models call their fields is in migrations, which are history."""
+    history = r"/migrations/" if with_models else r"/migrations/|/models[./]"
     listed = subprocess.run(
         ["git", "ls-files", "--", *patterns], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
     ).stdout.split()
-    return [name for name in listed if not re.search(r"/migrations/|/models[./]", name) and (ROOT / name).is_file()]
+    return [name for name in listed if not re.search(history, name) and (ROOT / name).is_file()]
 
 
-def complaints(text: Iterator[Passage], *, is_docstring: bool = False) -> Iterator[tuple[int, str, str]]:
+def complaints(text: Iterator[Passage], *, is_source: bool = False) -> Iterator[tuple[int, str, str]]:
     """Yield line, words and what to write instead, of each rule that a passage breaks."""
     for passage in text:
         for pattern, rule in PATTERNS:
-            if is_docstring and not rule.get("docstrings"):
+            if rule.get("only") == "source" and not is_source:
                 continue
             for match in pattern.finditer(passage.text):
                 line = passage.line + passage.text.count("\n", 0, match.start())
@@ -75,14 +74,14 @@ def complaints(text: Iterator[Passage], *, is_docstring: bool = False) -> Iterat
 @pytest.mark.parametrize("kind", KINDS)
 def test_prose_keeps_to_the_words_of_the_house(kind: str) -> None:
     patterns, extract = KINDS[kind]
-    names = [name for name in files(patterns) if kind != "documents" or is_held(name)]
+    is_source = kind in ("docstrings", "comments")
+    names = files(patterns, with_models=is_source)
+    names = [name for name in names if kind != "documents" or is_held(name)]
     assert names
     found = [
         f"{name}:{line}: “{words}”: write {better}"
         for name in names
-        for line, words, better in complaints(
-            extract((ROOT / name).read_text(encoding="utf-8")), is_docstring=kind == "docstrings"
-        )
+        for line, words, better in complaints(extract((ROOT / name).read_text(encoding="utf-8")), is_source=is_source)
     ]
     assert not found, "\n" + "\n".join(found)
 
@@ -95,7 +94,9 @@ def test_prose_keeps_to_the_words_of_the_house(kind: str) -> None:
         (prose.of_template, '\n{% include "_empty.html" with title="What is amiss" %}', 2),
         (prose.of_document, "Well.\n\n```\namiss\n```\n\n`amiss` and\nwhat is amiss", 8),
         (messages, 'amiss = "amiss"\n\n\nsaid = f"{amiss} is amiss."', 4),
-        (docstrings, '"""Well."""\n\n\ndef f():\n    """Say what is amiss."""', 5),
+        (prose.of_docstrings, '"""Well."""\n\n\ndef f():\n    """Say.\n\n    `amiss` is amiss.\n    """', 7),
+        (prose.of_comments, "amiss = 1  # well\n\n# Two lines of\n# what is amiss\nx = 'amiss'", 4),
+        (prose.of_comments, "def f():  # noqa: ARG001 — what is amiss\n    pass", 1),
         (prose.of_script, "// amiss it is\nconst said = `what is ${amiss} amiss`;", 2),
     ],
 )

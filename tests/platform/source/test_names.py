@@ -1,0 +1,54 @@
+"""Variables and parameters say what they hold: a node, a row, a sentence, never only that it was found."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.platform.source.files import ROOT, tracked
+
+EMPTY = {"asked", "found", "one", "said", "stands", "thing", "told"}
+"""Names without a meaning of their own. `wanted` is the desired state (contract.nodetuning.Wanted), and may be used."""
+UNFINISHED = {"bench", "simfleet", "tests", "tools"}
+"""Folders whose names are not revised yet: this list may only get shorter."""
+
+
+def names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each parameter and each variable of a function; fields of a class are its interface."""
+    for scope in ast.walk(ast.parse(source)):
+        if isinstance(scope, ast.arg):
+            yield scope.lineno, scope.arg
+        elif isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    yield node.lineno, node.id
+                elif isinstance(node, ast.ExceptHandler) and node.name:
+                    yield node.lineno, node.name
+
+
+def test_variables_and_parameters_say_what_they_hold() -> None:
+    wrong = {
+        f"{path}:{line}: {name}"
+        for path in tracked()
+        if path.parts[0] not in UNFINISHED
+        for line, name in names((ROOT / path).read_text(encoding="utf-8"))
+        if name in EMPTY
+    }
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(found):\n    pass", [(1, "found")]),
+        ("def f():\n    if said := g():\n        pass", [(2, "said")]),
+        ("def f():\n    return [g(one) for one in rows]", [(2, "one")]),
+        ("rows.sort(key=lambda one: one.pk)", [(1, "one")]),
+        ("class A:\n    told: str = ''", []),
+        ("def f():\n    return g(found=1).said", []),
+    ],
+)
+def test_a_name_is_found_wherever_a_function_binds_it(source: str, expected: list[tuple[int, str]]) -> None:
+    assert [(line, name) for line, name in names(source) if name in EMPTY] == expected
