@@ -62,7 +62,7 @@ class CommandResult:
 
     @property
     def is_known(self) -> bool:
-        """Whether the command ended by itself: what it asked for may be on its way otherwise."""
+        """True when the command ended by itself; otherwise what it asked for may be on its way."""
         return self.code >= 0 and self.code != OUT_OF_TIME
 
 

@@ -2,8 +2,8 @@
 
 fast  SQLite, the simulated fleet; no root, no server, two processes.
 node  what needs a machine with a kernel, a boot loader and a kubelet of its own, which QEMU runs.
-full  fast; again on PostgreSQL what asks the database; then what needs real servers, a file at a time in each of two
-      processes.
+full  fast; again on PostgreSQL what asks the database; node beside both; then what needs real servers, a file at a time
+      in each of two processes.
 
 A single run closes with pytest's own line. Several runs close with one plain line that adds them up.
 """
@@ -16,8 +16,9 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ("--full", "tests/node", "-v")
@@ -52,28 +53,51 @@ def counted(report: Path) -> Count:
     return Count(max(0, total - failed - skipped), failed, skipped)
 
 
-def pytest_run(
-    arguments: Sequence[str], environment: Mapping[str, str] | None = None, report: Path | None = None
-) -> int:
-    command = [sys.executable, "-m", "pytest", *arguments]
-    if report:
-        command += [f"--junit-xml={report}"]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, check=False).returncode
+@dataclass(frozen=True)
+class Run:
+    """One run of pytest. An early one begins before all others, and its output is printed in its turn."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_early: bool = False
+
+    def begin(self, report: Path | None = None, output: IO[str] | None = None) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "pytest", *self.arguments]
+        if report:
+            command += [f"--junit-xml={report}"]
+        environment = {**os.environ, **self.environment}
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output, text=True)
+
+    def __call__(self) -> int:
+        return self.begin().wait()
 
 
-def several(runs: Mapping[str, tuple[Sequence[str], Mapping[str, str]]]) -> int:
+def several(runs: Mapping[str, Run]) -> int:
     """Each run in turn, all of them even when one fails; then what each counted, then the sum."""
     counts: dict[str, Count] = {}
     worst = 0
     with tempfile.TemporaryDirectory(prefix="setpoint-tests-") as folder:
-        for number, (name, (arguments, environment)) in enumerate(runs.items()):
-            print(f"\n──── {name} ────", flush=True)
-            report = Path(folder, f"{number}.xml")
-            status = pytest_run(arguments, environment, report)
-            counts[name] = counted(report)
-            if status and not counts[name].failed:  # a crash or nothing collected is no success
-                counts[name] += Count(failed=1)
-            worst = worst or status
+        files = {name: Path(folder, str(number)) for number, name in enumerate(runs)}
+        begun: dict[str, subprocess.Popen[str]] = {}
+        for name, run in runs.items():
+            if run.is_early:
+                with files[name].with_suffix(".log").open("w") as output:
+                    begun[name] = run.begin(files[name].with_suffix(".xml"), output)
+        try:
+            for name, run in runs.items():
+                print(f"\n──── {name} ────", flush=True)
+                report = files[name].with_suffix(".xml")
+                process = begun.pop(name, None) or run.begin(report)
+                status = process.wait()
+                if run.is_early:
+                    print(files[name].with_suffix(".log").read_text(errors="replace"), flush=True)
+                counts[name] = counted(report)
+                if status and not counts[name].failed:  # a crash or nothing collected is no success
+                    counts[name] += Count(failed=1)
+                worst = worst or status
+        finally:
+            for process in begun.values():
+                process.terminate()
     print()
     for name, count in counts.items():
         print(f"{name} tier counted {count}")
@@ -82,18 +106,23 @@ def several(runs: Mapping[str, tuple[Sequence[str], Mapping[str, str]]]) -> int:
 
 
 def full(arguments: Sequence[str]) -> int:
-    """All three runs; given paths or -k, only the full tier's own run on PostgreSQL."""
+    """All four runs; given paths or -k, only the full tier's own run on PostgreSQL.
+
+    The node tier runs beside the fast ones: it mostly waits for a machine to boot, and they look at no clock.
+    """
     from tests.full.harness.servers import Postgres
 
     with Postgres() as postgres:
         database = {"SETPOINT_TEST_DATABASE_URL": os.environ.get("SETPOINT_TEST_DATABASE_URL") or postgres.url}
         if arguments:
-            return pytest_run(["--full", *arguments], database)
+            return Run(["--full", *arguments], database)()
+        of_database = ["-n2", "-m", "database and not one_database"]
         return several(
             {
-                "fast, on SQLite,": (["-n2"], {"TIER": "fast"}),
-                "fast, on PostgreSQL,": (["-n2", "-m", "database and not one_database"], {"TIER": "fast", **database}),
-                "full": (["--full", "-m", "full", "-n2", "-v"], database),
+                "fast, on SQLite,": Run(["-n2"], {"TIER": "fast"}),
+                "fast, on PostgreSQL,": Run(of_database, {"TIER": "fast", **database}),
+                "node": Run(NODE, database, is_early=True),
+                "full": Run(["--full", "-m", "full", "-n2", "-v"], database),
             }
         )
 
@@ -102,7 +131,7 @@ def node(arguments: Sequence[str]) -> int:
     from tests.full.harness.servers import Postgres
 
     with Postgres() as postgres:
-        return pytest_run([*NODE, *arguments], {"SETPOINT_TEST_DATABASE_URL": postgres.url})
+        return Run([*NODE, *arguments], {"SETPOINT_TEST_DATABASE_URL": postgres.url})()
 
 
 def main(tier: str, arguments: Sequence[str]) -> int:
@@ -111,7 +140,7 @@ def main(tier: str, arguments: Sequence[str]) -> int:
     if tier == "node":
         return node(arguments)
     if tier == "fast":
-        return pytest_run(arguments or ["-n2"], {"TIER": "fast"})
+        return Run(arguments or ["-n2"], {"TIER": "fast"})()
     print(f"TIER must be fast, node or full, not {tier!r}", file=sys.stderr)
     return 2
 
