@@ -76,9 +76,9 @@ def _run(stage: Stage, folder: Path, minutes: float, keys: int) -> tuple[object,
     finally:
         process.terminate()
         process.wait(10)
-    asked = sum(1 for event in stage.plane.audit(since) if "setpoint-agent" in event["user"]["username"])
+    requests = sum(1 for event in stage.plane.audit(since) if "setpoint-agent" in event["user"]["username"])
     cpu = spent / (minutes * 60) * 100
-    return f"{minutes:g} min", keys, after.rss, after.pss, f"{cpu:.3f}", asked, load()
+    return f"{minutes:g} min", keys, after.rss, after.pss, f"{cpu:.3f}", requests, load()
 
 
 def _as_in_its_image() -> tuple[list[str], dict[str, str]]:

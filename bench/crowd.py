@@ -171,10 +171,10 @@ def main() -> None:
 
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
-    found = fill(int(sys.argv[1]))
+    summary = fill(int(sys.argv[1]))
     if connection.vendor == "postgresql":
         connection.cursor().execute("ANALYZE")  # as its autovacuum does within a minute; nobody waits for that here
-    json.dump(found, sys.stdout)
+    json.dump(summary, sys.stdout)
 
 
 if __name__ == "__main__":

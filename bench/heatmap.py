@@ -50,20 +50,20 @@ def measure(counts: Sequence[int]) -> list[Table]:
     )  # fmt: skip
     for nodes in counts:
         with empty("SQLite") as environment:
-            found = json.loads(run("bench.heatmap", str(nodes), environment=environment))
+            filled = json.loads(run("bench.heatmap", str(nodes), environment=environment))
             with server(environment) as url, chromium() as browser:
-                visits = list(_visits(browser, url, found))
+                visits = list(_visits(browser, url, filled))
         table.add(nodes * GPUS_A_NODE, *(median([visit[part] for visit in visits]) for part in range(5)), load())
     return [table]
 
 
-def _visits(browser: Any, url: str, found: dict[str, str]) -> Iterator[tuple[float, ...]]:
-    cookies = http.cookies.SimpleCookie(found["cookies"])
+def _visits(browser: Any, url: str, filled: dict[str, str]) -> Iterator[tuple[float, ...]]:
+    cookies = http.cookies.SimpleCookie(filled["cookies"])
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.add_cookies([{"name": one.key, "value": one.value, "url": url} for one in cookies.values()])
+    context.add_cookies([{"name": morsel.key, "value": morsel.value, "url": url} for morsel in cookies.values()])
     for visit in range(VISITS + 1):
         page = context.new_page()
-        page.goto(url + found["page"], wait_until="load")
+        page.goto(url + filled["page"], wait_until="load")
         page.wait_for_function("performance.getEntriesByName('heatmap').length > 0")
         picture, answered, size = page.evaluate(
             "() => { const page = performance.getEntriesByType('navigation')[0]; return ["

@@ -40,7 +40,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
             stored.append(seconds(lambda: store.observe_nodes(cluster, page.items, complete=True)))  # noqa: B023
             assert cluster.nodes.count() == count
             fleet.close()
-        together = median([one + other for one, other in zip(listed, stored, strict=True)])
+        together = median([list_seconds + other for list_seconds, other in zip(listed, stored, strict=True)])
         table.add(
             count,
             size / MIB,

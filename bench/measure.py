@@ -110,13 +110,13 @@ def load() -> float:
 
 
 def _children(pid: int) -> list[int]:
-    found = []
+    children = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [int(child) for child in task.read_text().split()]
+            children += [int(child) for child in task.read_text().split()]
         except OSError:
             continue
-    return found
+    return children
 
 
 def machine() -> str:

@@ -35,11 +35,11 @@ def measure(counts: Sequence[int]) -> list[Table]:
     for database in ("SQLite", "PostgreSQL"):
         for nodes in counts:
             with empty(database) as environment:
-                found = json.loads(run("bench.month", str(nodes), environment=environment))
-            for one in found["asked"]:
-                wall, cpu = (f"{median(one[clock]):.0f} / {max(one[clock]):.0f}" for clock in ("wall", "cpu"))
+                measured = json.loads(run("bench.month", str(nodes), environment=environment))
+            for question in measured["asked"]:
+                wall, cpu = (f"{median(question[clock]):.0f} / {max(question[clock]):.0f}" for clock in ("wall", "cpu"))
                 gpus = nodes * GPUS_A_NODE
-                table.add(gpus, database, found["rows"], one["what"], one["queries"], wall, cpu, load())
+                table.add(gpus, database, measured["rows"], question["what"], question["queries"], wall, cpu, load())
     return [table]
 
 
@@ -129,15 +129,15 @@ def ask(count: int) -> dict[str, Any]:
     client = Client()
     client.force_login(person)
     sources = {source.cluster_id: source for source in selectors.sources(person)}
-    asked = [_timed("funnel", lambda: context.funnel(person, sources, {cluster.pk: cluster}))]
-    asked += [
+    timings = [_timed("funnel", lambda: context.funnel(person, sources, {cluster.pk: cluster}))]
+    timings += [
         _timed(f"30 days by {by}", partial(context.over_time, person, "30d", by))
         for by in ("cluster", "pool", "model", "namespace")
     ]
-    asked.append(_timed("30 days of one cluster", lambda: context.over_time(person, "30d", "namespace", cluster)))
+    timings.append(_timed("30 days of one cluster", lambda: context.over_time(person, "30d", "namespace", cluster)))
     addresses = ("/gpus/?window=30d&by=namespace", "/api/v1/gpus/usage?window=30d&by=namespace")
-    asked += [_timed(page, partial(_page, client, page)) for page in addresses]
-    return {"asked": asked, "rows": GpuBand.objects.count()}
+    timings += [_timed(page, partial(_page, client, page)) for page in addresses]
+    return {"asked": timings, "rows": GpuBand.objects.count()}
 
 
 def _page(client: Any, page: str) -> None:

@@ -62,10 +62,10 @@ def measure(counts: Sequence[int]) -> list[Table]:
     rows: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for database in ("SQLite", "PostgreSQL"):
         for count in counts:
-            asked = _asked(database, count)
-            once, never = asked["collection"]["settled"], asked["collection"]["unsettled"]
-            memory.add(database, count, asked["rss"], asked["collections"], once, never, load())
-            for row in asked["pages"]:
+            answers = _asked(database, count)
+            once, never = answers["collection"]["settled"], answers["collection"]["unsettled"]
+            memory.add(database, count, answers["rss"], answers["collections"], once, never, load())
+            for row in answers["pages"]:
                 rows[bare(row["page"]), database][count] = row
     slowest = sorted(rows, key=lambda key: -median(rows[key][most]["cpu"]))
     for place, key in enumerate(slowest):
@@ -91,8 +91,8 @@ def bare(page: str) -> str:
 
 def _asked(database: str, count: int) -> dict[str, Any]:
     """Fill an empty database, and ask for every page: each in a process of its own."""
-    with filled(database, count) as (environment, found):
-        answer = json.loads(_run("bench.pages", environment=environment, text=found))
+    with filled(database, count) as (environment, crowd):
+        answer = json.loads(_run("bench.pages", environment=environment, text=crowd))
     assert isinstance(answer, dict)
     return answer
 
@@ -102,9 +102,9 @@ def filled(database: str, count: int) -> Iterator[tuple[dict[str, str], str]]:
     """The environment of an installation with so many nodes, and what bench.crowd says of it."""
     with _empty(database) as environment:
         began = time.perf_counter()
-        found = _run("bench.crowd", str(count), environment=environment)
+        crowd = _run("bench.crowd", str(count), environment=environment)
         sys.stderr.write(f"{database}: {count} nodes made in {time.perf_counter() - began:.0f} s\n")
-        yield environment, found
+        yield environment, crowd
 
 
 @contextmanager
@@ -149,11 +149,11 @@ def serve() -> None:
     from django.test import Client
 
     import_module("config.wsgi")  # loads all and settles, as the real process does
-    asked = json.load(sys.stdin)
-    browser, program = Client(), Client(headers={"Authorization": asked["token"]})
-    browser.cookies.load(asked["cookies"])
+    crowd = json.load(sys.stdin)
+    browser, program = Client(), Client(headers={"Authorization": crowd["token"]})
+    browser.cookies.load(crowd["cookies"])
     before = gc.get_stats()[2]["collections"]
-    pages = [_ask(program if page.startswith("/api/") else browser, page) for page in asked["pages"]]
+    pages = [_ask(program if page.startswith("/api/") else browser, page) for page in crowd["pages"]]
     collections = gc.get_stats()[2]["collections"] - before
     rss = usage(os.getpid()).rss
     json.dump({"pages": pages, "rss": rss, "collections": collections, "collection": _collection()}, sys.stdout)

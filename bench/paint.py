@@ -68,15 +68,15 @@ def measure(counts: Sequence[int]) -> list[Table]:
         around.add(count, len(seen), load())
     for page, by_size in sorted(seen.items()):
         if set(by_size) == set(counts):
-            found = [by_size[count] for count in counts]
+            pairs = [by_size[count] for count in counts]
             first, _ = by_size[max(counts)]
             table.add(
                 page,
                 int(first["requests"]),
                 first["kb"],
-                *(again["kb"] for _, again in found),
-                *(_both(visits, "first") for visits in found),
-                *(_both(visits, "largest") for visits in found),
+                *(again["kb"] for _, again in pairs),
+                *(_both(visits, "first") for visits in pairs),
+                *(_both(visits, "largest") for visits in pairs),
             )
     return [table, around]
 
@@ -86,17 +86,17 @@ def _both(visits: tuple[Visit, Visit], name: str) -> str:
 
 
 def _visited_all(count: int) -> Iterator[tuple[str, tuple[Visit, Visit]]]:
-    with filled("SQLite", count) as (environment, found), _server(environment) as url, _chromium() as browser:
-        asked = json.loads(found)
-        pages = [page for page in asked["pages"] if not any(part in page for part in UNSEEN)]
+    with filled("SQLite", count) as (environment, filled_text), _server(environment) as url, _chromium() as browser:
+        crowd = json.loads(filled_text)
+        pages = [page for page in crowd["pages"] if not any(part in page for part in UNSEEN)]
         cookies = [
             {"name": morsel.key, "value": morsel.value, "url": url}
-            for morsel in http.cookies.SimpleCookie(asked["cookies"]).values()
+            for morsel in http.cookies.SimpleCookie(crowd["cookies"]).values()
         ]
         _visited_twice(browser, cookies, url + pages[0])  # templates are compiled once
         for page in pages:
             visits = [_visited_twice(browser, cookies, url + page) for _ in range(VISITS)]
-            yield bare(page), (_median([one for one, _ in visits]), _median([other for _, other in visits]))
+            yield bare(page), (_median([first for first, _ in visits]), _median([other for _, other in visits]))
 
 
 def _median(visits: Sequence[Visit]) -> Visit:

@@ -95,8 +95,8 @@ def _asked(sql: str) -> list[tuple[Any, ...]]:
 
 def _rows() -> Rows:
     columns = "relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del"
-    found = _asked(f"SELECT {columns} FROM pg_stat_user_tables")
-    return {name: (inserted, updated, hot, deleted) for name, inserted, updated, hot, deleted in found}
+    rows = _asked(f"SELECT {columns} FROM pg_stat_user_tables")
+    return {name: (inserted, updated, hot, deleted) for name, inserted, updated, hot, deleted in rows}
 
 
 def _wal() -> int:

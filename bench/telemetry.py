@@ -45,13 +45,14 @@ def measure(counts: Sequence[int]) -> list[Table]:
     for database in ("SQLite", "PostgreSQL"):
         for gpus in (nodes * prometheus.GPUS_A_NODE for nodes in counts):
             with empty(database) as environment, _prometheus(gpus, environment) as url:
-                found = json.loads(run("bench.telemetry", str(gpus), url, environment=environment))
-            for one in found:
-                each = one["statements"] / gpus * 1000
+                readings = json.loads(run("bench.telemetry", str(gpus), url, environment=environment))
+            for reading in readings:
+                each = reading["statements"] / gpus * 1000
                 table.add(
-                    gpus, database, one["name"], one["cpu"], one["read"], one["stored"], one["history"],
-                    one["cpu"] / gpus * 1000, one["server"] if database == "PostgreSQL" else "", one["queries"],
-                    one["statements"], each, one["rss"], load(),
+                    gpus, database, reading["name"], reading["cpu"], reading["read"], reading["stored"],
+                    reading["history"], reading["cpu"] / gpus * 1000,
+                    reading["server"] if database == "PostgreSQL" else "", reading["queries"],
+                    reading["statements"], each, reading["rss"], load(),
                 )  # fmt: skip
     return [table]
 
@@ -168,7 +169,7 @@ def tick_all(gpus: int, url: str) -> list[dict[str, Any]]:
     originals = {name: getattr(*place) for name, place in names.items()}
     # A machine that does other work besides makes it slow, not different.
     originals["read"], asking.CALL_SECONDS = partial(polling.read, seconds=PATIENCE_SECONDS), PATIENCE_SECONDS
-    found: list[dict[str, Any]] = []
+    readings: list[dict[str, Any]] = []
     memory.freeze()  # as a worker does when it is ready
     with registry.override(source.cluster_id, cast("Any", Pods(gpus // prometheus.GPUS_A_NODE))):
         for seconds, name in SCRIPT:
@@ -189,11 +190,11 @@ def tick_all(gpus: int, url: str) -> list[dict[str, Any]]:
             queries = int(urllib.request.urlopen(f"{url}/forward").read())
             rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             shown = {"name": name, "cpu": used, "server": served, "queries": queries, "rss": rss}
-            found.append(shown | {part: meter.parts[part] for part in names} | {"statements": meter.statements})
+            readings.append(shown | {part: meter.parts[part] for part in names} | {"statements": meter.statements})
             sys.stderr.write(f"{gpus} {shown} {dict(meter.parts)} {meter.statements}\n")
-    usual = [one for one in found if one["name"] == USUAL]
-    rest = [one for one in found if one["name"] and one["name"] != USUAL]
-    usual.sort(key=lambda one: one["cpu"])
+    usual = [reading for reading in readings if reading["name"] == USUAL]
+    rest = [reading for reading in readings if reading["name"] and reading["name"] != USUAL]
+    usual.sort(key=lambda reading: reading["cpu"])
     return [*rest[:1], usual[len(usual) // 2], *rest[1:]]
 
 

@@ -20,10 +20,10 @@ def equipment(api: Api, caller: Caller) -> Equipment:
     missing: list[str] = []
 
     def present(plural: str, name: str, label: str, namespace: str = "") -> dict[str, Any]:
-        found = _find(api, caller, plural, name, namespace)
-        if found is None:
+        stored = _find(api, caller, plural, name, namespace)
+        if stored is None:
             missing.append(f"{label} is not installed")
-        return found.raw if found else {}
+        return stored.raw if stored else {}
 
     def in_force(name: str) -> bool:
         policy = present("validatingadmissionpolicies", name, f"admission policy {name}")

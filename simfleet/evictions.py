@@ -32,8 +32,8 @@ def _refused(cluster: SimCluster, caller: Caller, pod: PodRef, error: ApiError) 
     if error.code == 404:
         return Eviction("gone", message=error.message)
     if error.code == 409:
-        found = cluster.store.find("pods", pod.name, pod.namespace)
-        is_there = found is not None and found.raw["metadata"]["uid"] == pod.uid
+        stored = cluster.store.find("pods", pod.name, pod.namespace)
+        is_there = stored is not None and stored.raw["metadata"]["uid"] == pod.uid
         return Eviction("throttled" if is_there else "gone", message=error.message)
     if error.code == 429 and any(cause["reason"] == "DisruptionBudget" for cause in error.causes):
         return Eviction("blocked", _budgets_of(cluster, caller, pod), wait, error.message)

@@ -145,8 +145,8 @@ def more_gpu_nodes(
 
 
 def _pool_labels(pools: Mapping[str, int], nodes: int) -> list[dict[str, str]]:
-    found = [{POOL_LABEL: pool} for pool, count in pools.items() for _ in range(count)]
-    return (found + [{} for _ in range(nodes)])[:nodes]
+    pool_labels = [{POOL_LABEL: pool} for pool, count in pools.items() for _ in range(count)]
+    return (pool_labels + [{} for _ in range(nodes)])[:nodes]
 
 
 def _add_gpu_node(

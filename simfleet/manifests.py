@@ -101,12 +101,12 @@ def _quantity(number: int, unit: str) -> str:
 def conditions(status: str, reason: str, message: str, at: str) -> list[Raw]:
     """A node's conditions with Ready as given; the pressures are unknown when the kubelet is."""
     pressure = "Unknown" if status == "Unknown" else "False"
-    found = [
+    out = [
         {"type": type_, "status": pressure, "reason": f"KubeletHasSufficient{what}", "message": ""}
         for type_, what in (("MemoryPressure", "Memory"), ("DiskPressure", "Disk"), ("PIDPressure", "PID"))
     ]
-    found.append({"type": "Ready", "status": status, "reason": reason, "message": message})
-    return [c | {"lastHeartbeatTime": at, "lastTransitionTime": at} for c in found]
+    out.append({"type": "Ready", "status": status, "reason": reason, "message": message})
+    return [c | {"lastHeartbeatTime": at, "lastTransitionTime": at} for c in out]
 
 
 def pod(

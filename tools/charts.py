@@ -68,11 +68,11 @@ def fetch(folder: Path, versions: Mapping[str, Sequence[str]], *, networks: Sequ
             for version in wanted:
                 path = place / f"{chart.chart}-{version}.tgz"
                 if not path.exists():
-                    found = fetching.download(door, source, version, time.monotonic() + SECONDS).content
-                    _check(path.name, found, sums)
-                    archives.judge(found, name=chart.chart, version=version)
+                    archive = fetching.download(door, source, version, time.monotonic() + SECONDS).content
+                    _check(path.name, archive, sums)
+                    archives.judge(archive, name=chart.chart, version=version)
                     unfinished = path.with_suffix(".unfinished")
-                    unfinished.write_bytes(found)
+                    unfinished.write_bytes(archive)
                     unfinished.replace(path)  # a write that was cut short leaves nothing that looks fetched
                     made += 1
                     print(f"{path.name} from {chart.url}")
@@ -98,9 +98,9 @@ def _sums(place: Path) -> dict[str, str]:
 def _check(name: str, content: bytes, sums: Mapping[str, str]) -> str:
     """Return the digest. Raises CannotFetch where it is another than was pinned, or than it was."""
     digest = hashlib.sha256(content).hexdigest()
-    for told, by in ((PINNED.get(name), "tools/charts.py pins"), (sums.get(name), f"{SUMS} has")):
-        if told and told != digest:
-            raise CannotFetch(f"{name} has the SHA-256 {digest}, and {by} {told}")
+    for pinned, by in ((PINNED.get(name), "tools/charts.py pins"), (sums.get(name), f"{SUMS} has")):
+        if pinned and pinned != digest:
+            raise CannotFetch(f"{name} has the SHA-256 {digest}, and {by} {pinned}")
     return digest
 
 

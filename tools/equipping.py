@@ -34,8 +34,8 @@ def equip(folder: Path, values: Mapping[str, str]) -> dict[str, Any]:
             return json.load(answer)
 
     def rows(path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = ask("OPERATOR", path)["results"]
-        return found
+        results: list[dict[str, Any]] = ask("OPERATOR", path)["results"]
+        return results
 
     [tried] = [row for row in rows("rollouts?limit=100") if row["cluster_name"] == "fjord-bare"]
     [step] = [row for row in rows(f"rollouts/{tried['id']}/steps?limit=100") if row["component"]]
@@ -60,7 +60,7 @@ def equip(folder: Path, values: Mapping[str, str]) -> dict[str, Any]:
         "secret": "no-secret-of-anybody",
         "least_severity": "critical",
     }
-    told = ask("ADMIN", "notice-channels", channel)
+    created = ask("ADMIN", "notice-channels", channel)
     xids = "alerts?rule=fatal-xid&status=open&cluster=atlas-training"
     _await("the alert of an XID", lambda: bool(rows(xids)))
     standing = f"compliance/components?cluster={plan['cluster']}&state=drifted"
@@ -70,7 +70,7 @@ def equip(folder: Path, values: Mapping[str, str]) -> dict[str, Any]:
         "equips": plan["number"],
         "equipped": rollout["number"],
         "alert": rows(xids)[0]["id"],
-        "channel": told["id"],
+        "channel": created["id"],
         "tried": tried["number"],
         "tried_step": step["id"],
     }

@@ -124,8 +124,8 @@ def tried(tree: Path, tests: Iterable[str], *, tier: str) -> tuple[list[ET.Eleme
         os.killpg(running.pid, signal.SIGKILL)  # pytest is a child of its own
         running.communicate()
         return [], f"no end after {TEST_SECONDS} s"
-    said = printed.strip()[-300:].replace("\n", " ")
-    return (list(ET.parse(report).iter("testcase")) if report.exists() else []), said
+    output = printed.strip()[-300:].replace("\n", " ")
+    return (list(ET.parse(report).iter("testcase")) if report.exists() else []), output
 
 
 def node_id(case: ET.Element) -> str:
@@ -135,11 +135,11 @@ def node_id(case: ET.Element) -> str:
 
 def belongs(case: ET.Element, test: str) -> bool:
     """Return whether this case is the test, or that test with some parameters."""
-    found = node_id(case)
-    return found == test or found.partition("[")[0] == test
+    identifier = node_id(case)
+    return identifier == test or identifier.partition("[")[0] == test
 
 
-def result_of(guard: Guard, cases: Sequence[ET.Element], said: str) -> GuardResult:
+def result_of(guard: Guard, cases: Sequence[ET.Element], output: str) -> GuardResult:
     """Every named test must have failed, at an assertion."""
     first = ""
     for test in guard.tests:
@@ -148,7 +148,7 @@ def result_of(guard: Guard, cases: Sequence[ET.Element], said: str) -> GuardResu
         asserting = [w for w in words if w.startswith((*ASSERTED, guard.noticed_by or ASSERTED[0]))]
         if not asserting:
             errors = [e.get("message") or "" for case in cases for e in case.findall("error")]
-            why = (words or errors or ([] if any(belongs(c, test) for c in cases) else [said]) or ["it passes"])[0]
+            why = (words or errors or ([] if any(belongs(c, test) for c in cases) else [output]) or ["it passes"])[0]
             return GuardResult(guard, False, f"{test.rpartition('::')[2]}: {_short(why)}")
         first = first or _short(asserting[0])
     return GuardResult(guard, True, first)
@@ -175,34 +175,36 @@ class Tree:
         text = (self.path / guard.file).read_text(encoding="utf-8")
         try:
             self.write(guard.file, guard.removed_from(text))
-            cases, said = tried(self.path, guard.tests, tier=guard.tier)
+            cases, output = tried(self.path, guard.tests, tier=guard.tier)
         except BadList as error:
             return GuardResult(guard, False, str(error))
         finally:
             self.write(guard.file, text)
-        return result_of(guard, cases, said)
+        return result_of(guard, cases, output)
 
 
 def page(text: str, guards: Sequence[Guard]) -> str:
     """docs/laws.md with the table of each law as the list has it now."""
 
-    def rows(found: re.Match[str]) -> str:
+    def rows(match: re.Match[str]) -> str:
         lines = ["| What holds it | Where | Fails without it |", "|---|---|---|"]
         for guard in guards:
-            if guard.law == int(found[2]):
+            if guard.law == int(match[2]):
                 tests = ", ".join(dict.fromkeys(test.rpartition("::")[2].partition("[")[0] for test in guard.tests))
                 where = f"`{guard.file}`" + (", full tier" if guard.tier == "full" else "")
                 lines.append(f"| {guard.protects} | {where} | {'' if guard.tried else 'not tried yet: '}{tests} |")
-        return found[1] + "\n".join(lines) + "\n" + found[3]
+        return match[1] + "\n".join(lines) + "\n" + match[3]
 
     return TABLE.sub(rows, text)
 
 
 def table(verdicts: Iterable[GuardResult]) -> str:
     lines = ["| Law | Guard | Noticed | What failed |", "|---|---|---|---|"]
-    for one in verdicts:
-        said = one.said.replace("|", "\\|")
-        lines.append(f"| {one.guard.law} | {one.guard.protects} | {'yes' if one.noticed else '**NO**'} | {said} |")
+    for verdict in verdicts:
+        remark = verdict.said.replace("|", "\\|")
+        lines.append(
+            f"| {verdict.guard.law} | {verdict.guard.protects} | {'yes' if verdict.noticed else '**NO**'} | {remark} |"
+        )
     return "\n".join(lines)
 
 
@@ -212,31 +214,31 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--tier", choices=("fast", "full"), default="fast", help="full: those that only it can notice")
     parser.add_argument("--match", default="", help="only guards whose sentence, file or tests contain this")
     parser.add_argument("--write", action="store_true", help="only write the tables of docs/laws.md anew")
-    asked = parser.parse_args(arguments)
-    if asked.write:
+    options = parser.parse_args(arguments)
+    if options.write:
         PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), read()), encoding="utf-8")
         return 0
     guards = [
         g
         for g in read()
-        if (not asked.law or g.law in asked.law)
-        and g.tier == asked.tier
-        and asked.match in " ".join((g.protects, g.file, *g.tests))
+        if (not options.law or g.law in options.law)
+        and g.tier == options.tier
+        and options.match in " ".join((g.protects, g.file, *g.tests))
     ]
     verdicts = []
     with tempfile.TemporaryDirectory(prefix="setpoint-guards-") as folder:
         tree = Tree(copied(Path(folder)))
         named = dict.fromkeys(test for guard in guards for test in guard.tests)
-        cases, said = tried(tree.path, named, tier=asked.tier)
+        cases, output = tried(tree.path, named, tier=options.tier)
         bad = [node_id(case) for case in cases if case.find("failure") is not None or case.find("error") is not None]
         if bad or not cases:
-            print(f"With all guards in place these fail already: {', '.join(bad) or said}", file=sys.stderr)
+            print(f"With all guards in place these fail already: {', '.join(bad) or output}", file=sys.stderr)
             return 1
         for number, guard in enumerate(guards, 1):
             verdicts.append(tree.without(guard))
             mark = "noticed" if verdicts[-1].noticed else f"NOT NOTICED: {verdicts[-1].said}"
             print(f"{number}/{len(guards)} law {guard.law}: {guard.protects}: {mark}", file=sys.stderr, flush=True)
-    unnoticed = sum(not one.noticed for one in verdicts)
+    unnoticed = sum(not verdict.noticed for verdict in verdicts)
     print(f"{table(verdicts)}\n\n{len(verdicts)} guards taken away, {unnoticed} unnoticed.")
     return 1 if unnoticed else 0
 

@@ -177,11 +177,11 @@ def cut(value: Any) -> Any:
 
 def main(file: str) -> None:
     kept = yaml.safe_load(ANSWERS.read_text(encoding="utf-8"))
-    found = {name: cut(answer) for name, answer in record(Demo(Path(file))).items()}
+    recorded = {name: cut(answer) for name, answer in record(Demo(Path(file))).items()}
     head = "# Answers of the demo, written by tools/record_api_examples.py; what the demo does not answer is kept.\n"
-    text = yaml.safe_dump(kept | found, sort_keys=True, allow_unicode=True, width=120)
+    text = yaml.safe_dump(kept | recorded, sort_keys=True, allow_unicode=True, width=120)
     ANSWERS.write_text(head + text, encoding="utf-8")
-    sys.stdout.write(f"kept as they were: {', '.join(sorted(set(kept) - set(found))) or 'none'}\n")
+    sys.stdout.write(f"kept as they were: {', '.join(sorted(set(kept) - set(recorded))) or 'none'}\n")
 
 
 if __name__ == "__main__":

@@ -76,9 +76,9 @@ class Server:
         """The first group of what its output says. Raises CannotShoot when it ends or takes too long."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
-            said = self.log.read_text(encoding="utf-8", errors="replace")
-            if found := re.search(pattern, said):
-                return found[1]
+            output = self.log.read_text(encoding="utf-8", errors="replace")
+            if match := re.search(pattern, output):
+                return match[1]
             if self.process.poll() is not None:
                 break
             time.sleep(0.2)
@@ -279,27 +279,27 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=TARGET, help="Another folder, to look at first.")
     parser.add_argument("--without-large", action="store_true", help="Leave out the pages with 5,000 nodes.")
     parser.add_argument("--looks", default=KEPT, help=f"Of {', '.join(LOOKS)}; docs/screenshots keeps {KEPT}.")
-    wanted = parser.parse_args()
-    looks = wanted.looks.split(",")
-    if not set(looks) <= set(LOOKS) or (wanted.into == TARGET and looks != [KEPT]):
+    options = parser.parse_args()
+    looks = options.looks.split(",")
+    if not set(looks) <= set(LOOKS) or (options.into == TARGET and looks != [KEPT]):
         parser.error(f"--looks: {KEPT} into docs/screenshots, or any of {', '.join(LOOKS)} --into another folder")
     began = time.monotonic()
     fresh = Path(tempfile.mkdtemp(prefix="setpoint-taken-"))
     try:
-        complaints = shoot(fresh, wanted.only, looks, with_large=not wanted.without_large)
+        complaints = shoot(fresh, options.only, looks, with_large=not options.without_large)
         taken = sorted(fresh.glob("*.webp"))
-        wanted.into.mkdir(parents=True, exist_ok=True)
-        if not wanted.only and not complaints:  # what is left of pages that are gone
-            for old in wanted.into.glob("*.webp"):
+        options.into.mkdir(parents=True, exist_ok=True)
+        if not options.only and not complaints:  # what is left of pages that are gone
+            for old in options.into.glob("*.webp"):
                 old.unlink()
         for file in taken:
-            shutil.copyfile(file, wanted.into / file.name)
+            shutil.copyfile(file, options.into / file.name)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    size = sum(file.stat().st_size for file in wanted.into.glob("*.webp"))
-    if wanted.into == TARGET and not wanted.only:
+    size = sum(file.stat().st_size for file in options.into.glob("*.webp"))
+    if options.into == TARGET and not options.only:
         INDEX.write_text(index(TARGET), encoding="utf-8")
-    if wanted.into == TARGET and size > BUDGET:
+    if options.into == TARGET and size > BUDGET:
         complaints.append(f"{size:,} bytes are more than {BUDGET:,}")
     seconds = time.monotonic() - began
     print(f"{len(taken)} pictures, {size / 1e6:.1f} MB in all, {seconds:.0f} s", *complaints, sep="\n  ")  # noqa: T201

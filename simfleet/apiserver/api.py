@@ -217,8 +217,10 @@ class Api:
                 raw = admission.prepared(self._store, caller, plural, named, namespace, suffix="")
                 admission.check(self._store, caller, plural, None, raw)
                 # Owned is what was applied: defaults and what admission adds are no one's.
-                asked = admission.encoded(named) if plural == "secrets" else named
-                owners = ownership.applied({}, asked, manager, of, at, force=True)["metadata"].get("managedFields", [])
+                encoded = admission.encoded(named) if plural == "secrets" else named
+                owners = ownership.applied({}, encoded, manager, of, at, force=True)["metadata"].get(
+                    "managedFields", []
+                )
                 new = raw | {"metadata": raw["metadata"] | {"managedFields": owners}}
                 return self._store.create(plural, new, is_dry=dry_run)
             wanted = admission.encoded(wanted) if plural == "secrets" else wanted
@@ -241,8 +243,8 @@ class Api:
     ) -> Stored:
         """`uid` and `version` are preconditions, `policy` is the propagation's."""
         with self._call(caller, "delete", plural, name=name, namespace=namespace, dry_run=dry_run):
-            found = self._store.check(plural, name, namespace, uid=uid, version=version)
-            return found if dry_run else self._cluster.garbage.delete(plural, found, policy=policy, grace=grace)
+            stored = self._store.check(plural, name, namespace, uid=uid, version=version)
+            return stored if dry_run else self._cluster.garbage.delete(plural, stored, policy=policy, grace=grace)
 
     def evict(self, caller: Caller, name: str, namespace: str, body: Raw) -> None:
         """POST pods/eviction. Raises ApiError 404, 409, 429 (a budget), 500 (several budgets)."""

@@ -35,9 +35,9 @@ class Definitions:
             self._cluster.after(ESTABLISH_SECONDS, lambda: self._establish(name))
 
     def _establish(self, name: str) -> None:
-        found = self._store.find(CRDS, name)
-        resource = None if found is None else described(found.raw["spec"])
-        if found is None or resource is None:
+        definition = self._store.find(CRDS, name)
+        resource = None if definition is None else described(definition.raw["spec"])
+        if definition is None or resource is None:
             return
         if not key_of(RESOURCES, resource.group, resource.plural):
             self._store.register(resource.key, resource)
@@ -52,11 +52,11 @@ class Definitions:
         ]
         status = {
             "conditions": [c | {"status": "True", "lastTransitionTime": at} for c in conditions],
-            "acceptedNames": found.raw["spec"]["names"],
+            "acceptedNames": definition.raw["spec"]["names"],
             "storedVersions": [resource.version],
         }
-        if "status" not in found.raw:
-            self._store.write(CRDS, found.raw | {"status": status})
+        if "status" not in definition.raw:
+            self._store.write(CRDS, definition.raw | {"status": status})
 
     def _withdraw(self, crd: Raw) -> None:
         resource = described(crd["spec"])

@@ -34,8 +34,8 @@ def answer(path: str, accept: str, resources: Mapping[str, Resource]) -> tuple[R
         case ["api", version]:
             return _list(types, "", version)
         case ["apis", group]:
-            found = [g for g in _groups(types)["groups"] if g["name"] == group]
-            return ({"kind": "APIGroup", "apiVersion": "v1"} | found[0], "") if found else None
+            matching = [g for g in _groups(types)["groups"] if g["name"] == group]
+            return ({"kind": "APIGroup", "apiVersion": "v1"} | matching[0], "") if matching else None
         case ["apis", group, version]:
             return _list(types, group, version)
         case ["openapi", "v2"]:
@@ -70,7 +70,10 @@ def _aggregated(resources: Iterable[Resource], version: str) -> Raw:
     items = [
         {
             "metadata": {"name": group} if group else {},
-            "versions": [{"version": v, "resources": found, "freshness": "Current"} for v, found in versions.items()],
+            "versions": [
+                {"version": v, "resources": resources_of_version, "freshness": "Current"}
+                for v, resources_of_version in versions.items()
+            ],
         }
         for group, versions in groups.items()
     ]
@@ -83,12 +86,12 @@ def _aggregated(resources: Iterable[Resource], version: str) -> Raw:
 
 
 def _groups(resources: Iterable[Resource]) -> Raw:
-    found: dict[str, list[str]] = {}
+    versions_by_group: dict[str, list[str]] = {}
     for group, version in _all_versions(resources):
         if group:
-            found.setdefault(group, []).append(version)
+            versions_by_group.setdefault(group, []).append(version)
     groups = []
-    for group, versions in found.items():
+    for group, versions in versions_by_group.items():
         listed = [{"groupVersion": f"{group}/{v}", "version": v} for v in versions]
         groups.append({"name": group, "versions": listed, "preferredVersion": listed[0]})
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}

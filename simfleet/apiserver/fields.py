@@ -116,7 +116,11 @@ def written(path: Path) -> str:
         if step.startswith("f:"):
             out += f".{step[2:]}"
         else:
-            found = json.loads(step[2:])
-            pairs = [f"{k}={json.dumps(v)}" for k, v in found.items()] if isinstance(found, Mapping) else [f"={found}"]
+            identity = json.loads(step[2:])
+            pairs = (
+                [f"{k}={json.dumps(v)}" for k, v in identity.items()]
+                if isinstance(identity, Mapping)
+                else [f"={identity}"]
+            )
             out += f"[{','.join(pairs)}]"
     return out

@@ -100,10 +100,10 @@ class Handler(BaseHTTPRequestHandler):
             self._json(200, version)
             return True
         with cluster.lock:
-            found = discovery.answer(path, self.headers.get("Accept") or "", cluster.store.resources)
-        if found is None:
+            document_and_kind = discovery.answer(path, self.headers.get("Accept") or "", cluster.store.resources)
+        if document_and_kind is None:
             return False
-        document, kind = found
+        document, kind = document_and_kind
         body = discovery.EMPTY_V2 if kind == discovery.OPENAPI_V2 else json.dumps(document).encode()
         self._bytes(200, body, content_type=kind or "application/json")
         return True
@@ -212,9 +212,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _review(self, caller: Caller, body: Mapping[str, Any], plural: str) -> None:
         """All but the parts of the cluster are held to the same rights here, so it is no matter whom one asks about."""
-        asked = (body.get("spec") or {}).get("resourceAttributes") or {}
-        resource = "/".join(part for part in (asked.get("resource", ""), asked.get("subresource", "")) if part)
-        allowed = self.server.door.cluster.api.review(caller, asked.get("verb", ""), resource, plural)
+        attributes = (body.get("spec") or {}).get("resourceAttributes") or {}
+        resource = "/".join(
+            part for part in (attributes.get("resource", ""), attributes.get("subresource", "")) if part
+        )
+        allowed = self.server.door.cluster.api.review(caller, attributes.get("verb", ""), resource, plural)
         status = {"allowed": allowed} | ({} if allowed else {"reason": "simulated RBAC"})
         self._json(201, dict(body) | {"status": status})
 

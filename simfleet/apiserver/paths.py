@@ -67,7 +67,7 @@ def proxied(path: str) -> ProxyTarget | None:
 def key_of(resources: Mapping[str, Resource], group: str, plural: str) -> str:
     """Return the key of a type, "" if it is not served."""
     for key in (plural, f"{plural}.{group}"):
-        found = resources.get(key)
-        if found is not None and (found.group, found.plural) == (group, plural):
+        resource = resources.get(key)
+        if resource is not None and (resource.group, resource.plural) == (group, plural):
             return key
     return ""

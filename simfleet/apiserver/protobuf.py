@@ -27,8 +27,8 @@ def _data(value: bytes) -> str:
 
 def _entry(read: Reader) -> Reader:
     def pair(value: bytes) -> tuple[str, Any]:
-        found = dict(_parts(value))
-        return _text(found.get(1, b"")), read(found.get(2, b""))
+        fields = dict(_parts(value))
+        return _text(fields.get(1, b"")), read(fields.get(2, b""))
 
     return pair
 

@@ -32,10 +32,10 @@ class Proxies:
         """Return status and body; UNREACHED with 503 if no process listens. Raises ApiError, Outage."""
         parts = way.name.split(":")
         name, port = (parts[-2], parts[-1]) if len(parts) > 1 else (way.name, "")
-        found = self._cluster.api.proxied(caller, way.plural, name, way.namespace).raw
-        if way.plural == "pods" and (found.get("status") or {}).get("phase") != "Running":
+        backend = self._cluster.api.proxied(caller, way.plural, name, way.namespace).raw
+        if way.plural == "pods" and (backend.get("status") or {}).get("phase") != "Running":
             raise ApiError(400, "BadRequest", "address not allowed")
         for answerer in self.answerers[way.plural]:
-            if (answer := answerer(found, port, way.path, query)) is not None:
+            if (answer := answerer(backend, port, way.path, query)) is not None:
                 return answer[0], answer[1].encode()
         return 503, f"{UNREACHED}: dial tcp: {name}:{port}: connect: connection refused".encode()

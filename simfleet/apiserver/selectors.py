@@ -34,10 +34,10 @@ def _field_test(term: str) -> Filter:
         raise ApiError(400, "BadRequest", f"invalid field selector: {term}")
 
     def test(raw: Mapping[str, Any]) -> bool:
-        found: Any = raw
+        field_value: Any = raw
         for part in path.split("."):
-            found = (found or {}).get(part)
-        return (str("" if found is None else found) == value) is not negated
+            field_value = (field_value or {}).get(part)
+        return (str("" if field_value is None else field_value) == value) is not negated
 
     return test
 

@@ -131,10 +131,10 @@ class Store:
 
     def get(self, plural: str, name: str, namespace: str = "") -> Stored:
         """Raises ApiError 404."""
-        found = self.find(plural, name, namespace)
-        if found is None:
+        stored = self.find(plural, name, namespace)
+        if stored is None:
             raise ApiError(404, "NotFound", f'{self.resources[plural].qualified} "{name}" not found')
-        return found
+        return stored
 
     def all(self, plural: str, namespace: str | None = None) -> list[Stored]:
         """List stored objects in key order, as etcd does."""
@@ -225,20 +225,20 @@ class Store:
 
     def check(self, plural: str, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> Stored:
         """The object, if the preconditions hold. Raises ApiError 404, 409."""
-        found = self.get(plural, name, namespace)
-        self._check(plural, found, {"uid": uid, "resourceVersion": version})
-        return found
+        stored = self.get(plural, name, namespace)
+        self._check(plural, stored, {"uid": uid, "resourceVersion": version})
+        return stored
 
-    def _check(self, plural: str, old: Stored, asked: Mapping[str, Any]) -> None:
+    def _check(self, plural: str, old: Stored, preconditions: Mapping[str, Any]) -> None:
         have, name = old.raw["metadata"], self.resources[plural].qualified
-        if asked.get("uid") and asked["uid"] != have["uid"]:
+        if preconditions.get("uid") and preconditions["uid"] != have["uid"]:
             raise ApiError(
                 409,
                 "Conflict",
                 f'Operation cannot be fulfilled on {name} "{have["name"]}": Precondition failed: UID in precondition: '
-                f"{asked['uid']}, UID in object meta: {have['uid']}",
+                f"{preconditions['uid']}, UID in object meta: {have['uid']}",
             )
-        if asked.get("resourceVersion") and asked["resourceVersion"] != have["resourceVersion"]:
+        if preconditions.get("resourceVersion") and preconditions["resourceVersion"] != have["resourceVersion"]:
             raise ApiError(
                 409,
                 "Conflict",

@@ -52,5 +52,5 @@ def issued(door: Door, caller: Caller, namespace: str, account: str, body: Mappi
     }
 
 
-def _part(said: Mapping[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+def _part(claims: Mapping[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")

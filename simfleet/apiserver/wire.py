@@ -18,12 +18,12 @@ def body(sent: bytes) -> dict[str, Any]:
     if sent.startswith(protobuf.MAGIC):
         return protobuf.decoded(sent)
     try:
-        found = json.loads(sent)
+        decoded = json.loads(sent)
     except ValueError as error:
         raise ApiError(400, "BadRequest", f"the object provided is unrecognized: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise ApiError(400, "BadRequest", "the object provided is unrecognized")
-    return found
+    return decoded
 
 
 def placed(body: dict[str, Any], at: RequestTarget) -> dict[str, Any]:
@@ -37,16 +37,16 @@ def placed(body: dict[str, Any], at: RequestTarget) -> dict[str, Any]:
 
 def options(query: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of a DELETE without a body. Raises ApiError 422."""
-    found: dict[str, Any] = {"dryRun": ["All"]} if is_dry(query) else {}
-    return found | {k: query[k] for k in ("propagationPolicy",) if k in query}
+    out: dict[str, Any] = {"dryRun": ["All"]} if is_dry(query) else {}
+    return out | {k: query[k] for k in ("propagationPolicy",) if k in query}
 
 
 def is_dry(query: Mapping[str, str]) -> bool:
     """Raises ApiError 422."""
-    asked = query.get("dryRun")
-    if asked not in (None, "All"):
-        raise ApiError(422, "Invalid", f'dryRun: Unsupported value: "{asked}": supported values: "All"')
-    return asked is not None
+    dry_run = query.get("dryRun")
+    if dry_run not in (None, "All"):
+        raise ApiError(422, "Invalid", f'dryRun: Unsupported value: "{dry_run}": supported values: "All"')
+    return dry_run is not None
 
 
 def is_list_wanted(query: Mapping[str, str]) -> bool:

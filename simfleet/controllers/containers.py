@@ -52,7 +52,7 @@ class Containers:
         elif missing := self._missing(pod.raw):
             node = pod.raw["spec"]["nodeName"]
             self._show(pod, "Pending", "", {"waiting": {"reason": "ContainerCreating"}}, is_ready=False)
-            self._then(pod, max(_pull_seconds(node, *one) for one in missing.items()), self._arrived)
+            self._then(pod, max(_pull_seconds(node, *image) for image in missing.items()), self._arrived)
         elif program.crashes:
             self._show(pod, "Running", bad, {"running": self._started()}, is_ready=False)
             self._then(pod, 1.0, lambda now: self._crashed(now, bad, failures, exit_code=1))
@@ -65,8 +65,8 @@ class Containers:
 
     def _worst(self, pod: Mapping[str, Any]) -> tuple[str, Program]:
         """The container that decides how the pod fares, and its program."""
-        found = [(c["name"], self._cluster.programs.of(c["image"])) for c in containers_of(pod)]
-        for name, program in found:
+        programs = [(c["name"], self._cluster.programs.of(c["image"])) for c in containers_of(pod)]
+        for name, program in programs:
             if program.is_missing or program.crashes or program.exit_code:
                 return name, program
         own = pod["spec"]["containers"][0]
@@ -76,8 +76,10 @@ class Containers:
         """Images that the pod's node does not have, and how long each takes."""
         node = pod["spec"]["nodeName"]
         of = self._cluster.programs.of
-        found = {c["image"]: of(c["image"]).pull_seconds for c in containers_of(pod)}
-        return {image: seconds for image, seconds in found.items() if seconds and (node, image) not in self._pulled}
+        pull_seconds = {c["image"]: of(c["image"]).pull_seconds for c in containers_of(pod)}
+        return {
+            image: seconds for image, seconds in pull_seconds.items() if seconds and (node, image) not in self._pulled
+        }
 
     def _arrived(self, pod: Stored) -> None:
         self._pulled |= {(pod.raw["spec"]["nodeName"], c["image"]) for c in containers_of(pod.raw)}

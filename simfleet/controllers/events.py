@@ -16,9 +16,9 @@ def warn(cluster: SimCluster, pod: Stored, reason: str, message: str) -> None:
     namespace, name = pod.key
     at = stamp(cluster.clock.now())
     known = f"{name}.{reason.lower()}"
-    if found := cluster.store.find("events", known, namespace):
-        again = {"count": found.raw["count"] + 1, "lastTimestamp": at, "message": message}
-        cluster.store.write("events", found.raw | again)
+    if earlier := cluster.store.find("events", known, namespace):
+        again = {"count": earlier.raw["count"] + 1, "lastTimestamp": at, "message": message}
+        cluster.store.write("events", earlier.raw | again)
         return
     event: Raw = {
         "metadata": {"name": known, "namespace": namespace},

@@ -145,15 +145,15 @@ class Exporters:
     def text(self, node: str) -> str:
         """Return the answer of a node's exporter to GET /metrics."""
         is_new = self.is_new(node)
-        found = [(one, _words(_labels(one, is_new=is_new))) for one in self._cluster.gpus.truth(node)]
+        labeled = [(gpu, _words(_labels(gpu, is_new=is_new))) for gpu in self._cluster.gpus.truth(node)]
         lines = []
         for key, family in self._families():
             name = family.new if is_new else family.old
-            rows = [(*row, value) for row in found if (value := _value(key, row[0], is_new=is_new)) is not None]
+            rows = [(*row, value) for row in labeled if (value := _value(key, row[0], is_new=is_new)) is not None]
             if rows:
                 lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
-            for one, words, value in rows:
-                more = f",{_words(said)}" if key == "xid" and (said := _error(one)) else ""
+            for gpu, words, value in rows:
+                more = f",{_words(error)}" if key == "xid" and (error := _error(gpu)) else ""
                 lines.append(f"{name}{{{words}{more}}} {value}")
         return "\n".join([*lines, ""])
 
@@ -170,11 +170,11 @@ class Exporters:
         }
         is_new = self.is_new(node)
         for key, family in self._families():
-            for one in self._cluster.gpus.truth(node):
-                value = _value(key, one, is_new=is_new)
+            for gpu in self._cluster.gpus.truth(node):
+                value = _value(key, gpu, is_new=is_new)
                 if value is None:
                     continue
-                own = _labels(one, is_new=is_new) | (_error(one) if key == "xid" else {})
+                own = _labels(gpu, is_new=is_new) | (_error(gpu) if key == "xid" else {})
                 if honor_labels:
                     labels = target | own
                 else:
@@ -192,25 +192,25 @@ class Exporters:
         return ((key, family) for key, family in FAMILIES.items() if family.is_default or self.whole_list)
 
 
-def _labels(one: GpuState, *, is_new: bool) -> Labels:
+def _labels(gpu: GpuState, *, is_new: bool) -> Labels:
     labels = {
-        "gpu": str(one.index),
-        "UUID": one.uuid,
-        "pci_bus_id": f"00000000:{one.index * 16 + 27:02X}:00.0",
-        "device": f"nvidia{one.index}",
-        "modelName": one.board.name,
+        "gpu": str(gpu.index),
+        "UUID": gpu.uuid,
+        "pci_bus_id": f"00000000:{gpu.index * 16 + 27:02X}:00.0",
+        "device": f"nvidia{gpu.index}",
+        "modelName": gpu.board.name,
     }
-    if one.instance:
-        labels |= {"GPU_I_PROFILE": one.profile, "GPU_I_ID": one.instance}
-    labels |= {"hostname" if is_new else "Hostname": one.node, "DCGM_FI_DRIVER_VERSION": DRIVER}
-    if one.pod:
-        labels |= {"container": one.pod[2], "namespace": one.pod[0], "pod": one.pod[1]}
+    if gpu.instance:
+        labels |= {"GPU_I_PROFILE": gpu.profile, "GPU_I_ID": gpu.instance}
+    labels |= {"hostname" if is_new else "Hostname": gpu.node, "DCGM_FI_DRIVER_VERSION": DRIVER}
+    if gpu.pod:
+        labels |= {"container": gpu.pod[2], "namespace": gpu.pod[0], "pod": gpu.pod[1]}
     return labels
 
 
-def _error(one: GpuState) -> Labels:
+def _error(gpu: GpuState) -> Labels:
     """Return the extra labels of the XID's own series."""
-    return {"err_code": str(one.xid), "err_msg": _MESSAGES.get(one.xid, "")} if one.xid else {}
+    return {"err_code": str(gpu.xid), "err_msg": _MESSAGES.get(gpu.xid, "")} if gpu.xid else {}
 
 
 _OF_WHOLE_GPUS = frozenset({"busy", "memory_copy"})
@@ -227,36 +227,36 @@ def _words(labels: Labels) -> str:
     return ",".join(f'{key}="{value}"' for key, value in labels.items())
 
 
-def _value(key: str, one: GpuState, *, is_new: bool) -> str | None:
+def _value(key: str, gpu: GpuState, *, is_new: bool) -> str | None:
     """Format a value as the exporter does: whole numbers bare, others with six decimals; None for a blank."""
     if key == "xid":
-        return str(one.xid)
-    if one.is_lost or (one.instance and key in _OF_WHOLE_GPUS):
+        return str(gpu.xid)
+    if gpu.is_lost or (gpu.instance and key in _OF_WHOLE_GPUS):
         return None
-    ratios = {"engine": one.engine, "tensor": one.tensor, "dram": one.bandwidth, "sm": one.sm, "power": one.power}
+    ratios = {"engine": gpu.engine, "tensor": gpu.tensor, "dram": gpu.bandwidth, "sm": gpu.sm, "power": gpu.power}
     if key in ratios:
         return f"{ratios[key]:.6f}"
     if key in ("busy", "memory_copy"):
-        ratio = one.busy if key == "busy" else round(one.bandwidth, 2)
+        ratio = gpu.busy if key == "busy" else round(gpu.bandwidth, 2)
         return f"{ratio:.6f}" if is_new else str(round(ratio * 100))
     if key == "energy":
-        return f"{one.energy:.6f}" if is_new else str(int(one.energy * 1000))
+        return f"{gpu.energy:.6f}" if is_new else str(int(gpu.energy * 1000))
     if key == "thermal":
-        return f"{one.thermal_throttled:.6f}" if is_new else str(int(one.thermal_throttled * 1e9))
+        return f"{gpu.thermal_throttled:.6f}" if is_new else str(int(gpu.thermal_throttled * 1e9))
     whole = {
-        "sm_clock": (one.sm_clock, 10**6),
-        "memory_clock": (one.board.memory_mhz * 1e6, 10**6),
-        "free": (one.memory_free, MIB),
-        "used": (one.memory_used, MIB),
-        "reserved": (one.memory_reserved, MIB),
-        "temperature": (one.temperature, 1),
-        "memory_temperature": (one.memory_temperature, 1),
-        "remapped": (one.rows_remapped, 1),
+        "sm_clock": (gpu.sm_clock, 10**6),
+        "memory_clock": (gpu.board.memory_mhz * 1e6, 10**6),
+        "free": (gpu.memory_free, MIB),
+        "used": (gpu.memory_used, MIB),
+        "reserved": (gpu.memory_reserved, MIB),
+        "temperature": (gpu.temperature, 1),
+        "memory_temperature": (gpu.memory_temperature, 1),
+        "remapped": (gpu.rows_remapped, 1),
         "remap_failed": (0, 1),
         "remapped_correctable": (0, 1),
         "pcie_replays": (0, 1),
-        "ecc_corrected": (7 * one.rows_remapped, 1),
-        "ecc_uncorrected": (one.rows_remapped, 1),
+        "ecc_corrected": (7 * gpu.rows_remapped, 1),
+        "ecc_uncorrected": (gpu.rows_remapped, 1),
         "nvlink": (0, 1),
     }
     value, unit = whole[key]

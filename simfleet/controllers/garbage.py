@@ -28,8 +28,8 @@ class Garbage:
 
     def dependants(self, uid: str, plural: str) -> list[Stored]:
         """List objects that name `uid` as an owner, in the order of creation."""
-        found = (self._store.find(p, key[1], key[0]) for p, key in self._dependants.get(uid, ()) if p == plural)
-        return [stored for stored in found if stored is not None]
+        present = (self._store.find(p, key[1], key[0]) for p, key in self._dependants.get(uid, ()) if p == plural)
+        return [stored for stored in present if stored is not None]
 
     # ── noticing ──────────────────────────────────────────────────────────────────────────────────────────────────
     def _changed(self, plural: str, change: Change) -> None:
@@ -85,8 +85,8 @@ class Garbage:
         return self._store.write(plural, stored.raw | {"metadata": metadata})
 
     def _finalized(self, plural: str, stored: Stored) -> None:
-        found = self._store.find(plural, stored.key[1], stored.key[0])
-        if found is not None and found.raw["metadata"]["uid"] == stored.raw["metadata"]["uid"]:
+        current = self._store.find(plural, stored.key[1], stored.key[0])
+        if current is not None and current.raw["metadata"]["uid"] == stored.raw["metadata"]["uid"]:
             self._store.delete(plural, stored.key[1], stored.key[0])
 
     def _foreground(self, plural: str, key: Key, uid: str) -> None:
@@ -95,29 +95,29 @@ class Garbage:
         if uid in self._dependants:
             self._later(lambda: self._foreground(plural, key, uid))
             return
-        found = self._store.find(plural, key[1], key[0])
-        if found is not None and found.raw["metadata"]["uid"] == uid:
-            metadata = found.raw["metadata"]
+        owner = self._store.find(plural, key[1], key[0])
+        if owner is not None and owner.raw["metadata"]["uid"] == uid:
+            metadata = owner.raw["metadata"]
             left = [f for f in metadata.get("finalizers") or () if f != FOREGROUND]
-            self._store.write(plural, found.raw | {"metadata": metadata | {"finalizers": left}})
+            self._store.write(plural, owner.raw | {"metadata": metadata | {"finalizers": left}})
 
     def _collect(self, uid: str) -> None:
         """Dependants that no other owner keeps go, and their own dependants after them."""
         for plural, key in list(self._dependants.get(uid, ())):
-            found = self._store.find(plural, key[1], key[0])
-            if found is None:
+            dependant = self._store.find(plural, key[1], key[0])
+            if dependant is None:
                 continue
-            if len(_owners(found.raw)) > 1:
+            if len(_owners(dependant.raw)) > 1:
                 self._disown((plural, key), uid)
-            elif "deletionTimestamp" not in found.raw["metadata"]:
-                self.delete(plural, found)
+            elif "deletionTimestamp" not in dependant.raw["metadata"]:
+                self.delete(plural, dependant)
 
     def _disown(self, place: ObjectPlace, uid: str) -> None:
         plural, key = place
-        found = self._store.get(plural, key[1], key[0])
-        metadata = found.raw["metadata"]
+        dependant = self._store.get(plural, key[1], key[0])
+        metadata = dependant.raw["metadata"]
         left = [o for o in metadata["ownerReferences"] if o.get("uid") != uid]
-        self._store.write(plural, found.raw | {"metadata": metadata | {"ownerReferences": left}})
+        self._store.write(plural, dependant.raw | {"metadata": metadata | {"ownerReferences": left}})
 
     # ── namespaces ────────────────────────────────────────────────────────────────────────────────────────────────
     def _empty(self, stored: Stored) -> Stored:

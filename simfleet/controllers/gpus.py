@@ -138,9 +138,9 @@ class Gpus:
         meta, now = pod["metadata"], self._cluster.clock.now()
         named = (meta["namespace"], meta["name"], pod["spec"]["containers"][0]["name"])
         work, slowed = self._work(pod), self._slowed(node.name)
-        for resource, wanted in asked(pod).items():
+        for resource, count in asked(pod).items():
             free = [p for p, slot in enumerate(node.slots) if slot.resource == resource and not node.holdings[p].uid]
-            for place in free[:wanted]:
+            for place in free[:count]:
                 self._hand(node, place, GpuHolding(now, work, named, meta["uid"], slowed))
 
     def _node(self, name: str) -> _Node | None:
@@ -150,9 +150,9 @@ class Gpus:
         uid, now = stored.raw["metadata"]["uid"], self._cluster.clock.now()
         known = self._nodes.get(name)
         if known is None or known.uid != uid:
-            found = slots(machine.hardware.gpus, machine.hardware.mig)
-            idle = [GpuHolding(now) for _ in found]
-            known = self._nodes[name] = _Node(name, uid, machine.hardware, found, idle, [0.0] * len(found))
+            node_slots = slots(machine.hardware.gpus, machine.hardware.mig)
+            idle = [GpuHolding(now) for _ in node_slots]
+            known = self._nodes[name] = _Node(name, uid, machine.hardware, node_slots, idle, [0.0] * len(node_slots))
         return known
 
     def _hand(self, node: _Node, place: int, to: GpuHolding) -> None:
@@ -180,26 +180,26 @@ class Gpus:
     @locked
     def fall_ill(self, node: str, index: int, xid: int) -> None:
         """The driver reports this XID from now on, and what runs on the GPU stops. Raises KeyError, IndexError."""
-        found = self._node(node)
-        if found is None:
+        gpu_node = self._node(node)
+        if gpu_node is None:
             raise KeyError(node)
         now = self._cluster.clock.now()
-        if index not in found.places:
+        if index not in gpu_node.places:
             raise IndexError(index)
-        uids = {found.holdings[place].uid for place in found.places[index]}
-        for place, one in enumerate(found.holdings):
-            if place in found.places[index] or (one.uid and one.uid in uids):
-                work = ASLEEP if one.uid else FREE
-                self._hand(found, place, GpuHolding(now, work, one.pod, one.uid))
-        found.ill[index] = Illness(xid, now)
+        uids = {gpu_node.holdings[place].uid for place in gpu_node.places[index]}
+        for place, holding in enumerate(gpu_node.holdings):
+            if place in gpu_node.places[index] or (holding.uid and holding.uid in uids):
+                work = ASLEEP if holding.uid else FREE
+                self._hand(gpu_node, place, GpuHolding(now, work, holding.pod, holding.uid))
+        gpu_node.ill[index] = Illness(xid, now)
 
     @locked
     def hold_back(self, node: str, pace: float) -> None:
         """Its GPUs run at this share of their SM clock from now on. Raises KeyError."""
-        found = self._node(node)
-        if found is None:
+        gpu_node = self._node(node)
+        if gpu_node is None:
             raise KeyError(node)
-        found.pace = pace
+        gpu_node.pace = pace
 
     # ── what is true ──────────────────────────────────────────────────────────────────────────────────────────────
     @locked
@@ -208,13 +208,13 @@ class Gpus:
 
         Empty where it has none or is down.
         """
-        found, machine = self._node(node), self._cluster.nodes.machine(node)
-        if found is None or machine is None or not machine.is_up:
+        gpu_node, machine = self._node(node), self._cluster.nodes.machine(node)
+        if gpu_node is None or machine is None or not machine.is_up:
             return []
         now = self._cluster.clock.now()
-        self._look_at_kernel(found, now)
-        wholes = {index: self._whole(found, index, now) for index in found.places}
-        return [self._truth(found, place, wholes[slot.index], now) for place, slot in enumerate(found.slots)]
+        self._look_at_kernel(gpu_node, now)
+        wholes = {index: self._whole(gpu_node, index, now) for index in gpu_node.places}
+        return [self._truth(gpu_node, place, wholes[slot.index], now) for place, slot in enumerate(gpu_node.slots)]
 
     def fleet(self) -> Iterator[GpuState]:
         """All of every node."""

@@ -44,8 +44,8 @@ class Operators:
         key = change.now.key
         is_up = change.type != "DELETED" and is_ready(change.now.raw)
         if is_up and key not in self._ready:
-            found = [self._cluster.programs.of(c["image"]) for c in containers_of(change.now.raw)]
-            if active := tuple(p for p in found if p.clears_taint or p.offers or p.serves or p.makes):
+            programs = [self._cluster.programs.of(c["image"]) for c in containers_of(change.now.raw)]
+            if active := tuple(p for p in programs if p.clears_taint or p.offers or p.serves or p.makes):
                 self._ready[key] = active
                 self._cluster.after(0.0, partial(self._came_up, change.now, active))
         elif not is_up and key in self._ready:
@@ -65,7 +65,7 @@ class Operators:
         self._wake()
 
     def _went_down(self, node: str, programs: tuple[Program, ...]) -> None:
-        here = [p for key, found in self._ready.items() if self._is_on(key, node) for p in found]
+        here = [p for key, programs_of_pod in self._ready.items() if self._is_on(key, node) for p in programs_of_pod]
         for program in programs:
             still = {name for other in here for name in other.offers}
             self._offer(node, {name: "0" for name in program.offers if name not in still})
@@ -114,7 +114,10 @@ class Operators:
     def _look(self) -> None:
         self._is_due = False
         served = {
-            (s.api_version, s.kind, key[0]): s for key, found in self._ready.items() for p in found for s in p.serves
+            (s.api_version, s.kind, key[0]): s
+            for key, programs_of_pod in self._ready.items()
+            for p in programs_of_pod
+            for s in p.serves
         }
         for (_, _, namespace), serves in sorted(served.items(), key=lambda item: item[0]):
             plural = self._cluster.kind_key(serves.api_version, serves.kind)
@@ -140,13 +143,13 @@ class Operators:
         owner: Raw = {"apiVersion": serves.api_version, "kind": serves.kind, "name": resource.key[1]}
         owner |= {"uid": resource.raw["metadata"]["uid"], "controller": True}
         plural = self._cluster.kind_key(raw["apiVersion"], raw["kind"])
-        found = self._store.find(plural, metadata["name"], namespace)
-        if found is None:
+        operand = self._store.find(plural, metadata["name"], namespace)
+        if operand is None:
             self._store.create(plural, raw | {"metadata": metadata | {"ownerReferences": [owner]}})
             return False
-        if found.raw["spec"] != raw["spec"]:
-            found = self._store.write(plural, found.raw | {"spec": raw["spec"]})
-        return is_rolled_out(found.raw)
+        if operand.raw["spec"] != raw["spec"]:
+            operand = self._store.write(plural, operand.raw | {"spec": raw["spec"]})
+        return is_rolled_out(operand.raw)
 
 
 def is_rolled_out(raw: Mapping[str, Any]) -> bool:
@@ -169,7 +172,7 @@ def _filled(template: Any, spec: Mapping[str, Any]) -> Any:
 
 
 def _at(spec: Mapping[str, Any], path: str) -> str:
-    found: Any = spec
+    value: Any = spec
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return "" if found is None else str(found)
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return "" if value is None else str(value)

@@ -347,14 +347,14 @@ class Pods:
         while self._stale_daemons:
             work = self.workloads.get(self._stale_daemons.pop())
             if work is not None and work.kind == "DaemonSet":
-                found = self._store.get("daemonsets", work.name, work.namespace)
+                daemonset = self._store.get("daemonsets", work.name, work.namespace)
                 status = {
                     "desiredNumberScheduled": work.pods,
                     "currentNumberScheduled": work.pods,
                     "numberReady": work.ready,
-                    "observedGeneration": found.raw["metadata"]["generation"],
+                    "observedGeneration": daemonset.raw["metadata"]["generation"],
                 }
-                self._store.write("daemonsets", found.raw | {"status": status})
+                self._store.write("daemonsets", daemonset.raw | {"status": status})
 
 
 def _same(pod: Stored, uid: str) -> None:

@@ -79,7 +79,7 @@ class Programs:
         self._known.clear()
 
     def of(self, image: str) -> Program:
-        found = self._known.get(image)
-        if found is None:
-            found = self._known[image] = next((r for r in self._rules if fnmatchcase(image, r.image)), PLAIN)
-        return found
+        program = self._known.get(image)
+        if program is None:
+            program = self._known[image] = next((r for r in self._rules if fnmatchcase(image, r.image)), PLAIN)
+        return program

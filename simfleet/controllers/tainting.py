@@ -42,10 +42,10 @@ class TaintManager:
 
     def _seconds(self, node: str, pod: Mapping[str, Any]) -> float | None:
         """Return how many seconds a pod tolerates the node's present taints; None: forever."""
-        found = self._store.find("nodes", node)
+        stored = self._store.find("nodes", node)
         own = pod["spec"].get("tolerations") or ()
         times = []
-        for taint in _taints(found.raw) if found else ():
+        for taint in _taints(stored.raw) if stored else ():
             used = next((t for t in own if placing.suits(t, taint)), None)
             if used is None:
                 return 0.0

@@ -77,8 +77,8 @@ class Workloads:
     def _wake(self, plural: str, key: Key) -> None:
         if (plural, key) in self._due:
             return
-        found = self._store.find(plural, key[1], key[0])
-        if found is not None and is_ours(found.raw):
+        owner = self._store.find(plural, key[1], key[0])
+        if owner is not None and is_ours(owner.raw):
             self._due.add((plural, key))
             self._cluster.after(LOOK_SECONDS, partial(self._look, plural, key))
 

@@ -51,7 +51,7 @@ class Slot:
 @lru_cache(maxsize=64)
 def slots(gpus: int, layout: Layout) -> tuple[Slot, ...]:
     """List slots in the order of GPUs and, within one, of instances."""
-    found: list[Slot] = []
+    all_slots: list[Slot] = []
     for index in range(gpus):
         profiles = layout[index] if index < len(layout) else ()
         seen: Counter[str] = Counter()
@@ -59,10 +59,10 @@ def slots(gpus: int, layout: Layout) -> tuple[Slot, ...]:
             size = profile.partition(".")[0]
             instance = str(_FIRST_ID[size] + seen[size])
             seen[size] += 1
-            found.append(Slot(index, instance, profile, int(size[:-1]) / SLICES, len(profiles)))
+            all_slots.append(Slot(index, instance, profile, int(size[:-1]) / SLICES, len(profiles)))
         if not profiles:
-            found.append(Slot(index))
-    return tuple(found)
+            all_slots.append(Slot(index))
+    return tuple(all_slots)
 
 
 def offered(gpus: int, layout: Layout) -> dict[str, str]:
@@ -76,9 +76,9 @@ def labels(gpus: int, layout: Layout) -> dict[str, str]:
     if not any(layout):
         return {}
     kinds = set(layout)
-    one = len(kinds) == 1 and len(layout) == gpus and len(set(layout[0])) == 1
+    is_single = len(kinds) == 1 and len(layout) == gpus and len(set(layout[0])) == 1
     counts = Counter(slot.profile for slot in slots(gpus, layout) if slot.profile)
-    config = f"all-{layout[0][0]}" if one else "all-balanced" if layout == BALANCED else "custom"
+    config = f"all-{layout[0][0]}" if is_single else "all-balanced" if layout == BALANCED else "custom"
     return {
         "nvidia.com/mig.capable": "true",
         "nvidia.com/mig.strategy": "mixed",
@@ -89,19 +89,19 @@ def labels(gpus: int, layout: Layout) -> dict[str, str]:
 
 def counted(resources: Mapping[str, Any] | None) -> Counter[str]:
     """GPUs and instances by resource. Any maker's whole GPU is WHOLE."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name, count in (resources or {}).items():
         if name.startswith(objects.MIG_PREFIX):
-            found[name] += int(count)
+            counts[name] += int(count)
         elif name in objects.GPU_RESOURCES:
-            found[WHOLE] += int(count)
-    return found
+            counts[WHOLE] += int(count)
+    return counts
 
 
 def asked(pod: Mapping[str, Any]) -> Counter[str]:
     """Sum the resources of the pod's containers; extended resources have the same requests as limits."""
-    found: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for container in pod["spec"].get("containers") or ():
         resources = container.get("resources") or {}
-        found.update(counted(resources.get("limits") or resources.get("requests")))
-    return found
+        total.update(counted(resources.get("limits") or resources.get("requests")))
+    return total

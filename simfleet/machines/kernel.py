@@ -54,12 +54,12 @@ class VirtualKernel:
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def read(self, path: str) -> str | None:
         """Content without the trailing newline; None if there is no such file."""
-        found = self._live.get(path)
-        if found is None:
-            found = self._shared.get(path)
-            if found is None:
+        content = self._live.get(path)
+        if content is None:
+            content = self._shared.get(path)
+            if content is None:
                 return self.disk.get(path)
-        return None if found is _ABSENT else str(found)
+        return None if content is _ABSENT else str(content)
 
     def exists(self, path: str) -> bool:
         return self.read(path) is not None
@@ -218,13 +218,13 @@ class VirtualKernel:
         return ""
 
     def _module_options(self, module: str) -> dict[str, str]:
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         for path in self.glob("/etc/modprobe.d/*.conf"):
             for line in self.disk[path].splitlines():
                 words = line.split()
                 if words[:2] == ["options", module]:
-                    found |= dict(word.split("=", 1) for word in words[2:] if "=" in word)
-        return {k: v for k, v in found.items() if k in MODULE_PARAMETERS.get(module, {})}
+                    options |= dict(word.split("=", 1) for word in words[2:] if "=" in word)
+        return {k: v for k, v in options.items() if k in MODULE_PARAMETERS.get(module, {})}
 
     # ── boot ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def boot(self) -> None:

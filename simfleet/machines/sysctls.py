@@ -184,10 +184,10 @@ def answer(key: str, rule: Sysctl, current: str, text: str) -> str:
         if word not in rule.words:
             raise OSError(errno.ENOENT, "No such file or directory", key)
         return word
-    asked, held = text.split(), current.split()
-    if not asked or len(asked) > len(held):
+    given, held = text.split(), current.split()
+    if not given or len(given) > len(held):
         raise OSError(errno.EINVAL, "Invalid argument", key)
-    for place, item in enumerate(asked):
+    for place, item in enumerate(given):
         try:
             number = int(item, 0) if not item.lstrip("-").startswith("0") or "x" in item else int(item, 8)
         except ValueError as error:

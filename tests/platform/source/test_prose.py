@@ -51,6 +51,9 @@ KINDS: dict[str, tuple[list[str], Callable[[str], Iterator[Passage]]]] = {
 }
 
 
+PAGES = {"pages", "scripts", "messages"}
+
+
 def files(patterns: list[str], *, with_models: bool = False) -> list[str]:
     """Return the tracked files; what models call their fields is in migrations, which are history."""
     history = r"/migrations/" if with_models else r"/migrations/|/models[./]"
@@ -60,11 +63,11 @@ def files(patterns: list[str], *, with_models: bool = False) -> list[str]:
     return [name for name in listed if not re.search(history, name) and (ROOT / name).is_file()]
 
 
-def complaints(text: Iterator[Passage], *, is_source: bool = False) -> Iterator[tuple[int, str, str]]:
+def complaints(text: Iterator[Passage], *, is_page: bool = False) -> Iterator[tuple[int, str, str]]:
     """Yield line, words and what to write instead, of each rule that a passage breaks."""
     for passage in text:
         for pattern, rule in PATTERNS:
-            if rule.get("only") == "source" and not is_source:
+            if is_page and not rule.get("pages", True):
                 continue
             for match in pattern.finditer(passage.text):
                 line = passage.line + passage.text.count("\n", 0, match.start())
@@ -74,14 +77,13 @@ def complaints(text: Iterator[Passage], *, is_source: bool = False) -> Iterator[
 @pytest.mark.parametrize("kind", KINDS)
 def test_prose_keeps_to_the_words_of_the_house(kind: str) -> None:
     patterns, extract = KINDS[kind]
-    is_source = kind in ("docstrings", "comments")
-    names = files(patterns, with_models=is_source)
+    names = files(patterns, with_models=kind in ("docstrings", "comments"))
     names = [name for name in names if kind != "documents" or is_held(name)]
     assert names
     found = [
         f"{name}:{line}: “{words}”: write {better}"
         for name in names
-        for line, words, better in complaints(extract((ROOT / name).read_text(encoding="utf-8")), is_source=is_source)
+        for line, words, better in complaints(extract((ROOT / name).read_text(encoding="utf-8")), is_page=kind in PAGES)
     ]
     assert not found, "\n" + "\n".join(found)
 
