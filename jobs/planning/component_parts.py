@@ -13,6 +13,7 @@ from typing import Any
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.errors import Refusal
+from components.blast.judgement import REMOVE
 from components.charts import uploads
 from components.helm.errors import HelmError
 from components.policies.policy_objects import PreparedPolicies
@@ -44,12 +45,14 @@ class PlanParts:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Components to install or change, objects to apply, fields taken from others; what is left or unknown."""
+        """Components to bring or remove, objects to apply, fields taken from others; what is left or unknown."""
         releases = [row for row in self.to_do if row.kind == PlanComponent.Kind.RELEASE]
         groups = [row for row in self.to_do if row.kind == PlanComponent.Kind.POLICIES]
         prepared = [PreparedPolicies.from_json(row.prepared) for row in groups]
+        removals = sum(row.action == REMOVE for row in releases)
         return {
             "components": len(releases),
+            **({"removals": removals} if removals else {}),
             "policies": sum(one.changes for one in prepared),
             "takes": sum(one.fields_taken for one in prepared),
             "components_left_out": len(self.rows) - len(self.to_do),

@@ -43,15 +43,19 @@ def _to_nodes(plan: Plan) -> str:
 
 
 def _besides(summary: Mapping[str, Any]) -> Iterable[str]:
-    if count := summary.get("components"):
+    removals = summary.get("removals", 0)
+    if count := summary.get("components", 0) - removals:
         yield f", and installs or changes {_some(count, 'component')}"
+    if removals:
+        yield f", and removes {_some(removals, 'component')}"
     if count := summary.get("policies"):
         yield f", and makes or changes {_some(count, 'policy object')}"
     if count := summary.get("takes"):
         them = "it" if count == 1 else "them"
         yield f", and takes {_some(count, 'field')} back, reverting changes to {them} by others"
     if count := summary.get("nodes_hit"):
-        yield f", which disturb {_some(count, 'node')}"
+        is_one = sum(summary.get(part, 0) for part in ("components", "policies", "takes")) == 1
+        yield f", which disturb{'s' if is_one else ''} {_some(count, 'node')}"
     if count := summary.get("gpu_jobs"):
         yield f", and interrupts {_some(count, 'GPU job')}"
 
@@ -68,6 +72,11 @@ def values_changed(summary: Mapping[str, Any]) -> str:
     if count := summary.get("nodes_hit"):
         said += f"; components disturb {count:,}, {summary['nodes_hit_at_once']:,} at once"
     return said
+
+
+def gpus_reached(summary: Mapping[str, Any]) -> int:
+    """Count the GPUs of the pool, or of all nodes that its components disturb where those are more."""
+    return max(summary.get("gpus", 0), summary.get("gpus_hit", 0))
 
 
 def beside_reboots(summary: Mapping[str, Any]) -> str:
