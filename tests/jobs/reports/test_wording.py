@@ -42,6 +42,20 @@ def planned(strategy: dict[str, Any] | None = None, **summary: Any) -> Any:
             ),
         ),
         (
+            {"components": 3, "removals": 2, "nodes_hit": 1},
+            (
+                "Changes 3 of 8 production nodes while they work, and installs or changes 1 component, and removes 2 "
+                "components, which disturb 1 node. Takes about 25 min."
+            ),
+        ),
+        (
+            {"components": 1, "removals": 1, "nodes_hit": 1},
+            (
+                "Changes 3 of 8 production nodes while they work, and removes 1 component, which disturbs 1 node. "
+                "Takes about 25 min."
+            ),
+        ),
+        (
             {"takes": 2},
             (
                 "Changes 3 of 8 production nodes while they work; no node leaves service, and takes 2 fields back, "

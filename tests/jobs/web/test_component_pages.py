@@ -313,6 +313,7 @@ def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
     releases.during["volcano"] = lambda stop: bring_queues(world)
     plan = policies_of(world, TEAM + QUEUE, "volcano")
     page = read(pages, f"/plans/P-{plan.number}/")
+    part = page[page.index('id="components"') :]
 
     assert "Components and policy objects" in part
     assert part.index("<b>policy objects</b>") < part.index("<b>volcano</b>") < part.index("<b>queues of volcano</b>")
