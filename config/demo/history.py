@@ -294,11 +294,13 @@ class DemoHistory(Operations):
         reviews.request(small, by=self.operator)
 
     def ask_for_components(self) -> None:
-        """An upgrade of the GPU Operator where models are served, which waits; the draft of a removal."""
+        """An upgrade of the GPU Operator where models are served, and a removal of Volcano: both wait."""
         self.say(f"{EQUIPPED}: the GPU Operator is to be upgraded, and Volcano to be removed from {TRIED}")
         revision = self.publish("inference-l40s", texts.INFERENCE_R3, "GPU Operator v26.7; huge pages wait.")
         upgrade = self.plan(EQUIPPED, "serving", revision, "Driver 580 for the new runtime, one node at a time.")
         self.pass_time(40)
         reviews.request(upgrade, by=self.operator, message="After the evening peak, please.")
         revision = self.publish("development", texts.DEVELOPMENT_R1, "Training has its own Volcano.")
-        self.plan(TRIED, "dev", revision, "Nobody used it since the trial.")
+        removal = self.plan(TRIED, "dev", revision, "Volcano was only tried here.")
+        self.pass_time(40)
+        reviews.request(removal, by=self.operator, message="Nobody used it since the trial.")

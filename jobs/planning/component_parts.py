@@ -53,11 +53,18 @@ class PlanParts:
         return {
             "components": len(releases),
             **({"removals": removals} if removals else {}),
+            **({"component": _named(releases[0])} if len(releases) == 1 else {}),
             "policies": sum(one.changes for one in prepared),
             "takes": sum(one.fields_taken for one in prepared),
             "components_left_out": len(self.rows) - len(self.to_do),
             "uncounted": self.uncounted,
         }
+
+
+def _named(row: PlanComponent) -> dict[str, str]:
+    """Return what is done with the only component of a plan, for its one sentence."""
+    before = str(row.prepared.get("from_version", ""))
+    return {"name": row.component, "action": row.action, "version": row.version, "from": before}
 
 
 def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts:

@@ -43,11 +43,7 @@ def _to_nodes(plan: Plan) -> str:
 
 
 def _besides(summary: Mapping[str, Any]) -> Iterable[str]:
-    removals = summary.get("removals", 0)
-    if count := summary.get("components", 0) - removals:
-        yield f", and installs or changes {_some(count, 'component')}"
-    if removals:
-        yield f", and removes {_some(removals, 'component')}"
+    yield from _to_components(summary)
     if count := summary.get("policies"):
         yield f", and makes or changes {_some(count, 'policy object')}"
     if count := summary.get("takes"):
@@ -58,6 +54,26 @@ def _besides(summary: Mapping[str, Any]) -> Iterable[str]:
         yield f", which disturb{'s' if is_one else ''} {_some(count, 'node')}"
     if count := summary.get("gpu_jobs"):
         yield f", and interrupts {_some(count, 'GPU job')}"
+
+
+def _to_components(summary: Mapping[str, Any]) -> Iterable[str]:
+    if one := summary.get("component"):
+        yield f", and {_to_one_component(one)}"
+        return
+    removals = summary.get("removals", 0)
+    if count := summary.get("components", 0) - removals:
+        yield f", and installs or changes {_some(count, 'component')}"
+    if removals:
+        yield f", and removes {_some(removals, 'component')}"
+
+
+def _to_one_component(one: Mapping[str, str]) -> str:
+    name, action, version = one["name"], one["action"], one["version"]
+    if action in ("install", "remove"):
+        return f"{action}s {name} {version}".rstrip()
+    if action == "none":
+        return f"waits until {name} is ready"
+    return f"takes {name} from {one['from']} to {version}" if one["from"] else f"changes {name}"
 
 
 def values_changed(summary: Mapping[str, Any]) -> str:

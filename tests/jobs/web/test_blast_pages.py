@@ -45,7 +45,8 @@ def test_the_page_shows_each_part_its_class_and_what_it_costs(world, plan):
     tiles = text[text.index("Impact of this plan") : text.index('id="risks"')]
     assert "components disturb 2, 1 at once" in tiles
     assert "no node leaves service" not in text
-    assert "installs or changes 1 component, which disturbs 2 nodes" in text
+    assert "in 1 namespace, 1 pod with GPUs <" in tiles, "what its operator stops, too"
+    assert "takes gpu-operator from 1.0.0 to 2.0.0, which disturbs 2 nodes" in text
     assert not re.search(r"\w [,.](?=\s|<)", re.sub(r"</?\w[^>]*>", "", risks)), "no space before a comma or a period"
 
 
@@ -81,7 +82,7 @@ def test_a_removal_is_called_one_and_says_what_its_revert_does_not_bring_back(wo
     client.force_login(world.approver)
     text = " ".join(client.get(reverse("jobs:plan", args=[plan.number])).content.decode().split())
 
-    assert "and removes 1 component" in text
+    assert "and removes gpu-operator 1.0.0" in text
     assert "installs or changes" not in text
     assert "<del>1.0.0</del> </span>" in text[text.index('id="components"') :]
     assert "gpu-operator comes back as it was, without the 3 objects of its kinds" in text

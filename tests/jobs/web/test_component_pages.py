@@ -324,7 +324,7 @@ def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
     assert '<span class="add">+ spec:</span><span class="add">+   hard:</span>' in part, "YAML keeps its indentation"
     assert "@@" not in part, "of what is new, no line has a place"
     assert "Namespace team-a stays when the plan is reverted" in page
-    assert "and installs or changes 1 component, and makes or changes 4 policy objects" in page
+    assert "and installs volcano 1.0.0, and makes or changes 4 policy objects" in page
 
     rows = pages.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]
     assert [(r["kind"], r["component"], r["action"], r["requires"]) for r in rows] == [
