@@ -233,6 +233,22 @@ SHOTS: tuple[Shot, ...] = (
         "Host settings and Helm releases in one plan; each object's difference.",
         name="jobs-plan-components",
     ),
+    Shot(
+        "jobs:plan",
+        "/plans/P-{upgrade}/",
+        "An upgrade in review",
+        "What restarts, which jobs it interrupts, how many GPUs are out at once, what a revert does.",
+        by="approver",
+        name="jobs-plan-upgrade",
+    ),
+    Shot(
+        "jobs:plan",
+        "/plans/P-{removal}/",
+        "A removal in review",
+        "What is deleted, and the consent that is typed.",
+        by="approver",
+        name="jobs-plan-removal",
+    ),
     Shot("jobs:plan_timeline", "/plans/P-{reboots}/timeline/", "A plan's timeline", "Rounds, verdicts, reminders."),
     Shot("jobs:approvals", "/approvals/", "Approvals", "To review, and my own requests.", by="approver"),
     Shot(

@@ -46,6 +46,7 @@ def parts_of_plan(plan: Plan) -> dict[str, Any]:
         "components_to_do": sum(not row["row"].left_out for row in rows),
         "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in found),
         "risks": _risks(rows),
+        "destroyed": [one for row in rows for one in _destroyed(row["row"])],
         "reverts": [said for row in rows if (said := _undone(row["row"]))],
         "administrators": component_rights.administrators(rows),
     }
@@ -68,6 +69,11 @@ def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return sorted(out, key=lambda one: (-Disruption(one["blast"].worst).rank, one["row"].position))
+
+
+def _destroyed(row: PlanComponent) -> list[dict[str, Any]]:
+    """Return the kinds that go together with objects of theirs."""
+    return [] if row.left_out else [one for one in row.prepared.get("destroys", ()) if one["count"]]
 
 
 def _undone(row: PlanComponent) -> str:

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from components.plans.hits import Hit
 from components.plans.prepared import Destroyed
+from jobs.approvals import reviews
 from profiles.content.cluster import WantedComponent
 from tests.jobs.engine.components.test_laws_of_operators import driver, upgrade
 from tests.jobs.releases import Release, Releases
@@ -76,12 +77,17 @@ def test_a_change_of_version_says_from_which_and_that_a_revert_goes_back_to_it(w
 
 
 def test_a_removal_is_called_one_and_says_what_its_revert_does_not_bring_back(world, releases):
-    releases.destroys["gpu-operator"] = (Destroyed("things.example.com", "Thing", 3),)
+    releases.destroys["gpu-operator"] = (
+        Destroyed("things.example.com", "Thing", 3), Destroyed("nones.example.com", "None", 0),
+    )  # fmt: skip
     plan = world.plan(world.revision({}, components=[WantedComponent("gpu-operator", is_gone=True)]))
+    reviews.request(plan, by=world.operator)
     client = Client()
     client.force_login(world.approver)
     text = " ".join(client.get(reverse("jobs:plan", args=[plan.number])).content.decode().split())
 
+    assert '<span class="mono xs">things.example.com</span> (3). To approve, type <code>destroy 3 objects in' in text
+    assert "nones.example.com" not in text
     assert "and removes gpu-operator 1.0.0" in text
     assert "installs or changes" not in text
     assert "<del>1.0.0</del> </span>" in text[text.index('id="components"') :]
