@@ -142,7 +142,6 @@ def places_of(values: Mapping[str, str]) -> dict[str, Any]:
         "pool": pools["train-rdma"]["id"],
         "reboots": review["train-rdma"],
         "upgrade": review["serving"],
-        "removal": review["dev"],
         "large": review.get("pretrain", review["train-rdma"]),
         "rule": rows("approval-rules")[0]["id"],
         "failed": failed["number"],
