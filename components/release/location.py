@@ -51,7 +51,7 @@ def find(server: ApiServer, component: Component, chart: str) -> ReleaseLocation
 
 
 def _pending(place: ReleaseLocation) -> list[PlanNote]:
-    """Block what another helm works on. A rollback of ours, to whatever plain helm installed, can be continued."""
+    """Block what another helm works on. A rollback of ours can be continued, also to a revision of plain helm."""
     last = place.history.last
     if last is None or not last.is_pending:
         return []

@@ -63,7 +63,7 @@ class DemoHistory(Operations):
         queues.define(self.served)
 
     def install_by_hand(self) -> None:
-        """What teams had installed with plain helm: an older GPU Operator, and a Volcano that was only tried."""
+        """Install with plain helm, as teams had: an older GPU Operator, and a Volcano that was only tried."""
         operator, volcano = by_hand.earlier_gpu_operator(), by_hand.volcano()
         by_hand.define(self.served[EQUIPPED], operator)
         self.pass_time(2)
@@ -303,4 +303,4 @@ class DemoHistory(Operations):
         revision = self.publish("development", texts.DEVELOPMENT_R1, "Training has its own Volcano.")
         removal = self.plan(TRIED, "dev", revision, "Volcano was only tried here.")
         self.pass_time(40)
-        reviews.request(removal, by=self.operator, message="Nobody used it since the trial.")
+        reviews.request(removal, by=self.operator, message="Unused since the trial.")
