@@ -67,7 +67,6 @@ def equip(folder: Path, values: Mapping[str, str]) -> dict[str, Any]:
     _await("the drift", lambda: bool(rows(standing)))
     return {
         "fjord": plan["cluster"],
-        "equips": plan["number"],
         "equipped": rollout["number"],
         "alert": rows(xids)[0]["id"],
         "channel": created["id"],

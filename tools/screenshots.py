@@ -141,6 +141,7 @@ def places_of(values: Mapping[str, str]) -> dict[str, Any]:
         "drifted": rows("nodes?name=atlas-training-gpu-019")[0]["id"],
         "pool": pools["train-rdma"]["id"],
         "reboots": review["train-rdma"],
+        "upgrade": review["serving"],
         "large": review.get("pretrain", review["train-rdma"]),
         "rule": rows("approval-rules")[0]["id"],
         "failed": failed["number"],

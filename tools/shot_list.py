@@ -228,9 +228,10 @@ SHOTS: tuple[Shot, ...] = (
     ),
     Shot(
         "jobs:plan",
-        "/plans/P-{equips}/",
+        "/plans/P-{upgrade}/",
         "A plan with components",
-        "Host settings and Helm releases in one plan; each object's difference.",
+        "An upgrade in review: what restarts, whose jobs it interrupts, how many GPUs are out, what a revert does.",
+        by="approver",
         name="jobs-plan-components",
     ),
     Shot("jobs:plan_timeline", "/plans/P-{reboots}/timeline/", "A plan's timeline", "Rounds, verdicts, reminders."),

@@ -126,9 +126,12 @@ def defined(raw: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _destroyed(kinds: Sequence[Destroyed]) -> Iterator[PlanNote]:
+    if len(empty := [kind.kind for kind in kinds if not kind.count]) > 1:
+        yield PlanNote(WARN, "crd-removal", f"{len(empty)} kinds are removed that have no objects: {_listed(empty)}")
+    elif empty:
+        yield PlanNote(WARN, "crd-removal", f"The kind {empty[0]} is removed; it has no objects")
     for kind in kinds:
         if not kind.count:
-            yield PlanNote(WARN, "crd-removal", f"The kind {kind.kind} is removed; it has no objects")
             continue
         objects = "1 object" if kind.count == 1 else f"{kind.count:,} objects" if kind.count > 0 else "all its objects"
         yield PlanNote(
@@ -232,9 +235,11 @@ def _changed_crds(
             yield PlanNote(WARN, "crd-change", f"The definition of {compared_object.wanted.name} changes")
     stale = [crd.name for crd in crds if _differs(server, served, crd)]
     if stale:
-        shown = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
         title = f"{len(stale)} definitions in crds/ differ from the cluster's, which stay as they are"
-        yield PlanNote(WARN, "crd-stale", title, f"Neither Setpoint nor helm changes what is there: {shown}.")
+        if len(stale) == 1:
+            title = "1 definition in crds/ differs from the cluster's, which stays as it is"
+        detail = f"Neither Setpoint nor helm changes what is there: {_listed(stale)}."
+        yield PlanNote(WARN, "crd-stale", title, detail)
 
 
 def _differs(server: ApiServer, served: ServedApis, crd: Manifest) -> bool:

@@ -79,6 +79,8 @@ class Prepared:
     """The revision that a revert goes back to: the one in force when the plan was made; 0: removal."""
     blast: Blast | None = None
     """What it does to running work; None: made before that was reckoned."""
+    from_version: str = ""
+    """Of the chart in force, where another takes its place; empty also in plans made before it was kept."""
     authority: Authority | None = None
     """The account it is carried out as, and its rights; None: made before they were asked, or nothing is done."""
 
@@ -95,8 +97,8 @@ class Prepared:
     def to_json(self) -> dict[str, Any]:
         """Return JSON without what was not reckoned, so that digests of earlier plans stay valid."""
         out = dataclasses.asdict(self)
-        for name in ("blast", "authority"):
-            if out[name] is None:
+        for name in ("blast", "authority", "from_version"):
+            if not out[name]:
                 del out[name]
         return out
 

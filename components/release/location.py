@@ -46,10 +46,19 @@ def find(server: ApiServer, component: Component, chart: str) -> ReleaseLocation
     revision = place.history.deployed or place.history.last
     if revision is not None and revision.status != releases.UNINSTALLED:
         place.current = revision.read()
-    if place.history.last is not None and place.history.last.is_pending and not place.is_ours:
-        title = f"The release {place.release} is {place.history.last.status}: another helm works on it, or was killed"
-        place.notes.append(PlanNote(BLOCK, "pending", title, "Wait for it, or roll it back with `helm rollback`."))
+    place.notes += _pending(place)
     return place
+
+
+def _pending(place: ReleaseLocation) -> list[PlanNote]:
+    """Block what another helm works on. A rollback of ours can be continued, also to a revision of plain helm."""
+    last = place.history.last
+    if last is None or not last.is_pending:
+        return []
+    if place.is_ours or revision_labels.is_made_by_us(place.history, last):
+        return []
+    title = f"The release {place.release} is {last.status}: another helm works on it, or was killed"
+    return [PlanNote(BLOCK, "pending", title, "Wait for it, or roll it back with `helm rollback`.")]
 
 
 def installed(place: ReleaseLocation) -> Sequence[Manifest]:

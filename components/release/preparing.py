@@ -138,6 +138,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         destroys=destroys,
         back_to=place.history.deployed.number if place.history.deployed else 0,
         blast=hit,
+        from_version=place.current.chart_version if place.current and is_other else "",
         authority=authority,
     )
 

@@ -13,8 +13,8 @@ from clusters.fleet import FleetError
 from clusters.inventory import daily_counts, enrolment, reachability
 from clusters.services import lifecycle
 from common.clock import now
+from config.demo import by_hand, queues, telemetry
 from config.demo import profiles as texts
-from config.demo import queues, telemetry
 from config.demo.fleet import EXTRA_POOL
 from config.demo.operations import PATIENCE_SECONDS, Operations
 from gpus.peers import job
@@ -22,11 +22,14 @@ from jobs.approvals import reviews
 from jobs.rollouts import rollout_actions
 from profiles.models import Revision
 from profiles.services import library
+from simfleet.controllers import queues as simulated
 from simfleet.controllers.programs import Program
 from simfleet.fleets import POOL_LABEL
 
 LOST = "dune-edge"
 BARE = "fjord-bare"
+EQUIPPED, TRIED = "borealis-inference", "cirrus-dev"
+"""Where plain helm had installed something before Setpoint came."""
 CONSENT = {"delete_empty_dir_data": True, "delete_unmanaged_pods": True}
 
 
@@ -45,6 +48,7 @@ class DemoHistory(Operations):
         self.huge_pages_in_staging()
         self.trouble_in_training()
         self.ask_for_approval()
+        self.ask_for_components()
         self.fill_the_hall()
         self.look_at_all()
 
@@ -52,10 +56,22 @@ class DemoHistory(Operations):
     def connect(self) -> None:
         """Tested, marked and stored; then what the watch would do: rows, and a NodeTuning for every node."""
         self.say("connecting the clusters")
+        self.install_by_hand()
         for entry in self.served.values():
             if entry.site.is_connected and not entry.site.is_late:
                 self.connect_one(entry)
         queues.define(self.served)
+
+    def install_by_hand(self) -> None:
+        """Install with plain helm, as teams had: an older GPU Operator, and a Volcano that was only tried."""
+        operator, volcano = by_hand.earlier_gpu_operator(), by_hand.volcano()
+        by_hand.define(self.served[EQUIPPED], operator)
+        self.pass_time(2)
+        by_hand.install(self.served[EQUIPPED], "gpu-operator", "gpu-operator", operator)
+        by_hand.install(self.served[TRIED], "volcano", "volcano-system", volcano)
+        self.pass_time(60)
+        for name in ("nightly", "sweeps"):
+            simulated.volcano_queue(self.served[TRIED].sim, name, namespaces=[])
 
     def look_at_all(self) -> None:
         """Once more in the present: agents' Leases are minutes old by now, and plans want fresh rows."""
@@ -276,3 +292,15 @@ class DemoHistory(Operations):
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
         self.pass_time(40)
         reviews.request(small, by=self.operator)
+
+    def ask_for_components(self) -> None:
+        """An upgrade of the GPU Operator where models are served, and a removal of Volcano: both wait."""
+        self.say(f"{EQUIPPED}: the GPU Operator is to be upgraded, and Volcano to be removed from {TRIED}")
+        revision = self.publish("inference-l40s", texts.INFERENCE_R3, "GPU Operator v26.7; huge pages wait.")
+        upgrade = self.plan(EQUIPPED, "serving", revision, "Driver 580 for the new runtime, one node at a time.")
+        self.pass_time(40)
+        reviews.request(upgrade, by=self.operator, message="After the evening peak, please.")
+        revision = self.publish("development", texts.DEVELOPMENT_R1, "Training has its own Volcano.")
+        removal = self.plan(TRIED, "dev", revision, "Volcano was only tried here.")
+        self.pass_time(40)
+        reviews.request(removal, by=self.operator, message="Unused since the trial.")

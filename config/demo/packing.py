@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 CHARTS = Path(__file__).resolve().parent / "charts"
@@ -12,12 +13,22 @@ CHARTS = Path(__file__).resolve().parent / "charts"
 
 
 def pack(folder: Path) -> bytes:
-    """A chart's folder as `<folder's name>.tgz`: files in order of their paths, no times, no owners, no links."""
+    """Return a chart's folder as `<folder's name>.tgz`."""
+    return packed(folder.name, files(folder))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of a chart's files by their paths; links are no files."""
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def packed(name: str, content: Mapping[str, bytes]) -> bytes:
+    """Pack files in order of their paths: no times, no owners."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()):
-            content = path.read_bytes()
-            entry = tarfile.TarInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}")
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
+        for path in sorted(content, key=lambda one: one.split("/")):
+            entry = tarfile.TarInfo(f"{name}/{path}")
+            entry.size, entry.mode = len(content[path]), 0o644
+            archive.addfile(entry, io.BytesIO(content[path]))
     return gzip.compress(plain.getvalue(), compresslevel=9, mtime=0)

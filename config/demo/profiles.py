@@ -57,6 +57,25 @@ INFERENCE_R2 = (
 """
 )
 
+INFERENCE_R3 = (
+    INFERENCE_R1
+    + """\
+components:
+  gpu-operator:
+    presets: [operator-driver, one-node-at-a-time]
+    why: "The runtime's next release needs driver 580."
+"""
+)
+
+DEVELOPMENT_R1 = """\
+extends: training-h100
+description: As the nodes that train, without a batch scheduler of its own.
+components:
+  volcano:
+    remove: true
+    why: "It was tried here; gangs run in atlas-training."
+"""
+
 PLATFORM_R1 = """\
 description: What a bare GPU cluster needs before anybody trains on it.
 components:

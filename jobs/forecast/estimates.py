@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 from uuid import UUID
 
+from common.templatetags.setpoint import duration
 from jobs.diffs.changes import Disruption
 from jobs.forecast import blast_radius
 from jobs.forecast.schedule import SECONDS_EACH
@@ -89,14 +90,16 @@ def part_durations(cluster_id: UUID, rows: Collection[PlanComponent]) -> tuple[d
     seconds = {row.component: seen.get(row.component) or PART_SECONDS[PlanComponent.Kind(row.kind)] for row in rows}
     # What it took last may have been a first install, and node by node takes as long as the nodes take.
     helm = PART_SECONDS[PlanComponent.Kind.RELEASE]
-    seconds |= {r.component: max(seconds[r.component], helm + blast_radius.seconds_of(r)) for r in rows if r.hit}
+    walks = {row.component: blast_radius.seconds_of(row) for row in rows if row.hit}
+    seconds |= {name: max(seconds[name], helm + walk) for name, walk in walks.items()}
     releases = {row.component for row in rows if row.kind == PlanComponent.Kind.RELEASE}
     new = sorted(releases - set(seen))
+    turns = "".join(f", and {duration(walk)} for the nodes of {name}, in turn" for name, walk in walks.items() if walk)
     if not new:
-        return seconds, "components as they last took" if releases else ""
+        return seconds, f"components as they last took{turns}" if releases else turns.removeprefix(", and ")
     each = f"{PART_SECONDS[PlanComponent.Kind.RELEASE] / 60:.0f} min assumed{' each' if len(new) > 1 else ''}"
     more = f" and {len(new) - 3} more" if len(new) > 3 else ""
-    return seconds, f"{each} for {', '.join(new[:3])}{more}, which no rollout has installed yet"
+    return seconds, f"{each} for {', '.join(new[:3])}{more}, which no rollout has installed yet{turns}"
 
 
 def _parts(names: Collection[str], cluster_id: UUID | None) -> dict[str, float]:

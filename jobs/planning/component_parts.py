@@ -13,6 +13,7 @@ from typing import Any
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.errors import Refusal
+from components.blast.judgement import REMOVE
 from components.charts import uploads
 from components.helm.errors import HelmError
 from components.policies.policy_objects import PreparedPolicies
@@ -44,17 +45,26 @@ class PlanParts:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Components to install or change, objects to apply, fields taken from others; what is left or unknown."""
+        """Components to bring or remove, objects to apply, fields taken from others; what is left or unknown."""
         releases = [row for row in self.to_do if row.kind == PlanComponent.Kind.RELEASE]
         groups = [row for row in self.to_do if row.kind == PlanComponent.Kind.POLICIES]
         prepared = [PreparedPolicies.from_json(row.prepared) for row in groups]
+        removals = sum(row.action == REMOVE for row in releases)
         return {
             "components": len(releases),
+            **({"removals": removals} if removals else {}),
+            **({"component": _named(releases[0])} if len(releases) == 1 else {}),
             "policies": sum(part.changes for part in prepared),
             "takes": sum(part.fields_taken for part in prepared),
             "components_left_out": len(self.rows) - len(self.to_do),
             "uncounted": self.uncounted,
         }
+
+
+def _named(row: PlanComponent) -> dict[str, str]:
+    """Return what is done with the only component of a plan, for its one sentence."""
+    before = str(row.prepared.get("from_version", ""))
+    return {"name": row.component, "action": row.action, "version": row.version, "from": before}
 
 
 def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from components.blast.judgement import REMOVE
 from components.policies.policy_objects import PreparedPolicies
 from components.policies.takeover import Take
 from components.release import work
@@ -45,6 +46,8 @@ def parts_of_plan(plan: Plan) -> dict[str, Any]:
         "components_to_do": sum(not row["row"].left_out for row in rows),
         "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in parts),
         "risks": _risks(rows),
+        "destroyed": [one for row in rows for one in _destroyed(row["row"])],
+        "reverts": [said for row in rows if (said := _undone(row["row"]))],
         "administrators": component_rights.administrators(rows),
     }
 
@@ -66,6 +69,27 @@ def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return sorted(out, key=lambda risk: (-Disruption(risk["blast"].worst).rank, risk["row"].position))
+
+
+def _destroyed(row: PlanComponent) -> list[dict[str, Any]]:
+    """Return the kinds that go together with objects of theirs."""
+    return [] if row.left_out else [one for one in row.prepared.get("destroys", ()) if one["count"]]
+
+
+def _undone(row: PlanComponent) -> str:
+    """Return what a revert does with a release; empty where the plan does nothing to one."""
+    if row.left_out or row.kind != PlanComponent.Kind.RELEASE or row.action == "none":
+        return ""
+    prepared = work.Prepared.from_json(row.prepared)
+    if row.action == REMOVE:
+        if not prepared.back_to:
+            return f"{row.component} does not come back"
+        lost = sum(max(one.count, 0) for one in prepared.destroys)
+        without = f", without the {lost:,} object{'' if lost == 1 else 's'} of its kinds" if lost else ""
+        return f"{row.component} comes back as it was{without}"
+    if not prepared.back_to:
+        return f"{row.component} is removed"
+    return f"{row.component} goes back to {prepared.from_version or 'its values before'}"
 
 
 def _verb(row: PlanComponent, counts: Mapping[str, int]) -> str:
@@ -100,6 +124,7 @@ def _component_context(row: PlanComponent, here: Collection[str]) -> dict[str, A
         "blast": None if row.left_out else prepared.blast,
         "rights": component_rights.rights_of_page(row, component_rights.authority_of(row)),
         "done_to": action_text(row),
+        "from_version": "" if isinstance(prepared, PreparedPolicies) else prepared.from_version,
         "verb": _verb(row, counts),
         "waits": waits_sentence(row.requires, row.after, here),
         "notes": sorted(prepared.notes, key=lambda note: _SEVERITIES.get(note.severity, 0)),

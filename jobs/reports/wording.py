@@ -43,17 +43,37 @@ def _to_nodes(plan: Plan) -> str:
 
 
 def _besides(summary: Mapping[str, Any]) -> Iterable[str]:
-    if count := summary.get("components"):
-        yield f", and installs or changes {_some(count, 'component')}"
+    yield from _to_components(summary)
     if count := summary.get("policies"):
         yield f", and makes or changes {_some(count, 'policy object')}"
     if count := summary.get("takes"):
         them = "it" if count == 1 else "them"
         yield f", and takes {_some(count, 'field')} back, reverting changes to {them} by others"
     if count := summary.get("nodes_hit"):
-        yield f", which disturb {_some(count, 'node')}"
+        is_one = sum(summary.get(part, 0) for part in ("components", "policies", "takes")) == 1
+        yield f", which disturb{'s' if is_one else ''} {_some(count, 'node')}"
     if count := summary.get("gpu_jobs"):
         yield f", and interrupts {_some(count, 'GPU job')}"
+
+
+def _to_components(summary: Mapping[str, Any]) -> Iterable[str]:
+    if one := summary.get("component"):
+        yield f", and {_to_one_component(one)}"
+        return
+    removals = summary.get("removals", 0)
+    if count := summary.get("components", 0) - removals:
+        yield f", and installs or changes {_some(count, 'component')}"
+    if removals:
+        yield f", and removes {_some(removals, 'component')}"
+
+
+def _to_one_component(one: Mapping[str, str]) -> str:
+    name, action, version = one["name"], one["action"], one["version"]
+    if action in ("install", "remove"):
+        return f"{action}s {name} {version}".rstrip()
+    if action == "none":
+        return f"waits until {name} is ready"
+    return f"takes {name} from {one['from']} to {version}" if one["from"] else f"changes {name}"
 
 
 def values_changed(summary: Mapping[str, Any]) -> str:
@@ -68,6 +88,11 @@ def values_changed(summary: Mapping[str, Any]) -> str:
     if count := summary.get("nodes_hit"):
         sentence += f"; components disturb {count:,}, {summary['nodes_hit_at_once']:,} at once"
     return sentence
+
+
+def gpus_reached(summary: Mapping[str, Any]) -> int:
+    """Count the GPUs of the pool, or of all nodes that its components disturb where those are more."""
+    return max(summary.get("gpus", 0), summary.get("gpus_hit", 0))
 
 
 def beside_reboots(summary: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from jobs.reports import wording
 
 register = template.Library()
 register.filter(wording.in_one_sentence)
+register.filter(wording.gpus_reached)
 register.filter(wording.values_changed)
 register.filter(wording.beside_reboots)
 register.filter(wording.after_a_failure)

@@ -14,6 +14,7 @@ from simfleet.apiserver.store import ApiError, Change, Raw, Stored
 from simfleet.clock import stamp
 from simfleet.controllers import daemons
 from simfleet.controllers.budgets import Budgets, is_ready
+from simfleet.controllers.owned import is_ours
 from simfleet.controllers.placing import START_SECONDS, Scheduler, node_of, tolerates
 from simfleet.locking import locked
 
@@ -210,7 +211,7 @@ class Pods:
                 self._count(change.before.raw, -1)
             if change.type != "DELETED":
                 self._count(change.now.raw, 1)
-        elif change.type == "DELETED" and plural in _KINDS:
+        elif plural in _KINDS and (change.type == "DELETED" or is_ours(change.now.raw)):  # gone, or given a template
             self.workloads.pop((_KINDS[plural], *change.now.key), None)
 
     def _count(self, pod: Raw, sign: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from components.catalog import catalog, layering, values_check
 from components.charts import archives
 from components.charts.store import stored
-from config.demo import packing, stock
+from config.demo import by_hand, packing, stock
 
 NAMES = sorted(folder.name for folder in packing.CHARTS.iterdir() if folder.is_dir())
 
@@ -22,6 +22,18 @@ def test_the_archive_is_the_newest_tested_version(name):
     newest = component.versions[-1].version
     chart = archives.judge(packing.pack(packing.CHARTS / name), name=component.chart.chart, version=newest)
     assert (chart.name, chart.version) == (component.chart.chart, newest)
+
+
+def test_the_earlier_gpu_operator_is_of_the_line_before_and_names_no_later_version():
+    earlier = by_hand.earlier_gpu_operator()
+    chart = archives.judge(earlier, name="gpu-operator", version="v26.3.3")
+    operator = catalog.get("gpu-operator")
+
+    assert not operator.upgrades.refuses(chart.version, operator.newest)
+    text = "\n".join(content.decode() for content in archives.files(earlier).values())
+    assert not [word for word in by_hand.EARLIER if word in text]
+    now = "\n".join(c.decode() for c in packing.files(packing.CHARTS / "gpu-operator").values())
+    assert not [word for word in by_hand.EARLIER if word not in now], "it would be the same as the newest there"
 
 
 @pytest.mark.parametrize("name", NAMES)

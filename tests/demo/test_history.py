@@ -22,7 +22,7 @@ from config.demo.history import BARE, LOST
 from gpus.capacity import pending
 from gpus.models import StudyEffect
 from jobs.approvals import verdicts
-from jobs.models import Plan, Rollout, Step, StepEvent
+from jobs.models import Rollout, Step, StepEvent
 from notices.models import Alert
 from profiles.models import Revision
 from profiles.services.library import names as library_names
@@ -30,15 +30,13 @@ from simfleet.fleets import NO_NETWORK
 from simfleet.machines import slowing
 from simfleet.memory import SimFleet
 from tests.demo import glossary
+from tests.demo.component_plans import TestComponentPlans, plan_in
 from tests.demo.glossary import Reader
 from tests.demo.glossary import hooks as _hooks
 
+__all__ = ["TestComponentPlans"]  # collected here, where the world is made
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
-
-
-def plan_in(pool: str, status: str) -> Plan:
-    return Plan.objects.get(pool__name=pool, status=status)
 
 
 def rollout_in(pool: str) -> Rollout:
@@ -141,12 +139,12 @@ class TestHistory:
 
         library = {f"{name} r1" for name in library_names()}
         assert set(revisions) - library == {
-            "training-h100 r1", "training-h100 r2", "inference-l40s r1", "inference-l40s r2", "training-platform r1",
-            "training-platform r2",
+            "training-h100 r1", "training-h100 r2", "inference-l40s r1", "inference-l40s r2", "inference-l40s r3",
+            "training-platform r1", "training-platform r2", "development r1",
         }  # fmt: skip
         assert library <= set(revisions)
         teams = {str(r.extends) for name, r in revisions.items() if r.extends and name not in library}
-        assert teams == {"gpu-baseline r1"}
+        assert teams == {"gpu-baseline r1", "training-h100 r2"}
 
     def test_a_component_failed_with_object_node_and_reason_and_was_put_back_whole(
         self, world: dict[str, fleet.ServedCluster]

@@ -81,6 +81,8 @@ class Releases:
             values=dict(wanted.values),
             action=planned,
             from_revision=len(release.revisions),
+            back_to=len(release.revisions),
+            from_version=self.version(wanted.name) if planned == "upgrade" else "",
             authority=self.authorities.get(wanted.name),
             requires=self.requires.get(wanted.name, ()),
             after=self.after.get(wanted.name, ()),

@@ -173,6 +173,18 @@ def test_a_kubelet_that_restarts_ends_no_container_and_is_told_again_what_there_
     assert sim.node("n1")["status"]["allocatable"]["example.com/device"] == "0"
 
 
+def test_a_daemon_set_of_the_fleet_that_is_given_a_template_is_rolled_to_it(sim):
+    sim.pods.workload("DaemonSet", "x", namespace="default", nodes=["n1", "n2"])
+    sim.tick(5)
+    found = sim.store.get("daemonsets", "x", "default")
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "new:2"}]}}
+    sim.store.write("daemonsets", found.raw | {"spec": found.raw["spec"] | {"template": template}})
+    sim.tick(60)
+    nodes = [p["spec"]["nodeName"] for p in _pods(sim)]
+    assert len(nodes) == len(set(nodes)), "the fleet makes none of its own any more"
+    assert {p["spec"]["containers"][0]["image"] for p in _pods(sim)} == {"new:2"}
+
+
 def test_what_the_fleet_makes_itself_stays_the_fleets(sim):
     """Pods of `Pods.workload` are replaced by it alone, and go with their owner like others."""
     sim.pods.workload("ReplicaSet", "old", namespace="default", replicas=2)

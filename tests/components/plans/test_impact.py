@@ -67,6 +67,15 @@ def test_a_kind_that_is_removed_says_how_many_objects_go_with_it(kube, page, cou
     assert words in note.title
 
 
+def test_kinds_without_objects_are_removed_in_one_sentence():
+    gone = [Destroyed(f"{kind.lower()}s.example.com", kind, count) for kind, count in (("A", 0), ("B", 2), ("C", 0))]
+    found = impact.notes(None, SERVED, (), (), gone)
+    assert [note.title for note in found] == [
+        "2 kinds are removed that have no objects: A, C",
+        "The kind B is removed, and with it 2 objects",
+    ]
+
+
 def test_what_may_not_be_counted_is_not_called_none(kube):
     there(kube, definition())
     kube.say("GET", "/apis/example.com/v1/things", {"kind": "Status", "code": 403, "message": "no"}, status=403)
@@ -96,6 +105,7 @@ def test_a_definition_in_crds_that_differs_is_said_because_helm_leaves_it(kube):
     assert notes(kube, crds=(definition(v1={"type": "object"}),)) == []
     (note,) = notes(kube, crds=(definition(v1={"type": "object"}, v2={}),))
     assert (note.code, note.severity) == ("crd-stale", "warn")
+    assert note.title.startswith("1 definition in crds/ differs")
     assert "things.example.com" in note.detail
 
 

@@ -97,6 +97,23 @@ def test_a_rollback_that_an_operator_left_pending_is_left_alone_by_a_plan_that_s
     assert newest(world).status == "pending-rollback"
 
 
+def test_a_plan_continues_over_a_pending_rollback_to_what_plain_helm_had_installed(world):
+    """The revert of an adoption: neither it nor what it goes back to has the label of a plan, only its announcement."""
+    version = version_of(NAME)
+    world.site.helm.install(NAME, f"--namespace={NAMESPACE}", "--create-namespace")
+    adopted = world.prepare(NAME, version, custom={"scheduler_replicas": 2})
+    assert adopted.action == "adopt"
+    world.carry_out(adopted)
+    world.carry_out(adopted, "revert")
+    leave(world, "pending-rollback")
+    later = world.prepare(NAME, version, custom={"scheduler_replicas": 3})
+    assert "pending" not in [note.code for note in later.notes]
+
+    told = world.carry_out(later)
+    assert "Revision 3 was left pending-rollback; it is recorded as failed, and helm continues." in told
+    world.until_ready(later)
+
+
 @pytest.mark.parametrize("status", ["pending-install", "pending-upgrade"])
 def test_a_plan_continues_over_what_an_earlier_plan_left_pending(world, status):
     version = version_of(NAME)

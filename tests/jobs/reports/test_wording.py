@@ -42,6 +42,30 @@ def planned(strategy: dict[str, Any] | None = None, **summary: Any) -> Any:
             ),
         ),
         (
+            {"components": 3, "removals": 2, "nodes_hit": 1},
+            (
+                "Changes 3 of 8 production nodes while they work, and installs or changes 1 component, and removes 2 "
+                "components, which disturb 1 node. Takes about 25 min."
+            ),
+        ),
+        (
+            {
+                "components": 1,
+                "component": {"name": "cilium", "action": "adopt", "version": "1.20.0", "from": "1.19.6"},
+            },
+            (
+                "Changes 3 of 8 production nodes while they work; no node leaves service, and takes cilium from 1.19.6 "
+                "to 1.20. Takes about 25 min."
+            ),
+        ),
+        (
+            {"components": 1, "removals": 1, "nodes_hit": 1},
+            (
+                "Changes 3 of 8 production nodes while they work, and removes 1 component, which disturbs 1 node. "
+                "Takes about 25 min."
+            ),
+        ),
+        (
             {"takes": 2},
             (
                 "Changes 3 of 8 production nodes while they work; no node leaves service, and takes 2 fields back, "
@@ -52,6 +76,20 @@ def planned(strategy: dict[str, Any] | None = None, **summary: Any) -> Any:
 )
 def test_what_a_plan_does_is_one_sentence(summary: dict[str, Any], said: str) -> None:
     assert wording.in_one_sentence(planned(**summary)) == said
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ("install", "installs kueue 1.0"),
+        ("remove", "removes kueue 1.0"),
+        ("upgrade", "changes kueue"),
+        ("none", "waits until kueue is ready"),
+    ],
+)
+def test_the_only_component_of_a_plan_is_named(action: str, said: str) -> None:
+    one = {"name": "kueue", "action": action, "version": "1.0", "from": ""}
+    assert f", and {said}. Takes" in wording.in_one_sentence(planned(components=1, component=one))
 
 
 def test_a_control_group_and_nodes_that_follow_are_said_after_it() -> None:

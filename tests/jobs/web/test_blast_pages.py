@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,9 @@ from django.test import Client
 from django.urls import reverse
 
 from components.plans.hits import Hit
+from components.plans.prepared import Destroyed
+from jobs.approvals import reviews
+from profiles.content.cluster import WantedComponent
 from tests.jobs.engine.components.test_laws_of_operators import driver, upgrade
 from tests.jobs.releases import Release, Releases
 
@@ -42,6 +46,52 @@ def test_the_page_shows_each_part_its_class_and_what_it_costs(world, plan):
     tiles = text[text.index("Impact of this plan") : text.index('id="risks"')]
     assert "components disturb 2, 1 at once" in tiles
     assert "no node leaves service" not in text
+    assert "in 1 namespace, 1 pod with GPUs <" in tiles, "what its operator stops, too"
+    assert "takes gpu-operator from 1.0.0 to 2.0.0, which disturbs 2 nodes" in text
+    assert not re.search(r"\w [,.](?=\s|<)", re.sub(r"</?\w[^>]*>", "", risks)), "no space before a comma or a period"
+
+
+def test_gpus_out_are_a_share_of_all_that_the_component_reaches(world, releases):
+    """The pool has fewer: the tile would say another whole than the component's own line."""
+    for number in range(5):
+        world.sim.add_node(f"m{number}", gpus=8, labels={"pool": "other"})
+    world.observe()
+    plan = upgrade(world, releases, replace(driver("n1", "m0", "m1", "m2", "m3", "m4"), gpus=48))
+    client = Client()
+    client.force_login(world.approver)
+    text = " ".join(client.get(reverse("jobs:plan", args=[plan.number])).content.decode().split())
+
+    assert plan.summary["gpus"] < 48
+    assert '<div class="v">8 <small>of 48</small></div>' in text
+    assert '8 <span class="mid fw4">of 48 GPUs at once</span>' in text
+
+
+def test_a_change_of_version_says_from_which_and_that_a_revert_goes_back_to_it(world, plan):
+    client = Client()
+    client.force_login(world.approver)
+    text = " ".join(client.get(reverse("jobs:plan", args=[plan.number])).content.decode().split())
+
+    part = text[text.index('id="components"') :]
+    assert part.index("<del>1.0.0</del>") < part.index("<ins>2.0.0</ins>")
+    assert "restores the recorded originals; gpu-operator goes back to 1.0.0" in text
+
+
+def test_a_removal_is_called_one_and_says_what_its_revert_does_not_bring_back(world, releases):
+    releases.destroys["gpu-operator"] = (
+        Destroyed("things.example.com", "Thing", 3), Destroyed("nones.example.com", "None", 0),
+    )  # fmt: skip
+    plan = world.plan(world.revision({}, components=[WantedComponent("gpu-operator", is_gone=True)]))
+    reviews.request(plan, by=world.operator)
+    client = Client()
+    client.force_login(world.approver)
+    text = " ".join(client.get(reverse("jobs:plan", args=[plan.number])).content.decode().split())
+
+    assert '<span class="mono xs">things.example.com</span> (3). To approve, type <code>destroy 3 objects in' in text
+    assert "nones.example.com" not in text
+    assert "and removes gpu-operator 1.0.0" in text
+    assert "installs or changes" not in text
+    assert "<del>1.0.0</del> </span>" in text[text.index('id="components"') :]
+    assert "gpu-operator comes back as it was, without the 3 objects of its kinds" in text
 
 
 def test_rest_says_the_same_as_the_page(world, plan):

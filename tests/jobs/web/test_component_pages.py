@@ -52,8 +52,8 @@ def test_a_plan_shows_components_in_their_order_before_the_nodes(world, releases
     page = read(pages, f"/plans/P-{plan.number}/")
 
     assert page.index("<b>cert-manager</b>") < page.index("<b>kueue</b>") < page.index("vm.swappiness</span>")
-    part = page[page.index('id="components"') :]
-    assert part.index("A webhook changes") < part.index("Brings 6 new kinds"), "warnings first"
+    assert page.index("A webhook changes") < page.index("Brings 6 new kinds"), "warnings first"
+    assert page.count("A webhook changes") == 1, "among the findings, and not once more beside its objects"
     assert "requires cert-manager; after the node settings" in page
     assert "after cilium" not in page, "which the plan does not carry out"
     assert "and installs or changes 2 components" in page
@@ -313,8 +313,8 @@ def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
     releases.during["volcano"] = lambda stop: bring_queues(world)
     plan = policies_of(world, TEAM + QUEUE, "volcano")
     page = read(pages, f"/plans/P-{plan.number}/")
-
     part = page[page.index('id="components"') :]
+
     assert "Components and policy objects" in part
     assert part.index("<b>policy objects</b>") < part.index("<b>volcano</b>") < part.index("<b>queues of volcano</b>")
     assert '<span class="lbl">create</span><b>policy objects</b>' in part
@@ -324,7 +324,7 @@ def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
     assert '<span class="add">+ spec:</span><span class="add">+   hard:</span>' in part, "YAML keeps its indentation"
     assert "@@" not in part, "of what is new, no line has a place"
     assert "Namespace team-a stays when the plan is reverted" in page
-    assert "and installs or changes 1 component, and makes or changes 4 policy objects" in page
+    assert "and installs volcano 1.0.0, and makes or changes 4 policy objects" in page
 
     rows = pages.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]
     assert [(r["kind"], r["component"], r["action"], r["requires"]) for r in rows] == [

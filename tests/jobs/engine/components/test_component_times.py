@@ -11,6 +11,7 @@ from jobs.forecast import estimates, schedule
 from jobs.forecast.strategy import Strategy, parse
 from jobs.models import PlanComponent, Rollout, Step
 from jobs.rollouts import eta
+from tests.jobs.engine.components.test_laws_of_operators import driver
 from tests.jobs.releases import Releases, wanted
 
 GUESS = estimates.PART_SECONDS[PlanComponent.Kind.RELEASE]
@@ -34,6 +35,15 @@ def test_a_plan_s_time_has_its_components_in_it_and_says_what_is_a_guess(world, 
     assert made.summary["seconds"] == 2 * GUESS, "cert-manager and then kueue; volcano beside them"
     assert made.summary["parts"]["basis"] == (
         "3 min assumed each for cert-manager, kueue, volcano, which no rollout has installed yet"
+    )
+
+
+def test_nodes_that_an_operator_takes_in_turn_are_part_of_what_the_time_rests_on(world, releases):
+    releases.blasts["kueue"] = driver("n1", "n2", "n3")
+    made = world.plan(world.revision({}, components=wanted("kueue")))
+    assert made.summary["parts"]["seconds"] == {"kueue": GUESS + 3 * 300}
+    assert made.summary["parts"]["basis"] == (
+        "3 min assumed for kueue, which no rollout has installed yet, and 15 min for the nodes of kueue, in turn"
     )
 
 
