@@ -19,7 +19,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test coverage lint format demo break up bench soak guards controlplane machine charts vendor secrets openapi lock screenshots clean
+.PHONY: help test coverage lint format demo break up bench soak guards controlplane machine node charts vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -48,7 +48,7 @@ $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 	$(call install,node,node)
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=full real servers too, TIER=node a machine in QEMU; ARGS="tests/jobs -k pause" narrows
+test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast tier; TIER=node a machine in QEMU, TIER=full everything; ARGS="tests/jobs -k pause" narrows
 	@$(BIN)/python -m tests.run $(TIER) $(ARGS)
 
 coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows
@@ -95,6 +95,9 @@ controlplane: ## builds and caches the real control plane for the full tier (Go 
 machine: $(VENV)/.installed-test ## builds and caches the disk and the kubelet of TIER=node (root, Go; 4 minutes when cold)
 	tests/nodemachine/build.sh
 	@$(BIN)/python -m tests.nodemachine.disk
+
+node: machine controlplane ## a real cluster of one node to try Setpoint on, in QEMU, until Ctrl-C (docs/real-cluster.md)
+	@$(BIN)/python -m tests.nodemachine
 
 charts: $(VENV)/.installed-base ## the real charts that the full tier tries, from their repositories; TO=folder, which SETPOINT_CHARTS then names
 	@$(BIN)/python tools/charts.py $(if $(TO),--to $(TO))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,19 @@ from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import ENDED, SETTINGS, Site
 from tests.nodemachine.node import Node, images
 
+PROGRAMS = {
+    "qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "sfdisk": "fdisk", "mkfs.ext4": "e2fsprogs",
+    "mmdebstrap": "mmdebstrap", "buildah": "buildah",
+}  # fmt: skip
+"""Programs that make and run a machine, and their Debian packages."""
+
 
 @pytest.fixture(scope="session")
 def archives() -> list[Path]:
     if os.geteuid() != 0:
         pytest.skip("building images and disks without a daemon needs root")
+    if missing := [package for program, package in PROGRAMS.items() if not shutil.which(program)]:
+        pytest.skip(f"no machine can be made: apt-get install {' '.join(missing)}")
     return images()
 
 

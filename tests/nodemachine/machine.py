@@ -1,16 +1,13 @@
 """A machine in QEMU: it boots from its own disk through GRUB, and is looked at and broken from outside.
 
-Commands run inside through QEMU's guest agent, on a serial line that needs no network of the machine. Its only network
-is QEMU's user mode: 10.0.2.2 is this computer's loopback address, nothing else is reached, and nothing reaches it.
+Its only network is QEMU's user mode: 10.0.2.2 is this computer's loopback address, nothing else is reached, and
+nothing reaches it.
 """
 
 from __future__ import annotations
 
-import base64
-import itertools
 import json
 import os
-import shlex
 import shutil
 import signal
 import socket
@@ -23,29 +20,25 @@ from typing import Any
 from tests.controlplane.plane import end_with_parent
 from tests.full.harness.images import ran
 from tests.nodemachine.disk import disk
+from tests.nodemachine.guest import Guest, MachineError
 
 ACCELERATOR = os.environ.get("SETPOINT_NODE_ACCELERATOR", "tcg,thread=multi")
 """Emulation works everywhere; `kvm` is some ten times as fast where the machine is real."""
 MEMORY_MIB = 4096
 BOOT_SECONDS = 300.0
-ANSWER_SECONDS = 60.0
 LOOK_SECONDS = 5.0
 """How long a machine that boots is given for one answer, before it is asked again."""
 HOST = "10.0.2.2"
 """This computer, as the machine sees it."""
 
 
-class MachineError(RuntimeError):
-    """The machine does not answer, or a command in it failed."""
-
-
-class NodeMachine:
+class NodeMachine(Guest):
     """One machine; its disk is a copy-on-write file in `folder` that outlives power cuts and ends with the folder."""
 
     def __init__(self, folder: Path, name: str, parts: Path, *, serial: str = "SN0001") -> None:
-        self.folder, self.name, self._parts, self._serial = folder, name, parts, serial
+        super().__init__(folder, name)
+        self._parts, self._serial = parts, serial
         self._process: subprocess.Popen[bytes] | None = None
-        self._ids = itertools.count(1)
         self.console = folder / "console.log"
         folder.mkdir(parents=True, exist_ok=True)
         ran("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(disk()), "-F", "raw", str(folder / "disk.qcow2"))
@@ -93,31 +86,6 @@ class NodeMachine:
                 raise MachineError(f"{self.name} has not booted: {self._tail('console.log')}")
             time.sleep(1)
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
-    def run(self, *words: str, seconds: float = ANSWER_SECONDS) -> str:
-        """Output of a command inside, as root, stripped. Raises MachineError with what it printed."""
-        asked = {"path": words[0], "arg": list(words[1:]), "capture-output": True}
-        deadline = time.monotonic() + seconds
-        pid = self._ask("guest-exec", asked)["pid"]
-        while not (done := self._ask("guest-exec-status", {"pid": pid}))["exited"]:
-            if time.monotonic() > deadline:
-                raise MachineError(f"{self.name}: {' '.join(words)} takes longer than {seconds:.0f} s")
-            time.sleep(0.1)
-        out, err = (base64.b64decode(done.get(name, "")).decode(errors="replace") for name in ("out-data", "err-data"))
-        if done.get("exitcode") != 0:
-            raise MachineError(f"{self.name}: {' '.join(words)}: {out[-2000:]}{err[-2000:]}")
-        return out.strip()
-
-    def shell(self, script: str, *, seconds: float = ANSWER_SECONDS) -> str:
-        return self.run("/bin/sh", "-ec", script, seconds=seconds)
-
-    def read(self, path: str) -> str:
-        return self.run("/bin/cat", path)
-
-    def write(self, path: str, text: str) -> None:
-        """Write a file inside by hand, as an operator would with `echo`."""
-        self.shell(f"printf %s {shlex.quote(text)} > {path}")
-
     # ── the cable ─────────────────────────────────────────────────────────────────────────────────────────────────
     def unplug(self) -> None:
         self._monitor("set_link", {"name": "net0", "up": False})
@@ -143,28 +111,6 @@ class NodeMachine:
             "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
             "-qmp", f"unix:{folder}/monitor.sock,server=on,wait=off",
         ]  # fmt: skip
-
-    def _ask(self, command: str, arguments: dict[str, Any], *, patience: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """Ask the guest agent, on a connection of its own: an answer that came too late is never taken for the next."""
-        number = next(self._ids)
-        sync = {"execute": "guest-sync-delimited", "arguments": {"id": number}}
-        try:
-            with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(patience)
-                line.connect(str(self.folder / "agent.sock"))
-                line.sendall(b"\xff" + json.dumps(sync).encode() + b"\n")
-                heard = line.makefile("rb")
-                while True:
-                    first = heard.readline().rpartition(b"\xff")[2]
-                    if first and json.loads(first).get("return") == number:
-                        break
-                line.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
-                answer = json.loads(heard.readline())
-        except (OSError, ValueError) as error:
-            raise MachineError(f"{self.name} does not answer: {error}") from error
-        if "error" in answer:
-            raise MachineError(f"{self.name}: {command}: {answer['error'].get('desc')}")
-        return dict(answer["return"])
 
     def _monitor(self, command: str, arguments: dict[str, Any]) -> None:
         with socket.socket(socket.AF_UNIX) as line:
