@@ -72,6 +72,7 @@ def test_a_value_changed_by_hand_inside_the_machine_is_drift_and_a_new_plan_repa
     site: Site, node: Node, pool: int
 ) -> None:
     key = "net.ipv4.tcp_keepalive_time"
+    before = node.values((key,))[key]
     revision = site.revision({key: "900"})
     rollout = site.rollout_of(pool, revision)
     site.until(rollout, "succeeded", seconds=120)
@@ -91,4 +92,7 @@ def test_a_value_changed_by_hand_inside_the_machine_is_drift_and_a_new_plan_repa
 
     site.act(mended, "revert")
     site.until(mended, "reverted", seconds=120)
-    assert node.values((key,))[key] == "901", "the value that this plan found"
+    assert node.values((key,))[key] == "900", "the revision that the node had before the repair"
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=120)
+    assert node.values((key,))[key] == before
