@@ -61,6 +61,6 @@ def test_the_catalogs_fields_and_the_bounds_it_quotes_are_real():
     for quoted, real in (("at most 300 char", schema.MAX_DESCRIPTION), ("at most 500 char", schema.MAX_WHY)):
         assert quoted in TEXT
         assert str(real) in quoted
-    assert f"At most {editing.DEEPEST} stand" in TEXT
+    assert f"At most {editing.DEEPEST} extend" in TEXT
     assert f"{schema.MAX_DEPTH} levels" in TEXT
     assert f"{editing.MAX_SOURCE // 1024} KiB" in TEXT
