@@ -92,7 +92,7 @@ def values_changed(summary: Mapping[str, Any]) -> str:
 
 def gpus_reached(summary: Mapping[str, Any]) -> int:
     """Count the GPUs of the pool, or of all nodes that its components disturb where those are more."""
-    return max(summary.get("gpus", 0), summary.get("gpus_hit", 0))
+    return max(int(summary.get("gpus", 0)), int(summary.get("gpus_hit", 0)))
 
 
 def beside_reboots(summary: Mapping[str, Any]) -> str:
