@@ -17,7 +17,7 @@ KEPT = (
     "SETPOINT_NODE_ACCELERATOR",
 )  # fmt: skip
 """SETPOINT_CACHE says where the test control plane was built, SETPOINT_CHARTS where real charts lie, and
-SETPOINT_ALL_CHARTS that each is tried with both helms."""
+SETPOINT_ALL_CHARTS that all are tried, and with both helms."""
 for _name in [name for name in os.environ if name.startswith("SETPOINT_") and not name.startswith(KEPT)]:
     del os.environ[_name]
 

@@ -21,15 +21,15 @@ def _some(count: int, noun: str) -> str:
 def in_one_sentence(plan: Plan) -> str:
     """Describe the plan's effect on nodes, jobs and everything else, and its length."""
     summary, strategy = plan.summary, plan.strategy
-    sentence = f"{_to_nodes(plan)}{''.join(_besides(summary))}. Takes about {duration(summary['seconds'])}."
+    said = f"{_to_nodes(plan)}{''.join(_besides(summary))}. Takes about {duration(summary['seconds'])}."
     if summary.get("control"):
-        sentence += (
+        said += (
             f" {summary['control']} of the nodes, chosen at random, wait until {strategy['measure_hours']} h of the "
         )
-        sentence += "others' effect are measured."
+        said += "others' effect are measured."
     if strategy.get("include_joining"):
-        sentence += " Nodes new to the cluster that join while it runs follow, live changes only."
-    return sentence
+        said += " Nodes new to the cluster that join while it runs follow, live changes only."
+    return said
 
 
 def _to_nodes(plan: Plan) -> str:
@@ -78,21 +78,21 @@ def _to_one_component(one: Mapping[str, str]) -> str:
 
 def values_changed(summary: Mapping[str, Any]) -> str:
     """Count the values that change, and the pool's nodes that do not or are disturbed besides."""
-    sentence = _some(summary["values"], "value")
+    said = _some(summary["values"], "value")
     if count := summary.get("left_out"):
-        sentence += f", {_some(count, 'node')} left out"
+        said += f", {_some(count, 'node')} left out"
     if count := summary.get("watched"):
-        sentence += f", {count:,} already compliant, only drift repair changes"
+        said += f", {count:,} already compliant, only drift repair changes"
     if count := summary.get("compliant"):
-        sentence += f", {count:,} already compliant"
+        said += f", {count:,} already compliant"
     if count := summary.get("nodes_hit"):
-        sentence += f"; components disturb {count:,}, {summary['nodes_hit_at_once']:,} at once"
-    return sentence
+        said += f"; components disturb {count:,}, {summary['nodes_hit_at_once']:,} at once"
+    return said
 
 
 def gpus_reached(summary: Mapping[str, Any]) -> int:
     """Count the GPUs of the pool, or of all nodes that its components disturb where those are more."""
-    return int(max(summary.get("gpus", 0), summary.get("gpus_hit", 0)))
+    return max(int(summary.get("gpus", 0)), int(summary.get("gpus_hit", 0)))
 
 
 def beside_reboots(summary: Mapping[str, Any]) -> str:
@@ -135,12 +135,12 @@ def why_not_counted(approval: Approval, plan: Plan) -> str:
     return "" if approval.is_genuine else "not counted: given before an upgrade, or put into the database by others"
 
 
-def from_whom(plan: Plan, can_approve: bool, needs: Iterable[RuleNeed]) -> str:
+def from_whom(plan: Plan, can_approve: bool, wanted: Iterable[RuleNeed]) -> str:
     """Name who can give the missing approvals: `from another person; among them 1 admin in env:production`."""
     others = "you can give it" if can_approve else "from another person"
-    reviewers = "no reviewers requested" if plan.status == Plan.Status.DRAFT else others
-    roles = ", ".join(f"{need.missing_of_role} {need.rule.of_whom}" for need in needs)
-    return f"{reviewers}; among them {roles}" if roles else reviewers
+    said = "no reviewers requested" if plan.status == Plan.Status.DRAFT else others
+    roles = ", ".join(f"{need.missing_of_role} {need.rule.of_whom}" for need in wanted)
+    return f"{said}; among them {roles}" if roles else said
 
 
 def still_missing(need: RuleNeed) -> str:

@@ -138,5 +138,5 @@ def test_every_variable_that_a_test_reads_reaches_it() -> None:
             r"""os\.(?:environ\.get\(|environ\[|getenv\()"(SETPOINT_\w+)"(?!\] =)""", path.read_text()
         )
     }
-    assert {"SETPOINT_TEST_ALL_CHARTS", "SETPOINT_CACHE"} <= read
+    assert {"SETPOINT_ALL_CHARTS", "SETPOINT_CACHE"} <= read
     assert [name for name in sorted(read) if not name.startswith(KEPT)] == []

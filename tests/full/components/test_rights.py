@@ -36,11 +36,11 @@ from tests.full.harness.client import eventually
 
 pytestmark = pytest.mark.django_db
 NEWEST = ("cilium-1.20.0.tgz", "gpu-operator-v26.7.0.tgz", "volcano-1.15.1.tgz")
-"""Each takes a quarter of a minute with each helm: all of some 70 are tried with SETPOINT_TEST_ALL_CHARTS=1."""
+"""Each takes a quarter of a minute with each helm: all of some 70 are tried with SETPOINT_ALL_CHARTS=1."""
 ARCHIVES = [
     one
     for one in sorted((CHARTS / "archives").glob("*.tgz"))
-    if one.name in NEWEST or os.environ.get("SETPOINT_TEST_ALL_CHARTS")
+    if one.name in NEWEST or os.environ.get("SETPOINT_ALL_CHARTS") == "1"
 ]
 RIGHTS = ("rights", "rights-dangerous")
 OF_RIGHTS = (
