@@ -5,16 +5,20 @@ node  what needs a machine with a kernel, a boot loader and a kubelet of its own
 full  fast; again on PostgreSQL what asks the database; then what needs real servers, a file at a time in each of two
       processes.
 
-A single run closes with pytest's own line. Several runs close with one plain line that adds them up.
+A single run closes with pytest's own line. Several runs say which files took longest and how busy the cores were, and
+close with one plain line that adds them up.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NODE = ("--full", "tests/node", "-v")
 """One test at a time: a machine that is emulated wants both cores."""
 NO_TESTS = 5  # pytest's exit status when nothing was collected
+SLOWEST = 15
+"""Files of a run that are named with their seconds."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,32 @@ def counted(report: Path) -> Count:
     return Count(max(0, total - failed - skipped), failed, skipped)
 
 
+def slowest(report: Path, count: int = SLOWEST) -> list[tuple[float, str]]:
+    """Return the files whose tests took longest, with seconds on the wall, from a JUnit file; none of a broken one."""
+    seconds: Counter[str] = Counter()
+    try:
+        cases = list(ET.parse(report).getroot().iter("testcase"))
+    except (OSError, ET.ParseError):
+        return []
+    for case in cases:
+        seconds[_file(case.get("classname", ""))] += float(case.get("time", 0))
+    return [(spent, file) for file, spent in seconds.most_common(count)]
+
+
+def _file(classname: str) -> str:
+    """Return the file of `tests.demo.test_history.TestHistory`."""
+    parts = classname.split(".")
+    while len(parts) > 1 and not Path(ROOT, *parts).with_suffix(".py").is_file():
+        parts.pop()
+    return "/".join(parts) + ".py"
+
+
+def _cpu_seconds() -> float:
+    """Return what all processes took that this one has started and seen end."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def pytest_run(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None, report: Path | None = None
 ) -> int:
@@ -69,7 +101,11 @@ def several(runs: Mapping[str, tuple[Sequence[str], Mapping[str, str]]]) -> int:
         for number, (name, (arguments, environment)) in enumerate(runs.items()):
             print(f"\n──── {name} ────", flush=True)
             report = Path(folder, f"{number}.xml")
+            began, used = time.monotonic(), _cpu_seconds()
             status = pytest_run(arguments, environment, report)
+            took, used = time.monotonic() - began, _cpu_seconds() - used
+            print(f"\n{name} took {took:.0f} s, of {os.cpu_count()} cores {used / took:.1f}; its slowest files:")
+            print("\n".join(f"{spent:7.0f} s  {file}" for spent, file in slowest(report)), flush=True)
             counts[name] = counted(report)
             if status and not counts[name].failed:  # a crash or nothing collected is no success
                 counts[name] += Count(failed=1)
