@@ -5,7 +5,8 @@ node  what needs a machine with a kernel, a boot loader and a kubelet of its own
 full  fast; again on PostgreSQL what asks the database; node beside both; then what needs real servers, a file at a time
       in each of two processes.
 
-A single run closes with pytest's own line. Several runs close with one plain line that adds them up.
+A single run closes with pytest's own line. Several runs say which files took longest, and
+close with one plain line that adds them up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NODE = ("--full", "tests/node", "-v")
 """One test at a time: a machine that is emulated wants both cores."""
 NO_TESTS = 5  # pytest's exit status when nothing was collected
+SLOWEST = 15
+"""Files of a run that are named with their seconds."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,26 @@ class Run:
         return self.begin().wait()
 
 
+def slowest(report: Path, count: int = SLOWEST) -> list[tuple[float, str]]:
+    """Return the files whose tests took longest, with seconds on the wall, from a JUnit file; none of a broken one."""
+    seconds: Counter[str] = Counter()
+    try:
+        cases = list(ET.parse(report).getroot().iter("testcase"))
+    except (OSError, ET.ParseError):
+        return []
+    for case in cases:
+        seconds[_file(case.get("classname", ""))] += float(case.get("time", 0))
+    return [(spent, file) for file, spent in seconds.most_common(count)]
+
+
+def _file(classname: str) -> str:
+    """Return the file of `tests.demo.test_history.TestHistory`."""
+    parts = classname.split(".")
+    while len(parts) > 1 and not Path(ROOT, *parts).with_suffix(".py").is_file():
+        parts.pop()
+    return "/".join(parts) + ".py"
+
+
 def several(runs: Mapping[str, Run]) -> int:
     """Each run in turn, all of them even when one fails; then what each counted, then the sum."""
     counts: dict[str, Count] = {}
@@ -87,10 +112,13 @@ def several(runs: Mapping[str, Run]) -> int:
             for name, run in runs.items():
                 print(f"\n──── {name} ────", flush=True)
                 report = files[name].with_suffix(".xml")
+                began = time.monotonic()
                 process = begun.pop(name, None) or run.begin(report)
                 status = process.wait()
                 if run.is_early:
                     print(files[name].with_suffix(".log").read_text(errors="replace"), flush=True)
+                print(f"\n{name} took another {time.monotonic() - began:.0f} s; its slowest files:")
+                print("\n".join(f"{spent:7.0f} s  {file}" for spent, file in slowest(report)), flush=True)
                 counts[name] = counted(report)
                 if status and not counts[name].failed:  # a crash or nothing collected is no success
                     counts[name] += Count(failed=1)

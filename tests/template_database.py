@@ -25,18 +25,26 @@ KEPT = 5
 
 def template() -> Path | None:
     """Return the template's path, existing or not. None: not on SQLite, or another party owns the folder."""
-    if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    if not settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") or (kept := folder()) is None:
         return None
-    folder = Path(tempfile.gettempdir(), f"setpoint-test-databases-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    stat = folder.lstat()
-    if folder.is_symlink() or stat.st_uid != os.getuid() or stat.st_mode & 0o077:
-        return None
-    known = hashlib.sha256(f"{django.VERSION} {sqlite3.sqlite_version} {settings.SETPOINT_AUDIT_KEY}".encode())
+    return kept / f"{digest(f'{sqlite3.sqlite_version} {settings.SETPOINT_AUDIT_KEY}')}.sqlite3"
+
+
+def folder() -> Path | None:
+    """Return where templates are kept. None: another party owns it."""
+    made = Path(tempfile.gettempdir(), f"setpoint-test-databases-{os.getuid()}")
+    made.mkdir(mode=0o700, exist_ok=True)
+    stat = made.lstat()
+    return None if made.is_symlink() or stat.st_uid != os.getuid() or stat.st_mode & 0o077 else made
+
+
+def digest(of: str) -> str:
+    """Return a hash of all migrations, of Django's version and of what else decides how a migrated database looks."""
+    known = hashlib.sha256(f"{django.VERSION} {of}".encode())
     for app in sorted(apps.get_app_configs(), key=lambda app: app.label):
         for path in sorted(Path(app.path, "migrations").glob("*.py")):
             known.update(f"{app.label}/{path.name}\n".encode() + path.read_bytes())
-    return folder / f"{known.hexdigest()}.sqlite3"
+    return known.hexdigest()
 
 
 def copied(source: Path, to: Path) -> None:

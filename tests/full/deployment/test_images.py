@@ -52,10 +52,10 @@ def server(images: Images) -> Image:
 
 @pytest.fixture(scope="module")
 def site(
-    server: Image, deployed: Plane, cluster_admin: Admin, postgres: Postgres, redis_server: Redis
+    server: Image, deployed: Plane, cluster_admin: Admin, empty_postgres: Postgres, redis_server: Redis
 ) -> Iterator[Site]:
     """A Setpoint of containers of the image, with a cluster; its processes are another role of the database."""
-    owner = postgres.url
+    owner = empty_postgres.url
     application = owner.replace("//setpoint@", "//setpoint_app@")
     with Shipped(server, application, redis_server.url, SETTINGS, owner_url=owner) as installation:
         opened = Site(deployed, cluster_admin, installation)

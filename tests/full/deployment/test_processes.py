@@ -17,8 +17,8 @@ PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
-def setpoint(postgres: Postgres, redis_server: Redis) -> Iterator[Installation]:
-    with Installation(postgres.url, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as installation:
+def setpoint(empty_postgres: Postgres, redis_server: Redis) -> Iterator[Installation]:
+    with Installation(empty_postgres.url, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as installation:
         installation.migrate()
         installation.start("web", "worker", "helm", "beat", "watch")
         yield installation
@@ -69,14 +69,14 @@ def test_a_restarted_broker_is_found_again(setpoint: Installation, redis_server:
 
 
 def test_without_its_database_web_lives_but_is_not_ready_and_recovers_by_itself(
-    setpoint: Installation, postgres: Postgres, redis_server: Redis
+    setpoint: Installation, empty_postgres: Postgres, redis_server: Redis
 ) -> None:
-    postgres.stop()
+    empty_postgres.stop()
     try:
         eventually(lambda: setpoint.status("/readyz") == 503, lambda: setpoint.log("web"))
         assert setpoint.status("/healthz") == 200
     finally:
-        postgres.start()
+        empty_postgres.start()
     eventually(lambda: setpoint.status("/readyz") == 200, lambda: setpoint.log("web"))
     before = max(0, sweeps(redis_server.url))
     eventually(lambda: sweeps(redis_server.url) >= before + 2, lambda: setpoint.log("worker"))

@@ -31,6 +31,7 @@ from tests.ports import free_port
 ROOT = Path(__file__).resolve().parents[3]
 READY_SECONDS = 240.0
 STOP_SECONDS = 30.0
+AUDIT_KEY = "the same in each installation: rows that a copied database begins with carry its marks"
 
 
 class Installation:
@@ -59,6 +60,7 @@ class Installation:
             **clean,
             "PYTHONUNBUFFERED": "1",
             **_fresh_keys(),
+            "SETPOINT_AUDIT_KEY": AUDIT_KEY,
             "SETPOINT_EMBEDDED": "false",
             "SETPOINT_VAR": str(self.folder),
             "SETPOINT_URL": self.url,

@@ -6,11 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.full.harness import migrated
 from tests.full.harness.servers import Postgres, Redis
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
+    """A server whose database has Setpoint's tables already."""
+    with Postgres(data=migrated.data()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def empty_postgres() -> Iterator[Postgres]:
     with Postgres() as server:
         yield server
 

@@ -129,11 +129,12 @@ class Postgres(Server):
     stop_signal = signal.SIGINT  # "fast": rolls back what is open; SIGTERM would wait for clients for ever
     crash_signal = signal.SIGQUIT  # "immediate": recovers from its log at the next start. SIGKILL would orphan children
 
-    def __init__(self, **options: str) -> None:
+    def __init__(self, *, data: Path | None = None, **options: str) -> None:
+        """`data`: the data directory of a stopped server to begin with a copy of."""
         super().__init__()
-        self.options = options
+        self.data, self.options = data, options
         self.url = f"postgresql://setpoint@127.0.0.1:{self.port}/setpoint"
-        self._binaries = _postgres_binaries()
+        self._binaries = postgres_binaries()
 
     def _identity(self) -> dict[str, Any]:
         if os.geteuid() != 0:
@@ -142,9 +143,14 @@ class Postgres(Server):
         return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
 
     def _prepare(self) -> None:
+        if self.data is not None:
+            shutil.copytree(self.data, self.folder / "data")
         if os.geteuid() == 0:
             who = _unprivileged()
-            os.chown(self.folder, who.pw_uid, who.pw_gid)
+            for path in (self.folder, *self.folder.rglob("*")):
+                os.chown(path, who.pw_uid, who.pw_gid)
+        if self.data is not None:
+            return
         self._run(
             "initdb",
             "--pgdata=data",
@@ -251,7 +257,7 @@ class Redis(Server):
             return connection.makefile("r").readline().strip()
 
 
-def _postgres_binaries() -> Path:
+def postgres_binaries() -> Path:
     """The newest of Debian's, else where `postgres` is on PATH. Raises ServerMissing."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
     if installed:

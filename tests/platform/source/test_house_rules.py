@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import Count, counted
+from tests.run import Count, counted, slowest
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -118,3 +118,14 @@ def test_counts_are_read_from_the_report_and_a_run_that_died_has_failed(tmp_path
     assert counted(tmp_path / "a.xml") == Count(passed=4, failed=3, skipped=3)
     assert counted(tmp_path / "cut.xml") == counted(tmp_path / "none.xml") == Count(failed=1)
     assert str(Count(4, 3, 3) + Count(1, 0, 0)) == "5 passed, 3 failed, 3 skipped"
+
+
+def test_the_slowest_files_of_a_run_are_named_whether_their_tests_are_in_classes_or_not(tmp_path: Path) -> None:
+    here = "tests.platform.source.test_house_rules"
+    (tmp_path / "a.xml").write_text(
+        f'<testsuites><testsuite><testcase classname="{here}" time="2"/><testcase classname="{here}.TestIt" time="3"/>'
+        '<testcase classname="tests.run" time="4"/></testsuite></testsuites>'
+    )
+    assert slowest(tmp_path / "a.xml") == [(5, "tests/platform/source/test_house_rules.py"), (4, "tests/run.py")]
+    assert slowest(tmp_path / "a.xml", 1) == [(5, "tests/platform/source/test_house_rules.py")]
+    assert slowest(tmp_path / "none.xml") == []
