@@ -55,15 +55,15 @@ def volcano() -> bytes:
     return packing.pack(packing.CHARTS / "volcano")
 
 
-def define(one: ServedCluster, chart: bytes) -> None:
+def define(entry: ServedCluster, chart: bytes) -> None:
     """Create the definitions of the chart's `crds/`. Their kinds are served a moment later."""
     for text in archives.judge(chart).crds.values():
         for raw, _ in rendering.split(text.encode()):
-            one.sim.store.create(CRDS, raw)
+            entry.sim.store.create(CRDS, raw)
 
 
-def install(one: ServedCluster, release: str, namespace: str, chart: bytes) -> None:
+def install(entry: ServedCluster, release: str, namespace: str, chart: bytes) -> None:
     """Install as a person with helm and a kubeconfig does. Raises HelmError."""
-    one.sim.ensure_namespace(namespace)
-    job = HelmJob(release, namespace, credentials=one.by_hand, deadline=time.monotonic() + HELM_SECONDS)
+    entry.sim.ensure_namespace(namespace)
+    job = HelmJob(release, namespace, credentials=entry.by_hand, deadline=time.monotonic() + HELM_SECONDS)
     client.program().install(job, chart, {})

@@ -19,15 +19,15 @@ def pack(folder: Path) -> bytes:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return the content of a chart's files by their paths; links are no files."""
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def packed(name: str, content: Mapping[str, bytes]) -> bytes:
     """Pack files in order of their paths: no times, no owners."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path in sorted(content, key=lambda one: one.split("/")):
+        for path in sorted(content, key=lambda path: path.split("/")):
             entry = tarfile.TarInfo(f"{name}/{path}")
             entry.size, entry.mode = len(content[path]), 0o644
             archive.addfile(entry, io.BytesIO(content[path]))

@@ -113,14 +113,14 @@ def retention_findings(seconds: float, strategy: Strategy, days: int) -> list[Pl
 
 def left_out_findings(left_out: Mapping[str, Sequence[str]]) -> list[PlanFinding]:
     """Nodes that the plan does not touch, grouped by why."""
-    one = "It stays as it is and shows as pending; retry it from the rollout, or plan again."
-    many = "They stay as they are and show as pending; retry them from the rollout, or plan again."
+    for_one = "It stays as it is and shows as pending; retry it from the rollout, or plan again."
+    for_many = "They stay as they are and show as pending; retry them from the rollout, or plan again."
     return [
         PlanFinding(
             "warn",
             "left-out",
             f"{_nodes(len(names))} left out",
-            f"{reason} {one if len(names) == 1 else many}",
+            f"{reason} {for_one if len(names) == 1 else for_many}",
             list(names),
         )
         for reason, names in left_out.items()

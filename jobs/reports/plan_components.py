@@ -46,8 +46,8 @@ def parts_of_plan(plan: Plan) -> dict[str, Any]:
         "components_to_do": sum(not row["row"].left_out for row in rows),
         "parts_title": _title(row.kind == PlanComponent.Kind.POLICIES for row in parts),
         "risks": _risks(rows),
-        "destroyed": [one for row in rows for one in _destroyed(row["row"])],
-        "reverts": [said for row in rows if (said := _undone(row["row"]))],
+        "destroyed": [kind for row in rows for kind in _destroyed(row["row"])],
+        "reverts": [sentence for row in rows if (sentence := _undone(row["row"]))],
         "administrators": component_rights.administrators(rows),
     }
 
@@ -73,7 +73,7 @@ def _risks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _destroyed(row: PlanComponent) -> list[dict[str, Any]]:
     """Return the kinds that go together with objects of theirs."""
-    return [] if row.left_out else [one for one in row.prepared.get("destroys", ()) if one["count"]]
+    return [] if row.left_out else [kind for kind in row.prepared.get("destroys", ()) if kind["count"]]
 
 
 def _undone(row: PlanComponent) -> str:
@@ -84,7 +84,7 @@ def _undone(row: PlanComponent) -> str:
     if row.action == REMOVE:
         if not prepared.back_to:
             return f"{row.component} does not come back"
-        lost = sum(max(one.count, 0) for one in prepared.destroys)
+        lost = sum(max(kind.count, 0) for kind in prepared.destroys)
         without = f", without the {lost:,} object{'' if lost == 1 else 's'} of its kinds" if lost else ""
         return f"{row.component} comes back as it was{without}"
     if not prepared.back_to:

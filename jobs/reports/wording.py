@@ -21,15 +21,15 @@ def _some(count: int, noun: str) -> str:
 def in_one_sentence(plan: Plan) -> str:
     """Describe the plan's effect on nodes, jobs and everything else, and its length."""
     summary, strategy = plan.summary, plan.strategy
-    said = f"{_to_nodes(plan)}{''.join(_besides(summary))}. Takes about {duration(summary['seconds'])}."
+    sentence = f"{_to_nodes(plan)}{''.join(_besides(summary))}. Takes about {duration(summary['seconds'])}."
     if summary.get("control"):
-        said += (
+        sentence += (
             f" {summary['control']} of the nodes, chosen at random, wait until {strategy['measure_hours']} h of the "
         )
-        said += "others' effect are measured."
+        sentence += "others' effect are measured."
     if strategy.get("include_joining"):
-        said += " Nodes new to the cluster that join while it runs follow, live changes only."
-    return said
+        sentence += " Nodes new to the cluster that join while it runs follow, live changes only."
+    return sentence
 
 
 def _to_nodes(plan: Plan) -> str:
@@ -57,8 +57,8 @@ def _besides(summary: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _to_components(summary: Mapping[str, Any]) -> Iterable[str]:
-    if one := summary.get("component"):
-        yield f", and {_to_one_component(one)}"
+    if component := summary.get("component"):
+        yield f", and {_to_one_component(component)}"
         return
     removals = summary.get("removals", 0)
     if count := summary.get("components", 0) - removals:
@@ -67,27 +67,27 @@ def _to_components(summary: Mapping[str, Any]) -> Iterable[str]:
         yield f", and removes {_some(removals, 'component')}"
 
 
-def _to_one_component(one: Mapping[str, str]) -> str:
-    name, action, version = one["name"], one["action"], one["version"]
+def _to_one_component(component: Mapping[str, str]) -> str:
+    name, action, version = component["name"], component["action"], component["version"]
     if action in ("install", "remove"):
         return f"{action}s {name} {version}".rstrip()
     if action == "none":
         return f"waits until {name} is ready"
-    return f"takes {name} from {one['from']} to {version}" if one["from"] else f"changes {name}"
+    return f"takes {name} from {component['from']} to {version}" if component["from"] else f"changes {name}"
 
 
 def values_changed(summary: Mapping[str, Any]) -> str:
     """Count the values that change, and the pool's nodes that do not or are disturbed besides."""
-    said = _some(summary["values"], "value")
+    sentence = _some(summary["values"], "value")
     if count := summary.get("left_out"):
-        said += f", {_some(count, 'node')} left out"
+        sentence += f", {_some(count, 'node')} left out"
     if count := summary.get("watched"):
-        said += f", {count:,} already compliant, only drift repair changes"
+        sentence += f", {count:,} already compliant, only drift repair changes"
     if count := summary.get("compliant"):
-        said += f", {count:,} already compliant"
+        sentence += f", {count:,} already compliant"
     if count := summary.get("nodes_hit"):
-        said += f"; components disturb {count:,}, {summary['nodes_hit_at_once']:,} at once"
-    return said
+        sentence += f"; components disturb {count:,}, {summary['nodes_hit_at_once']:,} at once"
+    return sentence
 
 
 def gpus_reached(summary: Mapping[str, Any]) -> int:
@@ -135,12 +135,12 @@ def why_not_counted(approval: Approval, plan: Plan) -> str:
     return "" if approval.is_genuine else "not counted: given before an upgrade, or put into the database by others"
 
 
-def from_whom(plan: Plan, can_approve: bool, wanted: Iterable[RuleNeed]) -> str:
+def from_whom(plan: Plan, can_approve: bool, needs: Iterable[RuleNeed]) -> str:
     """Name who can give the missing approvals: `from another person; among them 1 admin in env:production`."""
     others = "you can give it" if can_approve else "from another person"
-    said = "no reviewers requested" if plan.status == Plan.Status.DRAFT else others
-    roles = ", ".join(f"{need.missing_of_role} {need.rule.of_whom}" for need in wanted)
-    return f"{said}; among them {roles}" if roles else said
+    reviewers = "no reviewers requested" if plan.status == Plan.Status.DRAFT else others
+    roles = ", ".join(f"{need.missing_of_role} {need.rule.of_whom}" for need in needs)
+    return f"{reviewers}; among them {roles}" if roles else reviewers
 
 
 def still_missing(need: RuleNeed) -> str:
