@@ -23,6 +23,7 @@ from clusters.kube.apiserver import APPLY, MERGE, ApiServer, Call
 from clusters.kube.discovery import Resource, ServedApis
 from components.helm import patches
 from components.helm.rendering import Manifest, with_masks
+from components.plans import field_managers
 from components.plans.prepared import BLOCK, WARN, ObjectDifference, PlanNote
 from components.values.secrets import spellings, without
 
@@ -181,7 +182,7 @@ class Comparison:
             note = PlanNote(BLOCK, "refused", title, str(error)[:500])
             return Compared(manifest, "changed" if live else "created", place, live, new, note)
         if live is None:
-            return Compared(manifest, "created", place, None, result)
+            return Compared(manifest, "created", place, None, result, self._undeclared(resource, new, result))
         note = (None if old else self._foreign(manifest, live)) or next(iter(lost), None)
         is_same = cleaned(live) == cleaned(result)
         return Compared(manifest, "same" if is_same else "changed", place, live, result, note)
@@ -204,6 +205,19 @@ class Comparison:
     def _created(self, resource: Resource, new: Mapping[str, Any], place: str) -> dict[str, Any]:
         call = Call("create", resource.plural, str(new["metadata"].get("name")))
         return self.server.ask(call, "POST", resource.path(place), query=_DRY, body=new).object()
+
+    def _undeclared(self, resource: Resource, new: Mapping[str, Any], made: Mapping[str, Any]) -> PlanNote | None:
+        """Warn of fields that an older definition lacks: creating leaves them out without a word; helm v4 applies."""
+        if not self.is_server_side or resource.api_version.rpartition("/")[0] in _BUILT_IN:
+            return None
+        fields = field_managers.within(cleaned(new), cleaned(made))
+        gone = [field_managers.text(path) for path, want, have in fields if have is field_managers.ABSENT and want]
+        if not gone:
+            return None
+        kind, name = new["kind"], new["metadata"]["name"]
+        title = f"{kind} {name} has fields that its definition in the cluster lacks: {', '.join(gone[:6])}"
+        detail = "helm v4 is refused it unless a hook of the chart renews the definition before."
+        return PlanNote(WARN, "undeclared", title[:300], detail)
 
     def _changed(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.components.kube import Kube
 from tests.components.plans.comparing import comparison, manifest, there
 
@@ -16,3 +18,24 @@ def test_an_object_with_fields_that_an_older_definition_lacks_is_not_tried_and_b
     [found] = comparison(kube, is_server_side=True).compare([one], [one])
 
     assert (found.change, found.note.severity, found.note.code) == ("unvalidated", "warn", "not-tried")
+
+
+@pytest.mark.parametrize(("is_server_side", "codes"), [(True, ["undeclared"]), (False, [])])
+def test_fields_that_the_api_server_leaves_out_of_a_new_object_are_what_helm_v4_is_refused(
+    kube: Kube, is_server_side: bool, codes: list[str]
+) -> None:
+    """Found by the charts: an older GPU Operator had left its definitions. Creating drops them without a word."""
+    one = manifest("Thing", api_version="example.com/v1", spec={"known": 1, "newer": 1, "empty": None})
+    path = "/apis/example.com/v1/namespaces/space/things"
+    kube.say("GET", f"{path}/a", {"kind": "Status", "code": 404, "message": "not found"}, status=404)
+    kube.say("POST", path, lambda how: (201, {**how["body"], "spec": {"known": 1, "defaulted": 2}}))
+
+    [found] = comparison(kube, is_server_side=is_server_side).compare([one])
+
+    assert found.change == "created"
+    assert ([found.note.code] if found.note else []) == codes
+    if found.note:
+        assert found.note.severity == "warn"
+        assert "spec.newer" in found.note.title
+        assert "known" not in found.note.title
+        assert "empty" not in found.note.title
