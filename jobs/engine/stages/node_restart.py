@@ -114,10 +114,15 @@ def _after_restart(view: NodeView, text: str) -> StepOutcome:
 
 
 def _needs_restart(view: NodeView) -> bool:
+    """Return whether the agent waits for a restart, or the plan named one.
+
+    A revert goes by the agent alone: an argument that no boot has had is gone without one.
+    """
     assert view.tuning is not None
-    return any(s.get("state") == SettingStatus.PENDING_RESTART for s in view.tuning.status.get("settings", ())) or any(
-        c.apply_class == view.worst.value for c in view.changes.items
-    )
+    settings = view.tuning.status.get("settings", ())
+    if any(s.get("state") == SettingStatus.PENDING_RESTART for s in settings):
+        return True
+    return not view.is_revert and any(c.apply_class == view.worst.value for c in view.changes.items)
 
 
 def unasked_reboot(view: NodeView) -> StepOutcome | None:
