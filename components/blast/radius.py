@@ -1,4 +1,4 @@
-"""The blast of a component that is being prepared: what the cluster is asked for it; `judgement` answers."""
+"""The blast of a component that is being prepared: what the cluster is asked for it; `judgment` answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
-from components.blast import judgement
+from components.blast import judgment
 from components.blast.ground import Ground
-from components.blast.judgement import Scene
+from components.blast.judgment import Scene
 from components.catalog.effects import Controller
 from components.catalog.entry import Component
 from components.plans.diff import Compared
@@ -48,7 +48,7 @@ def component_blast(  # noqa: PLR0917 — one caller, which has just asked for e
         },
     )
     gone = [f"every {kind.kind}" for kind in destroys if kind.count]
-    return judgement.blast_of(scene, compared, action=action, destroys=gone)
+    return judgment.blast_of(scene, compared, action=action, destroys=gone)
 
 
 def read_controller(server: ApiServer, served: ServedApis, controller: Controller) -> Mapping[str, Any] | None:

@@ -1,6 +1,6 @@
 """Effects of a component's changes on running work: typed data, read from `blast:` of its catalog file.
 
-`components.blast.judgement` applies them to a plan.
+`components.blast.judgment` applies them to a plan.
 """
 
 from __future__ import annotations

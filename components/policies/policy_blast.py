@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from components.blast import judgement
+from components.blast import judgment
 from components.blast.ground import Ground
-from components.blast.judgement import GPU_PODS, NEW_PODS, Scene
+from components.blast.judgment import GPU_PODS, NEW_PODS, Scene
 from components.catalog import catalog
 from components.catalog.effects import ALL_NODES, ChangeEffect, ComponentEffects, WholeEffect
 from components.helm.rendering import Manifest
@@ -33,7 +33,7 @@ _IDLE_AT_FIRST = ("Namespace", "PriorityClass", "RuntimeClass")
 
 
 def policies_blast(prepared: Sequence[PreparedObject], ground: Ground) -> Blast:
-    return judgement.gathered(_hits([policy for policy in prepared if policy.change != "same"], ground), ground)
+    return judgment.gathered(_hits([policy for policy in prepared if policy.change != "same"], ground), ground)
 
 
 def _hits(changed: Iterable[PreparedObject], ground: Ground) -> Iterator[Hit]:

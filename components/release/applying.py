@@ -18,7 +18,7 @@ from clusters.kube.apiserver import Call
 from clusters.models import Cluster
 from common.clock import now
 from components.access import permitting
-from components.blast.judgement import REMOVE
+from components.blast.judgment import REMOVE
 from components.catalog import catalog, values_check
 from components.charts import archives
 from components.helm import client, rbac, recorded, releases, rendering

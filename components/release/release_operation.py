@@ -15,7 +15,7 @@ from django.utils.dateparse import parse_datetime
 from clusters.kube.apiserver import ApiServer
 from clusters.models import Cluster
 from common.clock import now
-from components.blast.judgement import REMOVE
+from components.blast.judgment import REMOVE
 from components.helm import releases
 from components.helm.client import Helm, HelmJob, ReleaseBusy
 from components.helm.releases import Release, ReleaseHistory, ReleaseRevision

@@ -18,7 +18,7 @@ from clusters.models import Cluster
 from components.access import identities, permitting, rights
 from components.blast import occupied, radius
 from components.blast.ground import Ground
-from components.blast.judgement import NONE, REMOVE
+from components.blast.judgment import NONE, REMOVE
 from components.catalog import catalog
 from components.catalog.entry import Component, ComponentUse
 from components.helm import client

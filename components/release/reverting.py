@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.blast.judgement import REMOVE
+from components.blast.judgment import REMOVE
 from components.helm import releases
 from components.helm.client import HelmRefused
 from components.helm.releases import ReleaseRevision

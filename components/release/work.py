@@ -11,7 +11,7 @@ from clusters.kube import discovery
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
-from components.blast.judgement import REMOVE
+from components.blast.judgment import REMOVE
 from components.catalog import catalog
 from components.helm import releases
 from components.plans.prepared import ObjectDifference, PlanNote, Prepared, ReadinessResult

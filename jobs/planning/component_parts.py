@@ -13,7 +13,7 @@ from typing import Any
 from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.errors import Refusal
-from components.blast.judgement import REMOVE
+from components.blast.judgment import REMOVE
 from components.charts import uploads
 from components.helm.errors import HelmError
 from components.policies.policy_objects import PreparedPolicies

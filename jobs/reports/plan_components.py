@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.blast.judgement import REMOVE
+from components.blast.judgment import REMOVE
 from components.policies.policy_objects import PreparedPolicies
 from components.policies.takeover import Take
 from components.release import work

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from components.blast import judgement
+from components.blast import judgment
 from components.blast.ground import GpuPodHold, GpuPodOwner, Ground, NodeGround
-from components.blast.judgement import Scene
+from components.blast.judgment import Scene
 from components.catalog import catalog
 from components.helm.rendering import HOOK, Manifest
 from components.plans.diff import Compared, cleaned
@@ -80,7 +80,7 @@ def judged(chart: str, before: dict, after: dict, action: str = "upgrade") -> Bl
         raw = new or old
         compared.append(Compared(Manifest(raw), change, raw["metadata"].get("namespace", ""), old, new))
     scene = Scene(catalog.get(chart).effects, GROUND, chart, own=after)
-    return judgement.blast_of(scene, compared, action=action)
+    return judgment.blast_of(scene, compared, action=action)
 
 
 def test_a_gpu_operators_upgrade_loads_the_driver_again_one_node_at_a_time():

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from components.blast import judgement
+from components.blast import judgment
 from components.blast.ground import GpuPodHold, GpuPodOwner, Ground, NodeGround
-from components.blast.judgement import Scene
+from components.blast.judgment import Scene
 from components.catalog import catalog
 from components.catalog.effects import CLASSES
 from components.helm.rendering import Manifest
@@ -133,7 +133,7 @@ def done(name: str, action: str) -> Blast:
         "remove": [compared("deleted", new, None)],
     }[action]
     own = {(one.wanted.kind, one.wanted.name): one.result for one in change if one.result}
-    return judgement.blast_of(
+    return judgment.blast_of(
         Scene(catalog.get(name).effects, GROUND, name, own=own),
         change,
         action="upgrade" if action == "values" else action,
@@ -169,7 +169,7 @@ def test_a_difference_in_labels_alone_touches_nothing(name):
     kind, workload_name, container = UPGRADES[name]
     old, new = (workload(kind, workload_name, container, "image:1") for _ in "ab")
     new = {**new, "metadata": {**new["metadata"], "labels": {"helm.sh/chart": "another"}}}
-    found = judgement.blast_of(
+    found = judgment.blast_of(
         Scene(catalog.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
     )
     assert (found.worst, found.hits, found.places) == ("live", (), 0)
@@ -178,7 +178,7 @@ def test_a_difference_in_labels_alone_touches_nothing(name):
 @pytest.mark.parametrize("name", TABLE)
 def test_a_daemonset_that_nobody_classified_is_never_live(name):
     old, new = (workload("DaemonSet", "newcomer", "c", f"image:{n}") for n in (1, 2))
-    found = judgement.blast_of(
+    found = judgment.blast_of(
         Scene(catalog.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
     )
     effects = catalog.get(name).effects
@@ -192,7 +192,7 @@ def test_a_chart_without_a_word_in_the_catalog_is_the_strictest_that_is_plausibl
     for action in ("install", "upgrade", "remove"):
         one = compared("changed" if action == "upgrade" else "created", workload("Deployment", "x", "c", "1"),
                        workload("Deployment", "x", "c", "2"))  # fmt: skip
-        found = judgement.blast_of(Scene(UNCLASSIFIED, GROUND, "x"), [one], action=action)
+        found = judgment.blast_of(Scene(UNCLASSIFIED, GROUND, "x"), [one], action=action)
         assert (found.worst, set(found.nodes)) == ("drain", {"g1", "g2", "p1"})
 
 
@@ -208,5 +208,5 @@ def test_two_daemonsets_that_go_on_each_node_count_each_node_once():
         compared("changed", *(workload("DaemonSet", name, "c", image) for image in ("1", "2")))
         for name in ("cilium", "cilium-envoy")
     ]
-    found = judgement.blast_of(Scene(catalog.get("cilium").effects, GROUND, "cilium"), both, action="upgrade")
+    found = judgment.blast_of(Scene(catalog.get("cilium").effects, GROUND, "cilium"), both, action="upgrade")
     assert (found.nodes, found.gpus, found.gpus_at_once) == (("g1", "g2", "p1"), 16, 8)

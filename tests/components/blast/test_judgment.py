@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from components.blast import judgement
+from components.blast import judgment
 from components.blast.ground import GpuPodHold, GpuPodOwner, Ground, NodeGround
-from components.blast.judgement import Scene
+from components.blast.judgment import Scene
 from components.catalog import catalog, loader
 from components.catalog.yaml_reader import BadCatalog
 from components.helm.rendering import Manifest
@@ -42,7 +42,7 @@ def daemon(pod: dict[str, Any], image: str = "1", counted: int = 0, **strategy: 
 def judged(name: str, before: dict[str, Any] | None, after: dict[str, Any], **scene: Any) -> Blast:
     one = Compared(Manifest(after), "changed" if before else "created", "kube-system", before, after)
     own = {(after["kind"], after["metadata"]["name"]): after}
-    return judgement.blast_of(Scene(catalog.get(name).effects, GROUND, name, own=own, **scene), [one], action="upgrade")
+    return judgment.blast_of(Scene(catalog.get(name).effects, GROUND, name, own=own, **scene), [one], action="upgrade")
 
 
 ZONE = {"key": "zone", "operator": "In", "values": ["2"]}
@@ -129,7 +129,7 @@ def test_what_is_deleted_is_told_and_a_kind_that_goes_takes_its_objects_along():
     gone = Manifest({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}})
     compared = [Compared(gone, "deleted", "there", dict(gone.raw))]
     scene = Scene(catalog.get("volcano").effects, GROUND, "volcano")
-    found = judgement.blast_of(scene, compared, action="upgrade", destroys=["every Queue"])
+    found = judgment.blast_of(scene, compared, action="upgrade", destroys=["every Queue"])
     assert found.deleted == ("Service there/a",)
     assert found.worst == "gpu-pods"
 
@@ -137,7 +137,7 @@ def test_what_is_deleted_is_told_and_a_kind_that_goes_takes_its_objects_along():
 def test_where_nothing_is_done_nothing_is_hit():
     scene = Scene(catalog.get("cilium").effects, GROUND, "cilium")
     one = Compared(Manifest(daemon({})), "changed", "kube-system", daemon({}, "1"), daemon({}, "2"))
-    assert judgement.blast_of(scene, [one], action="none") == Blast()
+    assert judgment.blast_of(scene, [one], action="none") == Blast()
 
 
 GOOD = """\
