@@ -19,7 +19,7 @@ from agent.gate import Gate
 from agent.host import Command
 from agent.journal import Journal, JournalContent
 from agent.kinds.base import WriteRefused
-from agent.kinds.cmdline import argument, arguments, uses_drop_in
+from agent.kinds.cmdline import argument, arguments, can_fall_back, uses_drop_in
 
 DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
 """Its 90 comes after the cloud images' 50, and it appends to the line."""
@@ -27,9 +27,6 @@ MENU = "/etc/grub.d/06_setpoint"
 """Comes before the distributions' 10_linux, whose entries use the variable."""
 FALLBACK = "setpoint.fallback"
 """Argument of a boot with the arguments from before. The kernel ignores it, as it does any of an unknown module."""
-FOLDER = "/boot/grub"
-WRITABLE = ("ext2", "ext3", "ext4", "vfat", "xfs")
-"""File systems on which GRUB writes its environment block, on a plain partition or disk."""
 
 _FIRST = ("cmdline.default_hugepagesz", "cmdline.hugepagesz")
 """The kernel reads a page size before the count that belongs to it."""
@@ -86,7 +83,7 @@ def sync(host: Gate, journal: Journal) -> None:
     content = journal.content
     new, before = _line(host, written(content)), _line(host, content.booted or {})
     name = hashlib.sha256(new.encode()).hexdigest()[:16]
-    trial = name if content.booted is not None and new != before and _can_try(host) else ""
+    trial = name if content.booted is not None and new != before and can_fall_back(host) else ""
     files: dict[str, str | None]
     if trial:
         fallback = f"{before} {FALLBACK}=1".strip()
@@ -133,18 +130,3 @@ def _line(host: Gate, values: Mapping[str, str]) -> str:
     known = [key for key, value in values.items() if not host.refusal(key, value)]
     keys = [key for key in _FIRST if key in known] + [key for key in known if key not in _FIRST]
     return " ".join(argument(key, values[key]) for key in keys)
-
-
-def _can_try(host: Gate) -> bool:
-    """Return whether GRUB can remove the name of the trial by itself, on the file system and device it boots from."""
-    if not host.has("grub-editenv") or not host.glob("/etc/grub.d/00_header"):
-        return False
-    mount, kind, device = "", "", ""
-    for line in (host.read_text("/proc/1/mountinfo") or "").splitlines():
-        fields, _, source = line.partition(" - ")  # proc(5): the third field is the device, the fifth the mount point
-        match fields.split():
-            case [_, _, number, _, point, *_] if f"{FOLDER}/".startswith(f"{point.rstrip('/')}/"):
-                if len(point) >= len(mount):
-                    mount, kind, device = point, source.partition(" ")[0], number
-    stacked = host.glob(f"/sys/dev/block/{device}/dm") or host.glob(f"/sys/dev/block/{device}/md")
-    return kind in WRITABLE and not stacked

@@ -106,8 +106,11 @@ ALLOWED_CMDLINE = _keys(
     pcie_aspm pcie_ports hpet crashkernel hugetlb_free_vmemmap""",
 )
 
+BOOT_FALLBACK = "boot.fallback"
+"""`grub` where a node that does not come up with new kernel arguments boots with the old ones, else `none`."""
 READ_ONLY = frozenset(
     {
+        BOOT_FALLBACK,
         "containerd.LimitMEMLOCK",
         "containerd.LimitSTACK",
         "kubelet.cpuManagerPolicy",

@@ -213,7 +213,8 @@ def apply_class(key: str) -> ApplyClass:
     if kind is KeyKind.HUGEPAGES:
         return ApplyClass.KUBELET_RESTART
     if kind is KeyKind.READ_ONLY:
-        return ApplyClass.CONTAINERD_RESTART if key.startswith("containerd.") else ApplyClass.KUBELET_RESTART
+        of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT}
+        return of_kind.get(key.partition(".")[0], ApplyClass.KUBELET_RESTART)
     return ApplyClass.NEW_PODS if key in NEW_PODS else ApplyClass.LIVE
 
 

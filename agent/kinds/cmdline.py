@@ -10,6 +10,9 @@ from agent.host import Command, Host
 from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
 from contract.nodetuning import MAX_VALUE, RestartAction
 
+GRUB_FOLDER = "/boot/grub"
+WRITABLE = ("ext2", "ext3", "ext4", "vfat", "xfs")
+"""File systems on which GRUB writes its environment block, on a plain partition or disk."""
 PRESENT = "present"
 """Value of an argument that has none, such as `nosoftlockup`."""
 
@@ -40,6 +43,26 @@ def argument(key: str, value: str) -> str:
 
 def uses_drop_in(host: Host) -> bool:
     return host.has("update-grub")
+
+
+def can_fall_back(host: Host) -> bool | None:
+    """Return whether GRUB can give arguments to one boot only: it has to note that by itself, on the file system and
+    device it boots from. None where the kernel names no mounts.
+    """
+    mounts = host.read_text("/proc/1/mountinfo")
+    if mounts is None:
+        return None
+    if not uses_drop_in(host) or not host.has("grub-editenv") or not host.glob("/etc/grub.d/00_header"):
+        return False
+    mount, kind, device = "", "", ""
+    for line in mounts.splitlines():
+        fields, _, source = line.partition(" - ")  # proc(5): the third field is the device, the fifth the mount point
+        match fields.split():
+            case [_, _, number, _, point, *_] if f"{GRUB_FOLDER}/".startswith(f"{point.rstrip('/')}/"):
+                if len(point) >= len(mount):
+                    mount, kind, device = point, source.partition(" ")[0], number
+    stacked = host.glob(f"/sys/dev/block/{device}/dm") or host.glob(f"/sys/dev/block/{device}/md")
+    return kind in WRITABLE and not stacked
 
 
 class Cmdline(Handler):

@@ -1,10 +1,12 @@
-"""Settings that are only observed, for now: limits of the running containerd, and policies in the kubelet's
-configuration."""
+"""Settings that are only observed, for now: limits of the running containerd, policies in the kubelet's configuration,
+and whether a boot that fails falls back."""
 
 from __future__ import annotations
 
 from agent.host import Host
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
+from agent.kinds.cmdline import can_fall_back
+from contract.key_lists import BOOT_FALLBACK
 
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 LIMITS = {"containerd.LimitMEMLOCK": "Max locked memory", "containerd.LimitSTACK": "Max stack size"}
@@ -13,10 +15,14 @@ LIMITS = {"containerd.LimitMEMLOCK": "Max locked memory", "containerd.LimitSTACK
 class ReadOnly(Handler):
     def __init__(self) -> None:
         self._containerd = ""
+        self._fallback: str | None = None
 
     def read(self, host: Host, key: str) -> EffectiveValue:
         if name := LIMITS.get(key):
             return EffectiveValue(self._limit(host, name))
+        if key == BOOT_FALLBACK:
+            self._fallback = self._fallback or {True: "grub", False: "none", None: None}[can_fall_back(host)]
+            return EffectiveValue(self._fallback)
         field = key.removeprefix("kubelet.")
         for line in (host.read_text(KUBELET_CONFIG) or "").splitlines():
             name, colon, value = line.partition(":")

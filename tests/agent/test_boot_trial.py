@@ -81,6 +81,10 @@ def booted(node: Node, value: str, **more) -> str:
     return states(node.agent(spec(value, **grant)))["cmdline.iommu"]
 
 
+def test_a_node_that_can_fall_back_says_so(node):
+    assert node.agent(spec(None, observe=("boot.fallback",))).observed == {"boot.fallback": "grub"}
+
+
 def test_arguments_that_booted_are_in_the_menu_for_good(node):
     assert booted(node, "pt") == "Effective"
     assert node.arguments().split() == ["ro", "quiet", "panic=10", "iommu=pt"]
@@ -155,8 +159,9 @@ def test_taking_an_argument_away_is_tried_for_one_boot_too(node):
 def test_where_grub_cannot_write_the_arguments_are_in_the_menu_at_once(node, path, text):
     node.put(path, text)
 
-    node.agent(spec("pt"))
+    status = node.agent(spec("pt", observe=("boot.fallback",)))
 
+    assert status.observed == {"boot.fallback": "none"}
     assert leftovers(node) == [DROP_IN]
     assert booted(node, "pt") == "Effective"
     assert node.arguments().split() == ["ro", "quiet", "iommu=pt"]

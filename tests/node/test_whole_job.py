@@ -40,6 +40,7 @@ def test_live_settings_and_huge_pages_reach_the_kernel_the_kubelet_and_a_pod_and
     assert before["module.tcp_bbr"] == ""
     kubelet = node.machine.run("systemctl", "show", "--property=MainPID", "kubelet")
     boot = node.boot_id
+    assert site.observed(node.name, "boot.fallback") == "grub"
 
     plan = site.plan(pool, site.revision(wanted))
     shown = {c["key"]: c["before"] for group in plan["differences"] for c in group["changes"]}

@@ -254,22 +254,6 @@ def test_a_revert_does_not_need_the_node_to_be_well_but_keeps_to_the_budget(make
         assert "iommu" not in Status.from_json(world.sim.tuning(name)["status"]).observed.get("cmdline.iommu", "")
 
 
-def test_a_revert_of_an_argument_that_no_boot_has_had_reboots_nothing(make_world):
-    world = make_world(nodes=1)
-    kernel = world.sim.nodes.machine("n1").kernel
-    kernel.update_grub = lambda: None  # as a node that came back with the arguments from before
-    rollout = world.run(world.started(world.plan(world.revision(REBOOT), canary=0, batch="1")), seconds=4000, step=10)
-    step = rollout.steps.get()
-    assert (step.status, kernel.boot_id == step.boot_id) == ("failed", False)
-    boot = kernel.boot_id
-
-    rollout_actions.revert(rollout, by=world.operator)
-    world.run(rollout, seconds=4000, step=10)
-
-    assert rollout.status == "reverted", rollout.waiting_for
-    assert kernel.boot_id == boot
-
-
 def test_one_node_can_be_put_back_alone(world):
     rollout = _succeeded(world)
     rollout_actions.revert(rollout, by=world.operator, step=rollout.steps.get(node_name="n2"))

@@ -42,6 +42,26 @@ def test_a_setting_that_weakens_security_is_found_and_asks_for_another_approver(
     assert plan.status == "review", "one approver is not enough"
 
 
+@pytest.mark.parametrize(
+    ("settings", "answers", "names"),
+    [
+        ({"cmdline.iommu": "pt"}, {"n1": "none", "n2": "grub"}, ["n1"]),
+        ({"cmdline.iommu": "pt"}, {"n1": "grub", "n2": "grub"}, []),
+        ({"cmdline.iommu": "pt"}, {}, []),
+        ({"vm.swappiness": "10"}, {"n1": "none", "n2": "none"}, []),
+    ],
+    ids=["one cannot", "all can", "agents that do not say", "no boot"],
+)
+def test_nodes_that_cannot_fall_back_to_the_old_kernel_arguments_are_named(seen, settings, answers, names):
+    for row in seen.cluster.nodes.select_related("tuning").filter(name__in=answers):
+        row.tuning.observed |= {"boot.fallback": answers[row.name]}
+        row.tuning.save()
+
+    plan = seen.plan(seen.revision(settings))
+
+    assert [name for f in plan.findings if f["code"] == "no-boot-fallback" for name in f["nodes"]] == names
+
+
 def test_an_ordinary_setting_does_not(seen):
     plan = seen.plan()
     assert ("warn", weakening.CODE) not in _codes(plan)
