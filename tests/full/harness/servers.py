@@ -129,7 +129,7 @@ class Postgres(Server):
     stop_signal = signal.SIGINT  # "fast": rolls back what is open; SIGTERM would wait for clients for ever
     crash_signal = signal.SIGQUIT  # "immediate": recovers from its log at the next start. SIGKILL would orphan children
 
-    def __init__(self, *, data: Path | None = None, **options: str) -> None:
+    def __init__(self, data: Path | None = None, /, **options: str) -> None:
         """`data`: the data directory of a stopped server to begin with a copy of."""
         super().__init__()
         self.data, self.options = data, options
