@@ -39,7 +39,7 @@ class Stage:
 
     def __enter__(self) -> Stage:
         with ExitStack() as stack:
-            postgres = stack.enter_context(Postgres(self._database))
+            postgres = stack.enter_context(Postgres(**self._database))
             redis = stack.enter_context(Redis())
             self.servers = {"PostgreSQL": postgres, "Redis": redis}
             self.installation = stack.enter_context(

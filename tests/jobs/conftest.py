@@ -63,13 +63,14 @@ class Pauses:
     GROWTH, LONGEST = 2.0, 5.0
     """From one pause to the next; and how many times the first."""
 
-    def __init__(self, rollout: Rollout, first: float) -> None:
+    def __init__(self, rollout: Rollout, first: float, longest: float = LONGEST) -> None:
         self.rollout, self.first, self.pause = rollout, first, first
+        self.longest = longest
         self._before: Any = None
 
     def next(self) -> float:
         stands = (self.rollout.status, list(self.rollout.steps.order_by("pk").values_list("status", "attempt")))
-        grown = min(self.pause * self.GROWTH, self.first * self.LONGEST)
+        grown = min(self.pause * self.GROWTH, self.first * self.longest)
         self.pause = grown if stands == self._before else self.first
         self._before = stands
         return self.pause
@@ -218,10 +219,18 @@ class World:
             self.tick(min(pauses.next(), (until - now()).total_seconds()))
         return rollout
 
-    def until(self, rollout: Rollout, status: str, *, seconds: float = 600, node: str = "n1") -> Step:
-        """Run until this node's step is in this status."""
+    def until(
+        self,
+        rollout: Rollout,
+        status: str,
+        *,
+        seconds: float = 600,
+        node: str = "n1",
+        longest: float = Pauses.LONGEST,
+    ) -> Step:
+        """Run until this node's step is in this status, with pauses of up to `longest` seconds while nothing moves."""
         until = now() + timedelta(seconds=seconds)
-        pauses = Pauses(rollout, 1.0)
+        pauses = Pauses(rollout, 1.0, longest)
         while True:
             self.slice(rollout)
             step = rollout.steps.get(node_name=node)

@@ -13,7 +13,7 @@ from tests.full.harness.servers import Postgres, Redis
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
     """A server whose database has Setpoint's tables already."""
-    with Postgres(data=migrated.data()) as server:
+    with Postgres(migrated.data()) as server:
         yield server
 
 

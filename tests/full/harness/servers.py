@@ -14,7 +14,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -130,10 +129,10 @@ class Postgres(Server):
     stop_signal = signal.SIGINT  # "fast": rolls back what is open; SIGTERM would wait for clients for ever
     crash_signal = signal.SIGQUIT  # "immediate": recovers from its log at the next start. SIGKILL would orphan children
 
-    def __init__(self, options: Mapping[str, str] | None = None, *, data: Path | None = None) -> None:
-        """`options` differ from the tests'; `data` is the folder of a stopped server to begin with a copy of."""
+    def __init__(self, data: Path | None = None, /, **options: str) -> None:
+        """`data`: the data directory of a stopped server to begin with a copy of."""
         super().__init__()
-        self.data, self.options = data, options or {}
+        self.data, self.options = data, options
         self.url = f"postgresql://setpoint@127.0.0.1:{self.port}/setpoint"
         self._binaries = postgres_binaries()
 

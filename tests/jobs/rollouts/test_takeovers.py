@@ -28,8 +28,9 @@ def moved(make_world):
     """n1 runs what an earlier installation wrote; n2 is in the middle of it, cordoned; n3 waits for its turn."""
     world = make_world(nodes=3)
     rollout = world.started(world.plan(world.revision(REBOOT), canary=0, batch="3", order="name"))
-    world.until(rollout, "succeeded", node="n1", seconds=3000)
-    world.until(rollout, "restarting", node="n2", seconds=3000)
+    # How it got there is not what is tried: reboots need no look every 5 s.
+    world.until(rollout, "succeeded", node="n1", seconds=3000, longest=30)
+    world.until(rollout, "restarting", node="n2", seconds=3000, longest=30)
     world.tick(1)
     blockers.forget(world.cluster.pk)
     for model in (SettingState, NodeExpectation, NodeStanding):
