@@ -2,8 +2,8 @@
 
 fast  SQLite, the simulated fleet; no root, no server, two processes.
 node  what needs a machine with a kernel, a boot loader and a kubelet of its own, which QEMU runs.
-full  fast; again on PostgreSQL what asks the database; node beside both; then what needs real servers, a file at a time
-      in each of two processes.
+full  fast; again on PostgreSQL what asks the database; node beside both, but for what is marked long; then what needs
+      real servers, a file at a time in each of two processes.
 
 A single run closes with pytest's own line. Several runs say which files took longest, and
 close with one plain line that adds them up.
@@ -149,7 +149,7 @@ def full(arguments: Sequence[str]) -> int:
             {
                 "fast, on SQLite,": Run(["-n2"], {"TIER": "fast"}),
                 "fast, on PostgreSQL,": Run(of_database, {"TIER": "fast", **database}),
-                "node": Run(NODE, database, is_early=True),
+                "node": Run([*NODE, "-m", "not long"], database, is_early=True),
                 "full": Run(["--full", "-m", "full", "-n2", "-v"], database),
             }
         )

@@ -54,6 +54,7 @@ def settled(site: Site, node: Node, rollout: str, *statuses: str) -> dict[str, A
     return found
 
 
+@pytest.mark.long
 def test_power_lost_in_a_step_is_told_and_costs_a_boot_and_nothing_else(site: Site, node: Node, pool: int) -> None:
     """A boot that is not Setpoint's: what it brought is read from the kernel, and an operator decides what follows."""
     wanted = {"cmdline.nmi_watchdog": "0", "vm.swappiness": "29"}

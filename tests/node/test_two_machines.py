@@ -13,7 +13,7 @@ from tests.controlplane.plane import Plane
 from tests.full.harness.site import Site
 from tests.nodemachine.node import AGENT, Node
 
-pytestmark = pytest.mark.usefixtures("judged")
+pytestmark = [pytest.mark.usefixtures("judged"), pytest.mark.long]
 
 APP = {"app": "serves"}
 DEPLOYMENT = {
