@@ -55,7 +55,7 @@ def planned(strategy: dict[str, Any] | None = None, **summary: Any) -> Any:
             },
             (
                 "Changes 3 of 8 production nodes while they work; no node leaves service, and takes cilium from 1.19.6 "
-                "to 1.20. Takes about 25 min."
+                "to 1.20.0. Takes about 25 min."
             ),
         ),
         (
