@@ -61,14 +61,22 @@ def written(content: JournalContent) -> dict[str, str]:
     }
 
 
-def settle(host: Gate, content: JournalContent) -> None:
-    """Judge the trial after a start of the agent: in the boot that it was for, the agent runs with it or without."""
+def settle(host: Gate, content: JournalContent) -> bool:
+    """Judge the trial after a start of the agent: in the boot that it was for, the agent runs with it or without.
+
+    Returns whether the arguments that are written now have had a boot. They may be others than those that were tried:
+    a node can go down late, in the middle of another attempt.
+    """
+    was_tried = not content.trial
     if content.armed and content.armed != host.boot_id():
         content.armed = ""
-        if not fell_back(host):
-            content.booted, content.trial = written(content), ""
+        if content.trial == _name(_line(host, written(content))):
+            was_tried = True
+            if not fell_back(host):
+                content.booted, content.trial = written(content), ""
     if not content.trial and not any(key.startswith("cmdline.") for key in content.pending):
         content.booted = written(content)
+    return was_tried
 
 
 def fell_back(host: Gate) -> bool:
@@ -82,12 +90,11 @@ def sync(host: Gate, journal: Journal) -> None:
         return
     content = journal.content
     new, before = _line(host, written(content)), _line(host, content.booted or {})
-    name = hashlib.sha256(new.encode()).hexdigest()[:16]
-    trial = name if content.booted is not None and new != before and can_fall_back(host) else ""
+    trial = _name(new) if content.booted is not None and new != before and can_fall_back(host) else ""
     files: dict[str, str | None]
     if trial:
         fallback = f"{before} {FALLBACK}=1".strip()
-        menu = _MENU.format(name=name, before=fallback, new=f"panic=10 {new}".strip())
+        menu = _MENU.format(name=trial, before=fallback, new=f"panic=10 {new}".strip())
         # The variable is in the menu before the drop-in uses it: a kernel's update may run update-grub in between.
         files = {MENU: menu, DROP_IN: _DROP_IN.format(arguments="\\$setpoint")}
     else:
@@ -123,6 +130,11 @@ def disarm(host: Gate, content: JournalContent) -> None:
     if content.armed:
         content.armed = ""
         host.run(Command.GRUB_TRY_NOTHING)
+
+
+def _name(line: str) -> str:
+    """Name of these arguments in GRUB's environment block and in the journal."""
+    return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
 def _line(host: Gate, values: Mapping[str, str]) -> str:

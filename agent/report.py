@@ -50,9 +50,8 @@ def settle(node: Node, spec: Spec) -> None:
                 outcome.state, outcome.reason = SettingStatus.EFFECTIVE, ""
             elif outcome.state == SettingStatus.PENDING_RESTART:
                 outcome.state = SettingStatus.NOT_EFFECTIVE
-                outcome.reason = f"booted, and /proc/cmdline has {'no such argument' if answer is None else answer}"
-                if boot_loader.fell_back(node.host):
-                    outcome.reason = "the node did not come up with it, and booted with the arguments from before"
+                has = "no such argument" if answer is None else answer
+                outcome.reason = _fallback(node, wanted.key) or f"booted, and /proc/cmdline has {has}"
     named = {w.key for w in spec.settings} | {r.key for r in spec.restore}
     for key, entry in list(content.entries.items()):
         coupled = any(k in named or k in content.entries for k in keys.coupled_with(key))
@@ -113,10 +112,18 @@ def _restored(node: Node, spec: Spec, key: str) -> SettingReport:
         and keys.kind_of(key) in MAY_BE_ABSENT
         and not same(answer, outcome.original)
     ):
-        shown = replace(outcome, state=SettingStatus.NOT_EFFECTIVE, reason=f"the kernel still answers {answer}")
+        why = _fallback(node, key) or f"the kernel still answers {answer}"
+        shown = replace(outcome, state=SettingStatus.NOT_EFFECTIVE, reason=why)
     elif outcome.state == SettingStatus.RESTORED and outcome.note:
         shown = replace(outcome, reason=outcome.note)
     return _report(node, key, shown, answer)
+
+
+def _fallback(node: Node, key: str) -> str:
+    """Return the reason why a kernel argument is as it was before its boot, where that boot failed; empty elsewhere."""
+    if keys.kind_of(key) is KeyKind.CMDLINE and boot_loader.fell_back(node.host):
+        return "the node did not come up with the change, and booted with the arguments from before"
+    return ""
 
 
 def _report(node: Node, key: str, outcome: KeyOutcome, answer: str | None) -> SettingReport:

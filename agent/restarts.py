@@ -35,13 +35,11 @@ def settle(node: Node) -> None:
             else:
                 grant.state = REFUSED
                 grant.reason = "the agent was stopped before it could restart the kubelet; it needs a new grant"
-    was_tried = bool(content.armed)
-    boot_loader.settle(node.host, content)
+    was_tried = boot_loader.settle(node.host, content)
     for key, pending in list(content.pending.items()):
         if pending.boot_id == boot:
             continue
-        is_new = content.boot_loader_stale or (content.trial and not was_tried)
-        if is_new and key.startswith("cmdline."):
+        if (content.boot_loader_stale or not was_tried) and key.startswith("cmdline."):
             pending.boot_id = boot  # that boot cannot have seen the argument: the boot loader did not give it
         elif _was_granted(node, RestartAction.REBOOT, pending.boot_id):
             del content.pending[key]

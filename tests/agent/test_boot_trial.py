@@ -45,7 +45,8 @@ save_env() { [ ! -e "$prefix/failing" ] && echo "$1=" > "$prefix/grubenv"; }
 echo "ro quiet $line" > "$root/../proc/cmdline"
 boot=$(cat "$root/../proc/sys/kernel/random/boot_id")
 echo "boot-$((${boot#boot-} + 1))" > "$root/../proc/sys/kernel/random/boot_id"
-case "$line" in *iommu=broken*) [ "${boot#boot-}" -gt 9 ] || exec /bin/sh "$0" "$root" ;; esac
+fails() { [ "${boot#boot-}" -gt 9 ] || exec /bin/sh "$0" "$root"; }
+case "$line" in *iommu=broken*) fails ;; *iommu=*) ;; *) [ ! -e "$root/needs-iommu" ] || fails ;; esac
 """
 
 
@@ -119,7 +120,7 @@ def test_after_a_boot_that_failed_the_way_back_leaves_nothing_and_the_next_try_i
     assert booted(node, "pt", boot="boot-4", step="s-3") == "Effective"
 
 
-def test_a_boot_that_nobody_granted_does_not_bring_the_new_arguments(node):
+def test_a_boot_without_a_grant_does_not_bring_the_new_arguments(node):
     node.agent(spec("pt"))
 
     node.power()
@@ -145,6 +146,19 @@ def test_taking_an_argument_away_is_tried_for_one_boot_too(node):
     node.power()
     assert node.arguments().split() == ["ro", "quiet"]
     assert leftovers(node) == []
+
+
+def test_a_node_that_does_not_come_up_without_an_argument_boots_with_it_and_says_so(node):
+    booted(node, "pt")
+    node.put("root/needs-iommu", "")
+    back = {"restore": (Restore("cmdline.iommu", None, "pt"),), "step": "s-2", "boot": "boot-2", "grant": "g-2"}
+
+    node.agent(spec(None, **back))
+    status = node.agent(spec(None, **back))
+
+    assert "iommu=pt" in node.arguments()
+    assert states(status) == {"cmdline.iommu": "NotEffective"}
+    assert "did not come up" in status.setting("cmdline.iommu").reason
 
 
 @pytest.mark.parametrize(
@@ -185,6 +199,21 @@ def test_a_boot_that_cannot_be_tried_is_not_begun(node):
     assert status.restart.state == "Refused"
     assert "no space left" in status.restart.reason
     assert node.calls("systemctl") == []
+
+
+@pytest.mark.parametrize("effect", range(20))
+def test_arguments_that_changed_after_a_reboot_was_asked_for_are_not_those_that_it_tried(node, effect):
+    """The node goes down late, and its agent is killed in the middle of another step."""
+    node.program("systemctl", "exit 0")
+    node.agent(spec("pt"))
+    node.agent(spec("pt", grant="g-1"))
+    node.agent(spec("off", step="s-2"), effect)
+
+    node.power()
+    node.agent(spec("off", step="s-2"))
+    node.power()
+
+    assert "iommu=off" not in node.arguments(), "no boot was granted to it"
 
 
 HALVES = 24
