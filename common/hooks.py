@@ -131,7 +131,7 @@ follow = Question[[UUID], Followed]("follow")
 followed_changed = Hook[[UUID, Sequence[ObjectChange]]]("followed_changed")
 """Heard in a cluster within the last seconds, each object once."""
 
-followed_anew = Hook[[UUID, Sequence[Followed]]]("followed_anew")
+followed_relisted = Hook[[UUID, Sequence[Followed]]]("followed_relisted")
 """These kinds were listed: what happened to them before was not heard."""
 
 not_followed = Hook[[UUID, Mapping[Followed, str]]]("not_followed")

@@ -15,7 +15,7 @@ class ComplianceConfig(AppConfig):
         hooks.nodes_changed.subscribe(expectations.observe)
         hooks.follow.subscribe(watch.follow)
         hooks.followed_changed.subscribe(watch.heard)
-        hooks.followed_anew.subscribe(watch.anew)
+        hooks.followed_relisted.subscribe(watch.relisted)
         hooks.not_followed.subscribe(watch.unheard)
         hooks.observed_keys.subscribe(known_settings.observable_keys)
         hooks.node_panels.subscribe(panels.of_node)

@@ -44,7 +44,7 @@ def refused(cluster_id: UUID, _threshold: float) -> RuleResult:
     if cluster is None:
         return RuleResult()
     sentence = f"{cluster} refuses Setpoint's credential: {cluster.reach_reason}"
-    return RuleResult([_amiss(cluster, str(cluster.pk), sentence)])
+    return RuleResult([_condition(cluster, str(cluster.pk), sentence)])
 
 
 def ends(cluster_id: UUID, threshold: float) -> RuleResult:
@@ -52,7 +52,7 @@ def ends(cluster_id: UUID, threshold: float) -> RuleResult:
     within = timedelta(days=threshold)
     return RuleResult(
         [
-            _amiss(cluster, f"{cluster.pk}/{ending.what}", ending.sentence)
+            _condition(cluster, f"{cluster.pk}/{ending.what}", ending.sentence)
             for cluster, endings in endings_by_cluster.items()
             for ending in endings
             if ending.is_due(within)
@@ -60,7 +60,7 @@ def ends(cluster_id: UUID, threshold: float) -> RuleResult:
     )
 
 
-def _amiss(cluster: Cluster, subject: str, sentence: str) -> AlertCondition:
+def _condition(cluster: Cluster, subject: str, sentence: str) -> AlertCondition:
     link = reverse("clusters:cluster", args=[cluster.pk])
     since = cluster.refused_since if subject == str(cluster.pk) else None
     return AlertCondition(SubjectKind.CLUSTER, subject, str(cluster), sentence, mend=MEND, link=link, since=since)

@@ -93,13 +93,13 @@ class Following:
         return follower
 
     def _tell(self, followers: Mapping[Followed, Follower], why: dict[Followed, str]) -> None:
-        pk, heard, anew = self.cluster.pk, [], []
+        pk, heard, relisted = self.cluster.pk, [], []
         for followed, follower in followers.items():
-            is_anew, changes = follower.drain()
+            is_relisted, changes = follower.drain()
             heard += changes
-            anew += [followed] * is_anew
-        if anew:
-            hooks.followed_anew(pk, anew)
+            relisted += [followed] * is_relisted
+        if relisted:
+            hooks.followed_relisted(pk, relisted)
         if heard:
             hooks.followed_changed(pk, heard)
         if (self._told is None and why) or (self._told is not None and why != self._told):
@@ -120,11 +120,11 @@ class Follower:
         self._failures = 0
         self._known: dict[Key, Mapping[str, Any]] = {}
         self._heard: deque[ObjectChange] = deque()
-        self._is_anew = False
+        self._is_relisted = False
 
     def drain(self) -> tuple[bool, list[ObjectChange]]:
         """Return whether it was listed since the last call, and what happened; each object once."""
-        was, self._is_anew = self._is_anew, False
+        was, self._is_relisted = self._is_relisted, False
         out: dict[Any, ObjectChange] = {}
         while self._heard:
             change = self._heard.popleft()
@@ -180,7 +180,7 @@ class Follower:
             keep=lambda raw: (_key(raw), _kept(raw)),
         )
         items: list[Any] = page.items
-        self._known, self._is_anew = dict(items), True
+        self._known, self._is_relisted = dict(items), True
         self._version = page.resource_version
 
     def _watch(self) -> None:

@@ -57,7 +57,7 @@ def _is_about(row: ComponentStanding, event: ObjectChange) -> bool:
     return event.followed.label == OF_RELEASES and release == (row.namespace, row.release)
 
 
-def anew(cluster_id: UUID, listed: Iterable[Followed]) -> None:
+def relisted(cluster_id: UUID, listed: Iterable[Followed]) -> None:
     """Hasten checks of everything that has listed objects: events before these lists were not received."""
     here = {*listed}
     _hasten_with(cluster_id, here, now() + GATHER)

@@ -44,10 +44,10 @@ def drifted(cluster_id: UUID, _threshold: float) -> RuleResult:
         if state.node_id in by_node:
             by_node[state.node_id].append(state)
     unknown = present.filter(selectors.is_shown("unknown")).values_list("uid", flat=True)
-    return RuleResult([_amiss(node, by_node[node.pk]) for node in nodes], unknown=frozenset(unknown))
+    return RuleResult([_condition(node, by_node[node.pk]) for node in nodes], unknown=frozenset(unknown))
 
 
-def _amiss(node: Node, states: Sequence[SettingState]) -> AlertCondition:
+def _condition(node: Node, states: Sequence[SettingState]) -> AlertCondition:
     sentence = "Something differs from what was approved."
     if states:
         first = states[0]

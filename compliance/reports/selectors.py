@@ -300,22 +300,24 @@ def matrix(rows: Collection[Assignment], node_groups: Iterable[NodeGroup]) -> li
             column.settled += group.nodes
         else:
             column.elsewhere += group.nodes
-    amiss = _amiss(list(columns))
+    non_compliant = _non_compliant(list(columns))
     lacked = _lacking(list(columns)) if lacking else Counter()
     for pool, column in columns.items():
         for setting in column.assignment.revision.content.get("settings", ()):
-            cell = _cell(column, amiss[pool, setting["key"]], lacked[pool, setting["key"]])
+            cell = _cell(column, non_compliant[pool, setting["key"]], lacked[pool, setting["key"]])
             cell.weak = weakening.reason(setting["key"], setting["operator"], setting["value"])
             column.cells[setting["key"]] = cell
     return list(columns.values())
 
 
-def _cell(column: Column, amiss: Mapping[tuple[int | None, str], int], lacking: int) -> Cell:
+def _cell(column: Column, non_compliant: Mapping[tuple[int | None, str], int], lacking: int) -> Cell:
     """Each part is cut to what is left of the pool: the queries are not one snapshot, and counts always sum."""
     here = column.assignment.revision_id
     counts = _full({})
     settled, elsewhere = column.settled, column.elsewhere
-    for (revision, state), node_count in sorted(amiss.items(), key=lambda item: RANK[ComplianceState(item[0][1])]):
+    for (revision, state), node_count in sorted(
+        non_compliant.items(), key=lambda item: RANK[ComplianceState(item[0][1])]
+    ):
         if revision == here:
             number = min(node_count, settled)
             settled -= number
@@ -331,7 +333,7 @@ def _cell(column: Column, amiss: Mapping[tuple[int | None, str], int], lacking: 
     return Cell(counts)
 
 
-def _amiss(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | None, str]]]:
+def _non_compliant(pool_ids: list[int]) -> dict[tuple[int, str], Counter[tuple[int | None, str]]]:
     """Return by pool and key: (expected revision, state) → nodes that are heard."""
     rows = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).exclude(silent("node__"))
     rows = rows.filter(node__standing__pool__in=pool_ids, node__gone_at=None).exclude(

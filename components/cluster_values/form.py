@@ -128,7 +128,7 @@ def of_rows(rows: Iterable[tuple[str, str]], text: str) -> ParsedInput:
             continue
         if len(path) > MAX_PATH or not _PLAIN.fullmatch(path):
             problems[path[:MAX_PATH]] = "is no key that has a row"
-        elif _stands(values, path):
+        elif _is_set(values, path):
             problems[path] = "stands in the YAML below, too; say it in one place"
         else:
             try:
@@ -138,7 +138,7 @@ def of_rows(rows: Iterable[tuple[str, str]], text: str) -> ParsedInput:
     return ParsedInput(None if problems else values, problems, read.document)
 
 
-def _stands(values: Any, path: str) -> bool:
+def _is_set(values: Any, path: str) -> bool:
     """Return whether these values set something at this path, or something above it that is no mapping."""
     for step in path.split("."):
         if not isinstance(values, Mapping):

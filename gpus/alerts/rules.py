@@ -184,13 +184,13 @@ def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
         if covered and not instance and uuid in counted
     }
     worst = sorted((uuid for uuid, share in percent.items() if share >= threshold), key=lambda uuid: -percent[uuid])
-    amiss = []
+    conditions = []
     for row in counting.filter(uuid__in=worst[:MOST_HELD_BACK]):
         sentence = f"Thermally throttled for {percent[row.uuid]:.1f} % of the last ten minutes."
         degrees = row.value(Metric.TEMPERATURE)
         sentence += f" It is at {degrees:.0f} °C." if degrees is not None else ""
-        amiss.append(device(row, sentence, COOL, percent=round(percent[row.uuid], 1)))
-    look = devices(cluster_id, amiss)
+        conditions.append(device(row, sentence, COOL, percent=round(percent[row.uuid], 1)))
+    look = devices(cluster_id, conditions)
     return RuleResult(look.conditions, look.unknown | (counted - percent.keys()))
 
 
@@ -249,8 +249,8 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
     busy_ = {key for key, pod in pods.items() if {states.LOW, states.EFFECTIVE} & set(pod.states)}
     unknown = frozenset(f"{namespace}/{name}" for namespace, name in pods.keys() - judged.keys() - busy_)
     owners, since = _owners(cluster_id, [name for _, name in idle]), _since(cluster_id)
-    amiss = [_idle(cluster_id, key, pod, owners.get(key, ""), since.get(key)) for key, pod in sorted(idle.items())]
-    return RuleResult(amiss, unknown)
+    conditions = [_idle(cluster_id, key, pod, owners.get(key, ""), since.get(key)) for key, pod in sorted(idle.items())]
+    return RuleResult(conditions, unknown)
 
 
 def _since(cluster_id: UUID) -> dict[tuple[str, str], datetime]:

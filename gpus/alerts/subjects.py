@@ -50,5 +50,5 @@ def device(row: GpuDevice, sentence: str, mend: str, **figures: float | str) -> 
     )
 
 
-def devices(cluster_id: UUID, amiss: Iterable[AlertCondition]) -> RuleResult:
-    return RuleResult(list(amiss), unknown=missing(cluster_id))
+def devices(cluster_id: UUID, conditions: Iterable[AlertCondition]) -> RuleResult:
+    return RuleResult(list(conditions), unknown=missing(cluster_id))

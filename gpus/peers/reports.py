@@ -68,11 +68,11 @@ def rows(user: User) -> QuerySet[JoinedPace]:
 
 def whole(user: User) -> QuerySet[JoinedPace]:
     """Return the nodes with all that a row of a list shows, including their settings that are not compliant."""
-    amiss = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).order_by("key")
+    off_settings = SettingState.objects.exclude(state=ComplianceState.COMPLIANT).order_by("key")
     target = "node__standing__pool__assignment__revision"
     paces = rows(user).select_related("cluster", f"{target}__profile")
     paces = paces.defer(*(f"node__{name}" for name in HEAVY), f"{target}__content", f"{target}__source")
-    return paces.prefetch_related(Prefetch("node__settings", queryset=amiss, to_attr="amiss"))
+    return paces.prefetch_related(Prefetch("node__settings", queryset=off_settings, to_attr="off_settings"))
 
 
 def _cell() -> Case:
@@ -228,8 +228,8 @@ def entry(row: JoinedPace) -> dict[str, Any]:
         "shown": row.shown,
         "cell": row.cell,
         "is_off": is_off,
-        "amiss": node.amiss[:MOST_KEYS] if is_off else [],
-        "more_amiss": max(0, len(node.amiss) - MOST_KEYS) if is_off else 0,
+        "off_settings": node.off_settings[:MOST_KEYS] if is_off else [],
+        "more_off_settings": max(0, len(node.off_settings) - MOST_KEYS) if is_off else 0,
         "standing": standing,
         "assignment": assignment,
         "was_slower_before": bool(is_off and row.since and standing and row.since < standing.since),
@@ -284,7 +284,7 @@ def _records(paces: Sequence[JoinedPace]) -> Iterable[Record]:
         yield {
             "cluster": row.cluster.name, "node": node.name, "node_uid": node.uid, "model": row.model,
             "cell": row.cell, "verdict": row.verdict, "state": row.shown,
-            "off_settings": [setting.key for setting in node.amiss] if row.shown in OFF else [],
+            "off_settings": [setting.key for setting in node.off_settings] if row.shown in OFF else [],
             "signal": row.signal, "gap": row.gap, "since": _instant(row.since), "hours": row.hours,
             "peers": row.peers, "in_common": row.in_common, "work": row.work, **numbers, "until": _instant(row.until),
         }  # fmt: skip

@@ -51,10 +51,10 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
     may_change(by, source.cluster)
     changed = filled(source, secret=secret, **changes)
     at, title = now(), f"the telemetry of {source.cluster}"
-    anew: dict[str, Any] = {"chosen": "", "chosen_because": "", "chosen_at": None}
-    anew |= {"claimed_until": None, "due_at": at, "state": TelemetrySource.State.NEVER, "sentence": "", "since": at}
+    reset: dict[str, Any] = {"chosen": "", "chosen_because": "", "chosen_at": None}
+    reset |= {"claimed_until": None, "due_at": at, "state": TelemetrySource.State.NEVER, "sentence": "", "since": at}
     with transaction.atomic():
-        remotes.write(changed, FIELDS, by=by, version=version, title=title, **anew)
+        remotes.write(changed, FIELDS, by=by, version=version, title=title, **reset)
         audit.record(
             by=by,
             action="telemetry.update",

@@ -72,7 +72,7 @@ class NodePaceOut(serializers.ModelSerializer[NodePace]):
     @extend_schema_field(OffSettingOut(many=True))
     def get_off_settings(self, row: reports.JoinedPace) -> Any:
         node: Any = row.node
-        return OffSettingOut(node.amiss, many=True).data if row.shown in reports.OFF else []
+        return OffSettingOut(node.off_settings, many=True).data if row.shown in reports.OFF else []
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_off_since(self, row: reports.JoinedPace) -> Any:

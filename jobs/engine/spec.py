@@ -52,7 +52,7 @@ def expected_values(view: NodeView) -> dict[str, str | None]:
         return {key: value for key, value in frozen.items() if key not in forward}
     observed, kept = _observed(view), {key for key, *_ in view.target.settings}
     left = [key for key, *_ in view.before.settings if key not in kept]
-    return frozen | {key: _stands(view, key, observed.get(key)) for key in left}
+    return frozen | {key: _overwritable(view, key, observed.get(key)) for key in left}
 
 
 def _observed(view: NodeView) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _wanted(view: NodeView) -> list[Wanted]:
         if not view.is_revert and key in planned:
             expect = planned[key].expect
         elif view.is_revert:
-            expect = _frozen(view, key, _stands(view, key, observed.get(key)))
+            expect = _frozen(view, key, _overwritable(view, key, observed.get(key)))
         else:
             # Compliant when planned. If it is not any more, the agent must see that it moved.
             effective = observed.get(key)
@@ -86,7 +86,7 @@ def _restores(view: NodeView) -> list[Restore]:
         return [Restore(c.key, c.value, c.expect) for c in changes]  # the original that was approved, not another one
     kept = {key for key, *_ in view.target.settings}
     return [
-        Restore(key, view.originals[key], _frozen(view, key, _stands(view, key, observed.get(key))))
+        Restore(key, view.originals[key], _frozen(view, key, _overwritable(view, key, observed.get(key))))
         for key, *_ in view.before.settings
         if key not in kept and key in view.originals
     ]
@@ -100,7 +100,7 @@ _OTHERS = (SettingStatus.DRIFTED, SettingStatus.CONTENDED, SettingStatus.MOVED)
 """What an agent reports of a key whose value Setpoint did not write."""
 
 
-def _stands(view: NodeView, key: str, effective: str | None) -> str | None:
+def _overwritable(view: NodeView, key: str, effective: str | None) -> str | None:
     """The value a revert may overwrite: what this rollout left there.
 
     A value that the kernel clamped, or that was refused, is this rollout's own doing and may be put back. One that

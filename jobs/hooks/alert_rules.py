@@ -42,7 +42,7 @@ def stopped(cluster_id: UUID, _threshold: float) -> RuleResult:
     rows = Rollout.objects.filter(cluster=cluster_id, status=Rollout.Status.STOPPED)
     mend = "Look at the failed nodes on its page; then retry, skip or revert."
     return RuleResult(
-        [_amiss(row, row.waiting_for or "It stopped at failures.", mend) for row in rows.order_by("number")]
+        [_condition(row, row.waiting_for or "It stopped at failures.", mend) for row in rows.order_by("number")]
     )
 
 
@@ -59,12 +59,12 @@ def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> RuleResult:
     mend = "Replace the credential: `manage.py helm_credential` for components, else on the cluster's page."
     return RuleResult(
         [
-            _amiss(step.rollout, f"{step.node_name or step.component}: {step.waiting_for}", mend)
+            _condition(step.rollout, f"{step.node_name or step.component}: {step.waiting_for}", mend)
             for step in first.values()
         ]
     )
 
 
-def _amiss(rollout: Rollout, sentence: str, mend: str) -> AlertCondition:
+def _condition(rollout: Rollout, sentence: str, mend: str) -> AlertCondition:
     link = reverse("jobs:rollout", args=[rollout.number])
     return AlertCondition(SubjectKind.ROLLOUT, str(rollout.pk), str(rollout), sentence, mend=mend, link=link)

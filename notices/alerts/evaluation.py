@@ -128,8 +128,8 @@ def apply(cluster_id: UUID, holding: Sequence[EffectiveRule], looks: Mapping[str
             continue
         seen = _by_subject(look)
         known = live.get(name, {})
-        opened += _amiss(cluster_id, rules[name], seen, known, at)
-        closed += _not_amiss(rules[name], look.unknown, [a for key, a in known.items() if key not in seen], at)
+        opened += _opened(cluster_id, rules[name], seen, known, at)
+        closed += _closed(rules[name], look.unknown, [a for key, a in known.items() if key not in seen], at)
     routing.tell_alerts(cluster_id, opened, closed)
 
 
@@ -140,7 +140,7 @@ def _by_subject(look: RuleResult) -> dict[Key, AlertCondition]:
     return conditions
 
 
-def _amiss(
+def _opened(
     cluster_id: UUID,
     holding: EffectiveRule,
     seen: Mapping[Key, AlertCondition],
@@ -156,12 +156,12 @@ def _amiss(
     same: dict[UUID, Alert] = {}
     for key in seen.keys() & known.keys():
         alert = known[key]
-        is_anew = alert.status == Alert.Status.PENDING and at - alert.last_seen_at > GAP
-        if is_anew:
+        is_new = alert.status == Alert.Status.PENDING and at - alert.last_seen_at > GAP
+        if is_new:
             alert.began_at = alert.opened_at = at
         began = _began(seen[key], alert.began_at)
-        is_anew, alert.began_at = is_anew or began != alert.began_at, began
-        (changed if is_anew or _differs(alert, seen[key], holding) else same)[alert.pk] = alert
+        is_new, alert.began_at = is_new or began != alert.began_at, began
+        (changed if is_new or _differs(alert, seen[key], holding) else same)[alert.pk] = alert
         _say(alert, seen[key], holding)
         alert.last_seen_at = at
     opened = [
@@ -271,7 +271,7 @@ def _carry_silences(opened: Sequence[Alert]) -> None:
             alert.silenced_until, alert.silenced_by, alert.note = row.silenced_until, row.silenced_by, row.note
 
 
-def _not_amiss(holding: EffectiveRule, unknown: Collection[str], alerts: Sequence[Alert], at: datetime) -> list[Alert]:
+def _closed(holding: EffectiveRule, unknown: Collection[str], alerts: Sequence[Alert], at: datetime) -> list[Alert]:
     """Those that closed now. What was pending and is well has never been one."""
     blind = [a for a in alerts if a.subject in unknown and (not a.is_unknown or a.well_since)]
     well = [alert for alert in alerts if alert.subject not in unknown]

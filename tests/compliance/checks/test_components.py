@@ -248,7 +248,7 @@ def test_what_is_not_watched_is_said(world: World, found: FixedConformity) -> No
     assert row_of(world, "volcano").unwatched == "configmaps: may not watch configmaps"
     watch.unheard(world.cluster.pk, {})
     assert row_of(world, "volcano").unwatched == ""
-    watch.anew(world.cluster.pk, followed[:1])
+    watch.relisted(world.cluster.pk, followed[:1])
     world.clock.forward(3)
     assert components.due() == [row_of(world, "volcano").pk], "what happened before a list was not heard"
 

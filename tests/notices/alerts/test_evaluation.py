@@ -180,7 +180,7 @@ def test_the_database_keeps_one_live_alert_of_a_subject(seeing, after, cluster):
         twin.save(force_insert=True)
     holding = rulebook.of_cluster(cluster.pk)[0]
     with transaction.atomic():  # as if the look had not known of it: the other's is the one
-        opened = evaluation._amiss(
+        opened = evaluation._opened(
             cluster.pk, holding, evaluation._by_subject(seeing.found), {}, now() + timedelta(hours=1)
         )
     assert (opened, Alert.objects.count()) == ([], 1)
