@@ -56,9 +56,11 @@ def copied(source: Path, to: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_keepdb(request: pytest.FixtureRequest, django_db_modify_db_settings: None) -> bool:
+def django_db_keepdb(
+    request: pytest.FixtureRequest, django_db_modify_db_settings: None, django_db_use_migrations: bool
+) -> bool:
     """Return whether Django finds a migrated database in place: a copy of the template."""
-    found = template()
+    found = template() if django_db_use_migrations else None
     if request.config.option.reuse_db or found is None or not found.is_file():
         return bool(request.config.option.reuse_db)
     copied(found, _database())
@@ -67,9 +69,12 @@ def django_db_keepdb(request: pytest.FixtureRequest, django_db_modify_db_setting
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_keepdb: bool) -> None:
-    """Set up databases as pytest-django does; what was migrated just now becomes the template."""
-    wanted = template()
+def django_db_setup(django_db_setup: None, django_db_keepdb: bool, django_db_use_migrations: bool) -> None:
+    """Set up databases as pytest-django does; what was migrated just now becomes the template.
+
+    With --no-migrations nothing was: the tables are there, but no record that they are, and the next run would fail.
+    """
+    wanted = template() if django_db_use_migrations else None
     if wanted is None or wanted.is_file():
         return
     copied(_database(), wanted)

@@ -112,8 +112,7 @@ def tried(tree: Path, tests: Iterable[str], *, tier: str) -> tuple[list[ET.Eleme
     report = tree.parent / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.run", tier, *tests, "-q", f"--junit-xml={report}", "-p", "no:cacheprovider"]
-    # Tables made from the models, not by every migration: most of the time of so short a run.
-    command += ["-n0", "--no-migrations"] if tier == "fast" else ["-p", "no:xdist"]
+    command += ["-n0"] if tier == "fast" else ["-p", "no:xdist"]
     running = subprocess.Popen(
         command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
         start_new_session=True,

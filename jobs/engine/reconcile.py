@@ -17,7 +17,7 @@ from django.db import transaction
 
 from clusters.connection import registry
 from clusters.fleet import Fleet, FleetError
-from clusters.models import Cluster
+from clusters.services.lifecycle import MOST_BUDGET
 from common.errors import LostRace
 from jobs.diffs import dependency_graph
 from jobs.diffs.dependency_graph import StepOrder
@@ -282,10 +282,8 @@ def _with_slots(
 
 
 def _budget(rollout: Rollout, strategy: Strategy) -> int:
-    """The cluster's number as it is now, and never more than the approvers saw."""
-    budget = strategy.allowed_out(Cluster.objects.values_list("budget", flat=True).get(pk=rollout.cluster_id))
-    budget = min(budget, int(rollout.plan.summary.get("budget", budget)))
-    return budget  # noqa: RET504 — the line above is a guard of law 1, tried by itself
+    """Never more than the approvers saw. The ledger takes what the cluster allows now, where that is less."""
+    return strategy.allowed_out(int(rollout.plan.summary.get("budget", MOST_BUDGET)))
 
 
 def _with_places(
@@ -303,7 +301,9 @@ def _with_places(
     granted, places = slots.reserve_places(
         [v.step for v in asking], rollout.cluster, plan_id=rollout.plan_id, budget=budget
     )
-    refused = {view.step.pk: component_stages.wait_for_places(view, budget, places) for view in asking}
+    refused = {
+        view.step.pk: component_stages.wait_for_places(view, min(budget, places.allowed), places) for view in asking
+    }
     return [(view, out if view.step.pk in granted else refused.get(view.step.pk, out)) for view, out in outcomes]
 
 

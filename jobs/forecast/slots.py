@@ -168,14 +168,19 @@ def reserve_places(
     """
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
-        Ledger.objects.select_for_update().get(cluster=cluster)
-        now_out = out_of_service(cluster, plan_id)
+        now_out = out_of_service(_locked(cluster), plan_id)
         granted: list[Step] = []
         for step in steps:
             reserved = _reserved(cluster.pk, now_out.taken, more=[*granted, step])
             if len(now_out.taken) + reserved <= min(budget, now_out.allowed):
                 granted.append(step)
         return {step.pk for step in granted}, now_out
+
+
+def _locked(cluster: Cluster) -> Cluster:
+    """Lock the cluster's ledger and return the cluster as it is now: its budget may have been lowered since."""
+    locked = Ledger.objects.select_for_update(of=("self",)).select_related("cluster")
+    return locked.get(cluster=cluster).cluster
 
 
 def _approved_budget(strategy: Mapping[str, Any], summary: Mapping[str, Any]) -> int:
@@ -192,8 +197,7 @@ def take_slots(
     """
     Ledger.objects.get_or_create(cluster=cluster)
     with transaction.atomic():
-        Ledger.objects.select_for_update().get(cluster=cluster)
-        now_out = out_of_service(cluster, plan_id)
+        now_out = out_of_service(_locked(cluster), plan_id)
         taken_slots = {s.node_id: s for s in Slot.objects.filter(cluster=cluster).select_related("step")}
         granted: set[UUID] = set()
         for step in steps:

@@ -263,11 +263,16 @@ def test_a_value_that_would_leave_the_machine_unusable_is_refused(agent, kernel)
     assert "memory" in status.setting("vm.min_free_kbytes").reason
 
 
-def test_a_value_too_low_for_any_machine_is_refused(agent, kernel):
-    """The gate judges what a value would take; that it is too little is judged of wishes."""
-    kernel.live[SYS + "kernel/threads-max"] = "126000"
+@pytest.mark.parametrize(
+    ("now", "operator"),
+    [("126000", "="), ("20", "="), ("10", ">=")],
+    ids=["lowered", "there already", "raised to it"],
+)
+def test_a_value_too_low_for_any_machine_is_refused(agent, kernel, now, operator):
+    """The gate judges what a value would take; that it is too little is judged of wishes, also one that holds."""
+    kernel.live[SYS + "kernel/threads-max"] = now
 
-    status = agent.ask(want("kernel.threads-max", "20", "126000"))
+    status = agent.ask(want("kernel.threads-max", "20", now, operator=operator))
 
     assert kernel.writes() == []
     assert states(status) == {"kernel.threads-max": "Denied"}

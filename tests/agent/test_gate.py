@@ -136,7 +136,9 @@ def test_a_repair_writes_nothing_that_may_not_be_set(agent, kernel, monkeypatch)
 def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
     """Whichever handler writes, and however wrong it is."""
     host = agent.core._node.host
-    for path in (SYS + "kernel/core_pattern", "/etc/passwd", "/sys/kernel/mm/ksm/run", "/proc/sysrq-trigger"):
+    paths = (SYS + "kernel/core_pattern", "/etc/passwd", "/sys/kernel/mm/ksm/run", "/proc/sysrq-trigger")
+    kernel.live.update(dict.fromkeys(paths, "0"))  # each is there to be written
+    for path in paths:
         with pytest.raises(WriteRefused):
             host.write_text(path, "1")
         with pytest.raises(WriteRefused):

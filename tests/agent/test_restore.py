@@ -82,6 +82,16 @@ def test_an_original_that_may_never_be_set_is_not_put_back_without_a_journal_eit
     assert kernel.writes() == []
 
 
+def test_nor_where_the_journal_knows_it_and_nothing_beside_it_is_written(agent, kernel):
+    kernel.live[SYS + "kernel/panic"] = "0"
+    agent.ask(want("kernel.panic", "10", "0"))
+
+    status = agent.ask(want("vm.swappiness", "10", "60"), restore=(Restore("kernel.panic", "0", "10"),))
+
+    assert states(status) == {"kernel.panic": "Denied", "vm.swappiness": "Observed"}
+    assert (kernel.value("kernel.panic"), kernel.value("vm.swappiness")) == ("10", "60")
+
+
 def test_the_original_is_the_one_before_the_first_write_not_the_last(agent, kernel):
     agent.ask(want("vm.swappiness", "10", "60"))
     status = agent.ask(want("vm.swappiness", "5", "10"))

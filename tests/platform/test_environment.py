@@ -140,3 +140,20 @@ def test_every_variable_that_a_test_reads_reaches_it() -> None:
     }
     assert {"SETPOINT_ALL_CHARTS", "SETPOINT_CACHE"} <= read
     assert [name for name in sorted(read) if not name.startswith(KEPT)] == []
+
+
+def test_tests_without_migrations_leave_no_database_to_copy(tmp_path: Path) -> None:
+    """Tables that no migration made would be copied by the next run, which could not migrate them."""
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--no-migrations"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "TIER": "fast"}
+    ended = subprocess.run(
+        [*command, "tests/accounts/test_filters.py"],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    assert not list(tmp_path.glob("setpoint-test-databases-*/*"))

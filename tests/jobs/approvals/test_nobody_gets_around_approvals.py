@@ -117,6 +117,8 @@ def test_one_administrator_alone_does_not_become_an_approver_by_a_reset(world, p
     follow(links(api.post(f"{path}/actions/reset-password", {}, kind)))
     client = is_logged_in(approver.email)
     assert client is None
+    approver.refresh_from_db()
+    assert approver.check_password("their own long password")
     assert_refused(plan)
 
 

@@ -120,3 +120,15 @@ def test_what_every_plan_under_way_lists_is_before_and_takes_no_place(two):
         ledger.out_of_service(world.cluster).sentence()
         == "5 nodes unavailable: 2 by Setpoint of 3 allowed, 2 before, 1 by others"
     )
+
+
+@pytest.mark.parametrize(("now", "granted"), [(9, 3), (1, 1)], ids=["raised", "lowered"])
+def test_the_budget_is_that_of_now_and_never_more_than_the_approvers_saw(two, now, granted):
+    """Also for a worker that read its cluster before the budget was changed."""
+    world, (first, _) = two
+    Node.objects.update(is_cordoned=False)
+    Cluster.objects.update(budget=now)
+    asking = list(first.steps.filter(node_name__in=["a3", "a4", "a5", "a6"]).select_related("node"))
+    assert world.cluster.budget == 3
+    steps, _ = ledger.take_slots(asking, world.cluster, plan_id=first.plan_id, budget=9)
+    assert len(steps) == granted

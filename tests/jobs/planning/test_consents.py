@@ -61,6 +61,19 @@ def test_a_verdict_whose_consent_was_taken_out_starts_nothing(world, plan):
         rollout_actions.start(approved, by=world.operator)
 
 
+def test_a_verdict_that_consents_to_something_else_does_not_count(world, plan):
+    """A verdict of a version that asked for no consent is genuine, and knows nothing of what is destroyed."""
+    approved = reviews.approve(plan, by=world.approver, digest=plan.digest, consent=PHRASE)
+    given = Approval.objects.get()
+    Approval.objects.all().delete()
+    Approval.objects.create(
+        plan=plan, person=given.person, verdict=given.verdict, digest=given.digest, round=given.round, consent=""
+    )
+    assert Approval.objects.get().is_genuine
+    with pytest.raises(WrongState, match="needs 1 more approval"):
+        rollout_actions.start(approved, by=world.operator)
+
+
 def test_a_plan_that_no_longer_tells_what_it_destroys_is_neither_approved_nor_started(world, plan):
     """The phrase on pages is no part of the digest; what is destroyed is, and is read again."""
     approved = reviews.approve(plan, by=world.approver, digest=plan.digest, consent=PHRASE)

@@ -113,10 +113,11 @@ def test_a_grant_is_not_given_for_an_altered_plan(make_world: Callable[..., Worl
     assert (world.node("n1").boot_id, rollout.steps.get().granted_at) == (boot, None)
 
 
-def test_a_budget_raised_after_the_approval_is_not_used(make_world: Callable[..., World]) -> None:
+@pytest.mark.parametrize("own", [0, 2], ids=["the cluster's", "its own"])
+def test_a_budget_raised_after_the_approval_is_not_used(make_world: Callable[..., World], own: int) -> None:
     """The approvers saw one node out at a time."""
     world = make_world(nodes=4)
-    plan = world.approved(world.plan(world.revision(REBOOT), canary=0, batch="4"))
+    plan = world.approved(world.plan(world.revision(REBOOT), canary=0, batch="4", budget=own))
     Cluster.objects.update(budget=3)
     world.cluster.refresh_from_db()
     rollout = world.run(rollout_actions.start(plan, by=world.operator), seconds=4000, step=10)
