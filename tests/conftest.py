@@ -6,7 +6,8 @@ import gc
 import ipaddress
 import os
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +45,7 @@ a failure."""
 # ── Tiers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the full tier's tests too (make test TIER=full)")
+    parser.addoption("--cases", type=int, metavar="N", help="of each parametrized test, N cases; of every_case, all")
 
 
 def wants_full(config: pytest.Config) -> bool:
@@ -77,12 +79,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(folder)
         if item.get_closest_marker("django_db") or "django_db_setup" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
-    if wants_full(config):
-        return
-    left_out = [item for item in items if item.get_closest_marker("full")]
+    left_out = set() if wants_full(config) else {item for item in items if item.get_closest_marker("full")}
+    if most := config.getoption("--cases"):
+        left_out |= _further_cases(items, most)
     if left_out:
-        items[:] = [item for item in items if not item.get_closest_marker("full")]
-        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+def _further_cases(items: Iterable[pytest.Item], most: int) -> set[pytest.Item]:
+    """Return what comes after the first `most` cases of each test, but of those whose every case counts."""
+    seen: Counter[str] = Counter()
+    further = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        seen[test] += 1
+        if seen[test] > most and not item.get_closest_marker("every_case"):
+            further.add(item)
+    return further
 
 
 def pytest_collection_finish() -> None:

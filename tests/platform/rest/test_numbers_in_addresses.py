@@ -12,7 +12,7 @@ from django.urls import URLResolver, get_resolver
 
 from tests.factories import TokenClient, UserFactory
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.every_case]
 HUGE = "9" * 30
 
 

@@ -144,6 +144,7 @@ def test_a_file_that_is_no_text_is_refused_and_one_that_is_is_read(olga):
     assert typed.context["preview"].changes[0].key == "vm.swappiness", "what stands in the box comes first"
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("text", "words"), TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("door", ["create", "draft", "check", "import"])
 def test_rest_names_the_field_of_a_bad_text(olga, door, text, words):
