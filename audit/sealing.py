@@ -228,12 +228,12 @@ def verify(given: Sequence[str] = ()) -> Iterator[ChainFinding]:
     `given` are `seq:seal` texts kept elsewhere; those of the file are read besides.
     """
     known = accepted()
-    for finding in _found(given):
+    for finding in _chain_findings(given):
         if finding.key not in known:
             yield finding
 
 
-def _found(given: Sequence[str]) -> Iterator[ChainFinding]:
+def _chain_findings(given: Sequence[str]) -> Iterator[ChainFinding]:
     last = Seal(seq=0)
     rows: list[Seal] = []
     for row in Seal.objects.order_by("seq").iterator(chunk_size=SET):

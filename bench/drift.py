@@ -46,7 +46,7 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
             campaign.run(count)
             nodes = random.sample(_settled(campaign), min(CHANGES, count))
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                took = list(pool.map(partial(_one, campaign, door, verify), nodes))
+                took = list(pool.map(partial(_latencies, campaign, door, verify), nodes))
             rows, pages = [row * 1000 for row, _ in took], [page for _, page in took]
             table.add(count, len(nodes), median(rows), _late(rows), median(pages), _late(pages), max(pages))
     return [table]
@@ -64,7 +64,7 @@ def _settled(campaign: Campaign) -> list[Any]:
     return list(rows.order_by("pk"))
 
 
-def _one(campaign: Campaign, door: AgentWriter, verify: float, node: Any) -> tuple[float, float]:
+def _latencies(campaign: Campaign, door: AgentWriter, verify: float, node: Any) -> tuple[float, float]:
     """Seconds from the agent's report to the row, and from the change in the kernel to the page."""
     from django.db import connection
 

@@ -46,10 +46,10 @@ def measure(stage: Stage, counts: Sequence[int]) -> list[Table]:
 
 def _change(stage: Stage, count: int, took: list[float]) -> None:
     """Appends to `took` the seconds of each change."""
-    took.extend(_one(stage, f"node-{random.randrange(count):05d}", f"v{number}") for number in range(CHANGES))
+    took.extend(_latency(stage, f"node-{random.randrange(count):05d}", f"v{number}") for number in range(CHANGES))
 
 
-def _one(stage: Stage, node: str, value: str) -> float:
+def _latency(stage: Stage, node: str, value: str) -> float:
     from clusters.models import Node
 
     time.sleep(random.uniform(0.2, 0.6))  # at no fixed moment of the writer's gathering

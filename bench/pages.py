@@ -62,7 +62,7 @@ def measure(counts: Sequence[int]) -> list[Table]:
     rows: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for database in ("SQLite", "PostgreSQL"):
         for count in counts:
-            answers = _asked(database, count)
+            answers = _measured(database, count)
             once, never = answers["collection"]["settled"], answers["collection"]["unsettled"]
             memory.add(database, count, answers["rss"], answers["collections"], once, never, load())
             for row in answers["pages"]:
@@ -89,7 +89,7 @@ def bare(page: str) -> str:
     return re.sub(r"(?<=/)(P-|R-)?[0-9]+(?=/|$)", r"\1…", path) + mark + query
 
 
-def _asked(database: str, count: int) -> dict[str, Any]:
+def _measured(database: str, count: int) -> dict[str, Any]:
     """Fill an empty database, and ask for every page: each in a process of its own."""
     with filled(database, count) as (environment, crowd):
         answer = json.loads(_run("bench.pages", environment=environment, text=crowd))

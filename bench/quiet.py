@@ -85,7 +85,7 @@ class Rest:
                 by_table.add(self.count, name, *(round(number * days) for number in numbers))
 
 
-def _asked(sql: str) -> list[tuple[Any, ...]]:
+def _query(sql: str) -> list[tuple[Any, ...]]:
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -95,16 +95,16 @@ def _asked(sql: str) -> list[tuple[Any, ...]]:
 
 def _rows() -> Rows:
     columns = "relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del"
-    rows = _asked(f"SELECT {columns} FROM pg_stat_user_tables")
+    rows = _query(f"SELECT {columns} FROM pg_stat_user_tables")
     return {name: (inserted, updated, hot, deleted) for name, inserted, updated, hot, deleted in rows}
 
 
 def _wal() -> int:
-    return int(_asked("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")[0][0])
+    return int(_query("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")[0][0])
 
 
 def _size() -> int:
-    return int(_asked("SELECT pg_database_size(current_database())")[0][0])
+    return int(_query("SELECT pg_database_size(current_database())")[0][0])
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class RuleSetting(models.Model):
 
 
 class AlertQuerySet(models.QuerySet["Alert"]):
-    def told(self) -> AlertQuerySet:
+    def shown(self) -> AlertQuerySet:
         """Those that people see: all but what has not lasted long enough."""
         return self.exclude(status=Alert.Status.PENDING)
 

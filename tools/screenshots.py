@@ -186,10 +186,10 @@ class Camera:
                 page.on("pageerror", lambda error: self.complaints.append(str(error)))
                 for shot, path, name in shots:
                     if shot.by == person:
-                        self.one(page, url + path, f"{name}-{look}", width)
+                        self.photograph(page, url + path, f"{name}-{look}", width)
                 context.close()
 
-    def one(self, page: Any, address: str, name: str, width: int) -> None:
+    def photograph(self, page: Any, address: str, name: str, width: int) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         answer = page.goto(address)
         if answer is None or answer.status != 200:

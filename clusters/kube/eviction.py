@@ -14,7 +14,7 @@ def interpret(answer: ApiResponse, *, is_there: Callable[[], bool], blocking: Ca
 
     Raises what the status means when it is none of an eviction's own.
     """
-    status = answer.said()
+    status = answer.status_object()
     message = str(status.get("message") or "")[:500]
     if answer.status < 300:
         return Eviction("evicted")

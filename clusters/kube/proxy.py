@@ -35,7 +35,7 @@ def ask(
     at = f"/api/v1/namespaces/{to.namespace}/{to.kind}/{name}/proxy/{quote(path.lstrip('/'))}"
     call = Call("get", f"{to.kind}/proxy", str(to))
     answer = server.send(call, "GET", at, query=query, accept="*/*", limit=limit, timeout=timeout)
-    if answer.status >= 300 and (status := answer.said()):
+    if answer.status >= 300 and (status := answer.status_object()):
         if answer.status == 400:
             # The pod has no address yet, or one that is never dialled: the same request may succeed later.
             raise FleetUnavailable(f"{call}: {_words(str(status.get('message') or 400).encode())}")

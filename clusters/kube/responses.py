@@ -51,7 +51,7 @@ class ApiResponse:
             raise Untrusted(f"{self.call}: expected a {kind}, was given {short(body.get('kind'))!r}")
         return body
 
-    def said(self) -> dict[str, Any]:
+    def status_object(self) -> dict[str, Any]:
         """The Kubernetes Status in the body, {} when it is something else."""
         body = parsed(self.body) or {}
         return body if body.get("kind") == "Status" else {}
@@ -59,7 +59,7 @@ class ApiResponse:
     @property
     def retry_after(self) -> float:
         """Seconds, from the header, else the Status, else 1."""
-        details = self.said().get("details")
+        details = self.status_object().get("details")
         seconds = self.headers.get("Retry-After") or (details or {}).get("retryAfterSeconds")
         try:
             return min(max(float(seconds), 0.0), MAX_RETRY_AFTER) if seconds else 1.0
@@ -68,7 +68,7 @@ class ApiResponse:
 
     def refusal(self) -> FleetError:
         """The error that a status of 300 or more means."""
-        status, words = self.said(), short(self.said().get("message") or "")
+        status, words = self.status_object(), short(self.status_object().get("message") or "")
         code = self.status
         if code in (404, 409, 410) and not (status or self._is_absent_api()):
             # A load balancer's 404 must never read as "the pod is gone".
@@ -112,7 +112,7 @@ def is_for_want_of_a_role(answer: ApiResponse) -> bool:
 
 
 def message(answer: ApiResponse) -> str:
-    return str(answer.said().get("message") or "")
+    return str(answer.status_object().get("message") or "")
 
 
 def parsed(body: bytes) -> dict[str, Any] | None:

@@ -72,7 +72,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
     def get_serializer_class(self) -> type[Any]:
         return serializers.ClusterOut if self.action == "list" else serializers.ClusterDetailOut
 
-    def _one(self, cluster: Cluster) -> Any:
+    def _detail(self, cluster: Cluster) -> Any:
         row = self.get_queryset().filter(pk=cluster.pk).first()
         return serializers.ClusterDetailOut(row, context=self.get_serializer_context()).data if row else None
 
@@ -83,7 +83,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
         credential = _credential(body)
         body.pop("context", None)
         cluster = lifecycle.connect_cluster(credential=credential, by=request.user, **body)
-        return created(self._one(cluster), f"/api/v1/clusters/{cluster.pk}", cluster)
+        return created(self._detail(cluster), f"/api/v1/clusters/{cluster.pk}", cluster)
 
     @extend_schema(
         request=serializers.ClusterChange, responses={200: serializers.ClusterDetailOut, 202: PendingChangeOut}
@@ -96,7 +96,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
         if isinstance(done, Proposed):
             return proposed(done)
         cluster = done
-        return with_etag(Response(self._one(cluster)), cluster)
+        return with_etag(Response(self._detail(cluster)), cluster)
 
     @extend_schema(
         operation_id="clusters_try_credential", request=serializers.CredentialIn, responses=serializers.VerdictOut
@@ -126,7 +126,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
         cluster = self.get_object()
         lifecycle.may_refresh(cluster, request.user)
         tasks.refresh.delay(str(cluster.pk))
-        return accepted(self._one(cluster), f"/api/v1/clusters/{cluster.pk}")
+        return accepted(self._detail(cluster), f"/api/v1/clusters/{cluster.pk}")
 
     @extend_schema(request=serializers.CredentialIn, responses={202: serializers.ClusterDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/rotate-credential")
@@ -134,7 +134,7 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
         cluster = self.get_object()
         credential = _credential(_read(serializers.CredentialIn, request))
         cluster = lifecycle.rotate_credential(cluster, credential=credential, by=request.user)
-        return accepted(self._one(cluster), f"/api/v1/clusters/{cluster.pk}")
+        return accepted(self._detail(cluster), f"/api/v1/clusters/{cluster.pk}")
 
     @extend_schema(responses=serializers.FarewellOut)
     @action(detail=True, methods=["get"], url_path="farewell")

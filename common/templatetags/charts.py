@@ -130,7 +130,7 @@ ABOVE, BELOW = 18, 20
 def spark(seen: Trend, what: str) -> dict[str, Any]:
     """A small line without axes; its first and last numbers are its label."""
     top = max([1, *(total for total in seen.totals if total is not None)])
-    return {"said": _said(seen, what), "runs": _runs(seen.counts, top, SPARK_WIDTH, SPARK_HEIGHT)}
+    return {"said": _trend_in_words(seen, what), "runs": _runs(seen.counts, top, SPARK_WIDTH, SPARK_HEIGHT)}
 
 
 @register.inclusion_tag("charts/_plot.html")
@@ -140,7 +140,7 @@ def plot(seen: Trend, what: str, height: int = 110) -> dict[str, Any]:
     levels = [(ABOVE + height - height * part // 2, part * top / 2) for part in range(3)]
     first, middle, last = seen.days[0], seen.days[len(seen.days) // 2], seen.days[-1]
     return {
-        "said": _said(seen, what),
+        "said": _trend_in_words(seen, what),
         "height": height,
         "height_with_days": ABOVE + height + BELOW,
         "lines": [y for y, _ in levels],
@@ -170,7 +170,7 @@ def _run(points: Sequence[tuple[str, str]]) -> Run:
     return Run(" L".join(f"{x},{y}" for x, y in points), points[0][0], points[-1][0])
 
 
-def _said(seen: Trend, what: str) -> str:
+def _trend_in_words(seen: Trend, what: str) -> str:
     known = [(day, count) for day, count in zip(seen.days, seen.counts, strict=True) if count is not None]
     if not known:
         return f"{what}: nothing counted yet"

@@ -49,7 +49,7 @@ def _rows(rows: Iterable[component_selectors.ShownComponent]) -> list[dict[str, 
     ]
 
 
-def one(user: User, cluster_id: UUID, name: str) -> dict[str, Any]:
+def component_page(user: User, cluster_id: UUID, name: str) -> dict[str, Any]:
     """Raises Http404."""
     row = component_selectors.components(user).filter(cluster=cluster_id, name=name).first()
     if row is None:

@@ -149,7 +149,7 @@ class _Counted(ApiView):
     request: UserApiRequest
     scope_for = {"GET": "read"}
 
-    def asked(self) -> dict[str, str]:
+    def checked_filters(self) -> dict[str, str]:
         """Raises ValidationError for what is no filter here."""
         params = self.request.query_params
         wrong = {name: ["There is no such filter; there are cluster, environment."] for name in params}
@@ -186,11 +186,11 @@ class SummaryView(_Counted):
     )
     def get(self, request: UserApiRequest) -> Response:
         """Nodes by state: of the fleet, of each cluster, and of each assigned pool. The counts always sum."""
-        return Response(serializers.SummaryOut(pages.summary(request.user, self.asked())).data)
+        return Response(serializers.SummaryOut(pages.summary(request.user, self.checked_filters())).data)
 
 
 class MatrixView(_Counted):
     @extend_schema(operation_id="compliance_matrix", parameters=_WHERE, responses=serializers.MatrixOut)
     def get(self, request: UserApiRequest) -> Response:
         """Every key of every pool's target against its nodes; each cell's counts sum to the pool's nodes."""
-        return Response(serializers.MatrixOut(pages.matrix(request.user, self.asked())).data)
+        return Response(serializers.MatrixOut(pages.matrix(request.user, self.checked_filters())).data)

@@ -1,6 +1,6 @@
 """Pages of a cluster's components.
 
-compliance/component.html    component_pages.one()
+compliance/component.html    component_pages.component_page()
 compliance/_component.html   the same context: the live part of it
 compliance/_components.html  panel: component_pages.of_cluster()
 """
@@ -31,10 +31,10 @@ def of_cluster(request: UserRequest, pk: UUID) -> HttpResponse:
 @require_GET
 @login_required
 def component(request: UserRequest, pk: UUID, name: str) -> HttpResponse:
-    return render(request, "compliance/component.html", component_pages.one(request.user, pk, name))
+    return render(request, "compliance/component.html", component_pages.component_page(request.user, pk, name))
 
 
 @require_GET
 @login_required
 def component_live(request: UserRequest, pk: UUID, name: str) -> HttpResponse:
-    return render(request, "compliance/_component.html", component_pages.one(request.user, pk, name))
+    return render(request, "compliance/_component.html", component_pages.component_page(request.user, pk, name))

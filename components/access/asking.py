@@ -56,7 +56,7 @@ class AccessQuestion(NamedTuple):
 EVERYTHING = AccessQuestion("*", "*", "*")
 
 
-def asked(server: ApiServer, rights: Sequence[Right], *, account: str = "") -> tuple[Right, ...]:
+def check_rights(server: ApiServer, rights: Sequence[Right], *, account: str = "") -> tuple[Right, ...]:
     """The same, each with what of it the account lacks; empty: the caller. Raises FleetError."""
     has_all = may(server, EVERYTHING, account)
     questions = [list(_questions(right)) for right in rights]
@@ -80,7 +80,7 @@ def may(server: ApiServer, question: AccessQuestion, account: str = "") -> bool:
     return (answer.object(kind).get("status") or {}).get("allowed") is True
 
 
-def said(lacking: Iterable[Right]) -> str:
+def lacking_in_words(lacking: Iterable[Right]) -> str:
     """`create configmaps; list secrets in space; and 3 more`"""
     texts = [
         f"{what}{f' in {right.namespace}' if right.namespace else ''}" for right in lacking for what in right.lacks

@@ -37,7 +37,7 @@ def authority(cluster: Cluster, server: ApiServer, needed: Rights) -> Authority:
     is_apart = HelmCredential.objects.filter(cluster=cluster).exists()
     account = names.HELM_SERVICE_ACCOUNT if is_apart else ""
     try:
-        own = Authority(account, asking.asked(server, needed.needs, account=account))
+        own = Authority(account, asking.check_rights(server, needed.needs, account=account))
     except FleetUnavailable:
         raise
     except FleetRefused:
@@ -55,7 +55,8 @@ def notes(granted: Authority, needed: Rights, cluster: Cluster) -> Iterator[Plan
     if granted.administrator_until:
         title = f"helm is a cluster administrator for {component}, until {_moment(granted.administrator_until)}"
         detail = (
-            f"It runs as {granted.account}, because {names.HELM_SERVICE_ACCOUNT} lacks {asking.said(granted.lacking)}. "
+            f"It runs as {granted.account}, because {names.HELM_SERVICE_ACCOUNT} lacks "
+            f"{asking.lacking_in_words(granted.lacking)}. "
             "No role bounds what its chart does then. A revert after that moment needs the rights, or such a "
             "credential."
         )
@@ -69,11 +70,11 @@ def notes(granted: Authority, needed: Rights, cluster: Cluster) -> Iterator[Plan
         yield PlanNote(WARN, "rights-unknown", title, detail)
         return
     if lacking := [right for right in granted.lacking if not right.danger]:
-        title = f"{who} lacks rights for {component}: {asking.said(lacking)}"
+        title = f"{who} lacks rights for {component}: {asking.lacking_in_words(lacking)}"
         detail = f"The cluster's administrator applies its role, which the plan shows and `{command}` prints."
         yield PlanNote(BLOCK, "rights", title, detail)
     if lacking := [right for right in granted.lacking if right.danger]:
-        title = f"{component} needs dangerous rights, which {who} lacks: {asking.said(lacking)}"
+        title = f"{component} needs dangerous rights, which {who} lacks: {asking.lacking_in_words(lacking)}"
         detail = (
             f"{_dangers(lacking)} Its role leaves them out. The cluster's administrator gives them with `{command} "
             "--dangerous`, or makes helm a cluster administrator for a while with "
@@ -108,10 +109,10 @@ def check(server: ApiServer, prepared: Prepared, *, direction: str) -> None:
     rights: Sequence[Right] = prepared.authority.rights
     if direction != "forward" and not prepared.back_to:
         rights = undoing(rights)
-    if lacking := [right for right in asking.asked(server, rights) if right.lacks]:
+    if lacking := [right for right in asking.check_rights(server, rights) if right.lacks]:
         raise Forbidden(
-            f"helm has not begun: the rights for {prepared.component} lack {asking.said(lacking)}; apply its role, "
-            "which the plan shows"
+            f"helm has not begun: the rights for {prepared.component} lack {asking.lacking_in_words(lacking)}; "
+            "apply its role, which the plan shows"
         )
 
 

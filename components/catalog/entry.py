@@ -89,7 +89,7 @@ class ComponentConflict:
     """Of the other component's values."""
     sources: tuple[Citation, ...] = ()
 
-    def stands(self, values: Mapping[str, Any], of_other: Mapping[str, Any]) -> bool:
+    def applies(self, values: Mapping[str, Any], of_other: Mapping[str, Any]) -> bool:
         settled = any(c.holds(values) for c in self.unless) or any(c.holds(of_other) for c in self.unless_other)
         return not settled
 

@@ -104,7 +104,7 @@ def _conflicts(layers: Mapping[str, Layered]) -> Iterator[ProfileNote]:
     for name, layered in layers.items():
         for conflict in layered.component.conflicts:
             other = layers.get(conflict.other)
-            if other is not None and conflict.stands(layered.values, other.values):
+            if other is not None and conflict.applies(layered.values, other.values):
                 severity = BLOCK if conflict.is_block else WARN
                 message = f"fights {other.component.title}, which this profile wants, too. {conflict.why}"
                 yield _note(name, "", severity, "conflict", message)

@@ -61,10 +61,6 @@ class ImportedRelease:
     why_not: str = ""
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        return tuple(self.keys)
-
-    @property
     def is_taken(self) -> bool:
         return self.values is not None
 

@@ -153,7 +153,7 @@ class _ConformanceCheck:
             base,
             installed=current.chart_version,
             number=last.number,
-            history=tuple(self._told(place)),
+            history=tuple(self._recent_revisions(place)),
             kinds=tuple(sorted({*self._kinds(manifests)})),
         )
         if last.is_pending or current.status != releases.DEPLOYED:
@@ -198,7 +198,7 @@ class _ConformanceCheck:
                 "Values", self.component.name, path=field_managers.text(path), approved=approved, live=live
             )
 
-    def _told(self, place: ReleaseLocation) -> Iterator[Mapping[str, Any]]:
+    def _recent_revisions(self, place: ReleaseLocation) -> Iterator[Mapping[str, Any]]:
         for revision in reversed(place.history.revisions[-10:]):
             release = revision.read()
             yield {

@@ -28,7 +28,9 @@ class InstalledOut(serializers.Serializer[Any]):
     )
     is_taken = serializers.BooleanField()
     asked = serializers.ListField(
-        child=serializers.CharField(), help_text="Passwords in plain text: the draft refers to a Secret for each."
+        source="keys",
+        child=serializers.CharField(),
+        help_text="Passwords in plain text: the draft refers to a Secret for each.",
     )
     notes = serializers.ListField(child=serializers.CharField())
     why_not = serializers.CharField(allow_blank=True)

@@ -56,7 +56,7 @@ class Sparkline:
         return round(min(known)), round(median(known)), round(max(known))
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         least, middle, most = self.figures
         unit, unknown = self.kind.unit, len(self.values) - len(self.known)
         gaps = f"; {unknown * history.FINE // 60} minutes are unknown" if unknown else ""
@@ -67,7 +67,7 @@ class Sparkline:
 
     @property
     def drawn(self) -> SafeString:
-        return charts.sparkline(self.values, max(self.kind.top, *self.known), self.said)
+        return charts.sparkline(self.values, max(self.kind.top, *self.known), self.in_words)
 
 
 def of_node(cluster_id: UUID, node: str, gpus: Iterable[Gpu]) -> dict[tuple[str, str], list[Sparkline]]:

@@ -70,7 +70,7 @@ def choose(service: Open, seconds: float) -> SourceChoice:
     """Asks all that are well known, at once. Waits on the network for 5 s at most."""
     deadline = time.monotonic() + min(ASK_SECONDS, seconds)
     with ThreadPoolExecutor(max_workers=len(WELL_KNOWN), thread_name_prefix="looking") as pool:
-        answers = list(pool.map(lambda name: _asked(service(name), deadline), WELL_KNOWN))
+        answers = list(pool.map(lambda name: _count_gpus(service(name), deadline), WELL_KNOWN))
     counts = {name: answer for name, answer in zip(WELL_KNOWN, answers, strict=True) if isinstance(answer, int)}
     best = max(counts, key=lambda name: counts[name], default="")
     if counts.get(best):
@@ -82,7 +82,7 @@ def choose(service: Open, seconds: float) -> SourceChoice:
     return SourceChoice(TelemetrySource.EXPORTERS, _because(why), now())
 
 
-def _asked(prometheus: Prometheus, deadline: float) -> int | str:
+def _count_gpus(prometheus: Prometheus, deadline: float) -> int | str:
     """Return how many GPUs this Prometheus knows, or in a few words why that is unknown."""
     into = Gathering(when=now(), deadline=deadline)
     try:

@@ -72,7 +72,7 @@ def learn(cluster_id: UUID, connect: Callable[[], Fleet], namespace: str, into: 
             have = at, [known(pod) for pod in listed(connect())]
         except FleetError as error:
             why = f"could not be listed, so labels alone say whose a GPU is: {error}."
-            into.said("The exporters' pods", why)
+            into.note_reason("The exporters' pods", why)
             return
         with _lock:
             _kept[cluster_id] = have

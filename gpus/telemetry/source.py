@@ -56,9 +56,9 @@ class Gathering:
 
     def missed(self, what: str, why: str) -> None:
         self.unanswered += 1
-        self.said(what, why)
+        self.note_reason(what, why)
 
-    def said(self, what: str, why: str) -> None:
+    def note_reason(self, what: str, why: str) -> None:
         known = {reason for _, reason in self.reasons}
         if why not in known and len(self.reasons) < MOST_REASONS:
             self.reasons.append((what[:200], why[:400]))

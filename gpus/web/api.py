@@ -188,7 +188,7 @@ class HeldIdleView(ApiView):
     @extend_schema(operation_id="gpus_held_idle", parameters=[CLUSTER], responses=HeldIdleOut)
     def get(self, request: UserApiRequest) -> Response:
         """Pods that hold GPUs which do nothing now, since when, and what that has come to."""
-        named = asked(request, "cluster")["cluster"]
+        named = checked_parameters(request, "cluster")["cluster"]
         cluster, sources = cluster_of(request, named) if named else None, list(selectors.sources(request.user))
         idle = _held_idle(request, sources, cluster)
         gpus = sum(group.tally.held_idle for group in selectors.groups(request.user, sources, cluster))
@@ -209,7 +209,7 @@ class HeldIdleExportView(ApiView):
     )
     def get(self, request: UserApiRequest) -> HttpResponseBase:
         """All of them as a file. Cells that begin like a formula get an apostrophe."""
-        query = asked(request, "as", "cluster")
+        query = checked_parameters(request, "as", "cluster")
         form = query["as"] or "csv"
         if form not in ("csv", "json"):
             raise ValidationError({"as": [f"Write csv or json, not {form[:40]!r}."]})
@@ -232,7 +232,7 @@ def _held_idle(
     return idle_gpus.idle(request.user, sources, clusters, of=of)
 
 
-def asked(request: UserApiRequest, *names: str) -> dict[str, str]:
+def checked_parameters(request: UserApiRequest, *names: str) -> dict[str, str]:
     """Raises ValidationError for a parameter that there is not: ignored, it would widen what a program acts on."""
     known = ", ".join(names)
     if wrong := {name: [f"There is no such filter; there are {known}."] for name in {*request.query_params} - {*names}}:

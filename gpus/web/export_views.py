@@ -74,7 +74,7 @@ class _Exported(ApiView):
     request: UserApiRequest
     scope_for = {"GET": "read"}
 
-    def asked(self) -> tuple[ScrapeSettings, UUID | None]:
+    def checked_parameters(self) -> tuple[ScrapeSettings, UUID | None]:
         params = self.request.query_params
         wrong = {name: ["There is no such parameter."] for name in set(params) - {"cluster", "honor_labels", "format"}}
         if params.get("honor_labels", "").lower() not in HONORS:
@@ -92,11 +92,11 @@ class PrometheusRule(_Exported):
     @extend_schema(operation_id="gpus_prometheus_rule", parameters=_PARAMETERS, responses=dict[str, Any])
     def get(self, request: UserApiRequest) -> Response:
         """The alerts as a PrometheusRule; JSON is YAML, so kubectl takes it as it is."""
-        return Response(export.prometheus_rule(*self.asked()))
+        return Response(export.prometheus_rule(*self.checked_parameters()))
 
 
 class GrafanaDashboard(_Exported):
     @extend_schema(operation_id="gpus_grafana_dashboard", parameters=_PARAMETERS, responses=dict[str, Any])
     def get(self, request: UserApiRequest) -> Response:
         """A dashboard to import: what the GPUs do, and each alert's subjects."""
-        return Response(export.dashboard(*self.asked()))
+        return Response(export.dashboard(*self.checked_parameters()))

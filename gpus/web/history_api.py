@@ -21,7 +21,7 @@ from gpus.metrics.buckets import Bucket, Device
 from gpus.models import GpuBand
 from gpus.reports import state_bands
 from gpus.storage import history
-from gpus.web.api import CLUSTER, asked, cluster_of
+from gpus.web.api import CLUSTER, checked_parameters, cluster_of
 
 LONGEST = {history.FINE: timedelta(days=3), history.COARSE: timedelta(days=100)}
 """In one answer, by the seconds of a step."""
@@ -60,7 +60,7 @@ class BandsView(ApiView):
     )  # fmt: skip
     def get(self, request: UserApiRequest) -> Response:
         """List the data behind the pages' bands, GPU-hours and energy, by cluster, scope, name and time."""
-        query = asked(request, "cluster", "scope", "name", "seconds", "start", "end")
+        query = checked_parameters(request, "cluster", "scope", "name", "seconds", "start", "end")
         seconds, start, end = _span(query)
         scope = query["scope"] or str(GpuBand.Scope.CLUSTER)
         if scope not in GpuBand.Scope.values:
@@ -111,7 +111,7 @@ class DeviceHistoryView(ApiView):
     )  # fmt: skip
     def get(self, request: UserApiRequest) -> Response:
         """Each device of some nodes, in steps of five minutes or an hour."""
-        query = asked(request, "cluster", "node", "seconds", "start", "end")
+        query = checked_parameters(request, "cluster", "node", "seconds", "start", "end")
         seconds, start, end = _span(query)
         names = request.query_params.getlist("node")
         if not query["cluster"] or not names:
@@ -206,7 +206,7 @@ class UsageView(ApiView):
     )
     def get(self, request: UserApiRequest) -> Response:
         """The funnel in GPU-hours over a day, a week or a month: by cluster, pool, model or namespace."""
-        query = asked(request, "window", "by", "cluster")
+        query = checked_parameters(request, "window", "by", "cluster")
         window, by = query["window"] or "24h", query["by"] or "cluster"
         for name, value, known in (
             ("window", window, list(state_bands.WINDOWS)),

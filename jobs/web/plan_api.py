@@ -70,14 +70,14 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         strategy = parse(body.get("strategy"))
         plan = planner.make(pool=pool, revision=revision, strategy=strategy, by=request.user, message=body["message"])
         plan.refresh_from_db()
-        return created(self._one(plan), f"/api/v1/plans/{plan.pk}", plan)
+        return created(self._detail(plan), f"/api/v1/plans/{plan.pk}", plan)
 
-    def _one(self, plan: Plan) -> Any:
+    def _detail(self, plan: Plan) -> Any:
         return plan_serializers.PlanDetailOut(plan, context=self.get_serializer_context()).data
 
     def _done(self, plan: Plan) -> Response:
         plan = self.get_queryset().get(pk=plan.pk)
-        return accepted(self._one(plan), f"/api/v1/plans/{plan.pk}")
+        return accepted(self._detail(plan), f"/api/v1/plans/{plan.pk}")
 
     @extend_schema(request=plan_serializers.CommentIn, responses={202: plan_serializers.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/request", url_name="request")

@@ -71,8 +71,8 @@ def _title(cluster: Cluster, opened: Sequence[Alert], closed: Sequence[Alert]) -
 def _alerts(cluster: Cluster, opened: Sequence[Alert], closed: Sequence[Alert]) -> dict[str, Any]:
     return {
         "cluster": cluster_said(cluster),
-        "opened": [said(alert) for alert in _worst_first(opened)[:MOST_NAMED]],
-        "closed": [said(alert) for alert in _worst_first(closed)[:MOST_NAMED]],
+        "opened": [alert_fields(alert) for alert in _worst_first(opened)[:MOST_NAMED]],
+        "closed": [alert_fields(alert) for alert in _worst_first(closed)[:MOST_NAMED]],
         "counts": {"opened": len(opened), "closed": len(closed)},
         "link": absolute(f"{reverse('notices:alerts')}?cluster={cluster.name}"),
     }
@@ -86,7 +86,7 @@ def cluster_said(cluster: Cluster) -> dict[str, str]:
     return {"id": str(cluster.pk), "name": cluster.name, "environment": cluster.environment}
 
 
-def said(alert: Alert) -> dict[str, Any]:
+def alert_fields(alert: Alert) -> dict[str, Any]:
     """One alert, for programs."""
     return {
         "id": str(alert.pk),

@@ -37,7 +37,7 @@ def alerts(user: User) -> QuerySet[Alert]:
     """Return alerts with the columns that ALERT_ORDERS names."""
     open_ = Case(When(status=Alert.Status.OPEN, then=Value(1)), default=Value(0), output_field=IntegerField())
     rank = Case(When(severity=Severity.CRITICAL, then=Value(1)), default=Value(0), output_field=IntegerField())
-    rows = Alert.objects.told().select_related("cluster").annotate(is_open=open_, severity_rank=rank)
+    rows = Alert.objects.shown().select_related("cluster").annotate(is_open=open_, severity_rank=rank)
     return restrict(rows, user)
 
 

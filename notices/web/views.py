@@ -70,7 +70,7 @@ def alert(request: UserRequest, pk: UUID) -> HttpResponse:
 
 
 def _page(request: UserRequest, row: Alert, refusal: Refusal | None = None) -> HttpResponse:
-    earlier = Alert.objects.told().filter(
+    earlier = Alert.objects.shown().filter(
         cluster=row.cluster, rule=row.rule, subject_kind=row.subject_kind, subject=row.subject
     )
     holding = next(

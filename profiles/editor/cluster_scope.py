@@ -32,7 +32,7 @@ class ObjectRow:
     is_inherited: bool
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def first_facts(self) -> list[tuple[str, str]]:
         """(field, value) of its first few, without what all of them share; prose comes last."""
         start = len(self.wanted.title) + 1
         facts = [(name[start:], fact) for name, fact in list(self.wanted.facts.items())[1:]]

@@ -73,7 +73,7 @@ def write(source: str, rows: Sequence[ComponentFields]) -> str:
     if [*before] == [*meant] and all(before[row.name].fields == row for row in rows):
         return source
     is_flow = any(not entry.indent for entry in entries)
-    text = _anew(source, meant) if is_flow else _edited(source, entries, rows)
+    text = _part_rewritten(source, meant) if is_flow else _edited(source, entries, rows)
     _hold(source, text, meant)
     return text
 
@@ -265,7 +265,7 @@ def _with_part(source: str, blocks: str) -> str:
     return f"{text}components:\n{blocks}" if blocks else text
 
 
-def _anew(source: str, components: Mapping[str, Any]) -> str:
+def _part_rewritten(source: str, components: Mapping[str, Any]) -> str:
     """Write the part by itself, where entries are in braces; its comments are lost."""
     text = _without_part(source)
     if text and not text.endswith("\n"):

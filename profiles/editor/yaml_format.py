@@ -86,6 +86,6 @@ def part_lines(part: str, value: Any) -> list[str]:
     return [f"{part}:", *(text for row in value for text in ROWS[part](row, "  "))]
 
 
-def anew(sheet: Sheet) -> str:
+def sheet_text(sheet: Sheet) -> str:
     lines = [text for part in PARTS for text in part_lines(part, getattr(sheet, part))]
     return "\n".join([*lines, ""]) if lines else ""

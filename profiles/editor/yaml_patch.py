@@ -19,7 +19,7 @@ from common.errors import Invalid
 from profiles.document.document import dump
 from profiles.editor import form_data
 from profiles.editor.form_data import KEPT, PARTS, SettingLine, Sheet, Unreadable
-from profiles.editor.yaml_format import ROWS, anew, block, needs_block, part_lines, quoted, scalar, value_of
+from profiles.editor.yaml_format import ROWS, block, needs_block, part_lines, quoted, scalar, sheet_text, value_of
 
 _Loader = getattr(pyyaml, "CSafeLoader", pyyaml.SafeLoader)
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#[^\n]*", re.MULTILINE)
@@ -41,13 +41,13 @@ def write(sheet: Sheet, onto: str = "") -> Rewritten:
         before = None
     if before is not None and before == sheet:
         return Rewritten(onto)
-    attempts: list[Callable[[], str]] = [lambda: anew(sheet)]
+    attempts: list[Callable[[], str]] = [lambda: sheet_text(sheet)]
     if before is not None:
         known = before
         attempts = [
             lambda: _Edit(onto).to(known, sheet),
-            lambda: anew(sheet) + _Edit(onto).kept(),
-            lambda: anew(sheet) + (dump(known.kept) if known.kept else ""),
+            lambda: sheet_text(sheet) + _Edit(onto).kept(),
+            lambda: sheet_text(sheet) + (dump(known.kept) if known.kept else ""),
         ]
     for attempt in attempts:
         try:

@@ -132,10 +132,10 @@ def setting_search(request: UserRequest) -> HttpResponse:
     """Results of the form's search."""
     require(request.user, Role.OPERATOR, ANYWHERE, "write a profile")
     find = request.GET.get("find", "")
-    return render(request, "profiles/_found.html", {"find": find.strip(), "found": _found(find)})
+    return render(request, "profiles/_found.html", {"find": find.strip(), "found": _matching_settings(find)})
 
 
-def _found(words: str) -> Sequence[SettingInfo]:
+def _matching_settings(words: str) -> Sequence[SettingInfo]:
     """Settable keys that fit, those whose name does before those whose description does."""
     wanted = words.lower().split()[:8]
     if not wanted:
@@ -152,7 +152,7 @@ def _page(
         explain(form, desk.refusal)
     context = _context(profile, form, desk)
     context["find"] = find = request.POST.get("find", "").strip()[:100] if desk.focus in ("", TEXT) else ""
-    context["found"] = _found(find)
+    context["found"] = _matching_settings(find)
     context["extendable"] = _extendable(profile)
     return render(request, "profiles/edit.html", context, status=status)
 

@@ -247,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
         resource, cluster = self._resource(at), self.server.door.cluster
         is_partial = wire.is_metadata_wanted(self.headers.get("Accept") or "")
 
-        def told(stored: Stored) -> bytes:
+        def encoded(stored: Stored) -> bytes:
             return wire.metadata_only(stored) if is_partial else wire.named(resource, stored)
 
         fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
@@ -273,13 +273,13 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for stored in first:
-                self._chunk(wire.event("ADDED", told(stored)))
+                self._chunk(wire.event("ADDED", encoded(stored)))
             if is_list:
                 self._chunk(wire.event("BOOKMARK", wire.bookmark(resource, since, is_initial=True)))
             self.wfile.flush()
             for event in events:
                 if isinstance(event, Change):
-                    self._chunk(wire.event(event.type, told(event.now)))
+                    self._chunk(wire.event(event.type, encoded(event.now)))
                 else:
                     self._chunk(wire.event("BOOKMARK", wire.bookmark(resource, event)))
                 self.wfile.flush()

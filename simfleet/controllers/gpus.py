@@ -35,7 +35,7 @@ from simfleet.machines.boards import (
     loaded_seconds,
 )
 from simfleet.machines.hardware import Hardware
-from simfleet.machines.instances import Slot, asked, slots
+from simfleet.machines.instances import Slot, requested, slots
 from simfleet.machines.slowing import slowed_by
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Gpus:
         meta, now = pod["metadata"], self._cluster.clock.now()
         named = (meta["namespace"], meta["name"], pod["spec"]["containers"][0]["name"])
         work, slowed = self._work(pod), self._slowed(node.name)
-        for resource, count in asked(pod).items():
+        for resource, count in requested(pod).items():
             free = [p for p, slot in enumerate(node.slots) if slot.resource == resource and not node.holdings[p].uid]
             for place in free[:count]:
                 self._hand(node, place, GpuHolding(now, work, named, meta["uid"], slowed))

@@ -75,7 +75,7 @@ class Scheduler:
         if not selects(pod["spec"], node) or not tolerates(pod["spec"].get("tolerations") or (), node):
             return False
         has_slot = len(self._store.pods_by_node.get(name, ())) < PODS_PER_NODE
-        if not has_slot or not (wanted := instances.asked(pod)):
+        if not has_slot or not (wanted := instances.requested(pod)):
             return has_slot
         free = self._free(node)
         return all(count <= free.get(resource, 0) for resource, count in wanted.items())
@@ -105,7 +105,7 @@ def node_of(pod: Mapping[str, Any]) -> str:
 
 
 def _held(pod: Mapping[str, Any]) -> Mapping[str, int]:
-    return {} if objects.is_finished(pod) else instances.asked(pod)
+    return {} if objects.is_finished(pod) else instances.requested(pod)
 
 
 def _accepts(node: Mapping[str, Any]) -> bool:

@@ -142,4 +142,4 @@ def _held(cluster: SimCluster, namespaces: Sequence[str]) -> int:
     """Whole GPUs of pods that are on a node and not finished."""
     placed = (stored.raw for stored in cluster.store.all("pods") if stored.key[0] in namespaces)
     living = (pod for pod in placed if pod["spec"].get("nodeName") and not objects.is_finished(pod))
-    return sum(instances.asked(pod)[instances.WHOLE] for pod in living)
+    return sum(instances.requested(pod)[instances.WHOLE] for pod in living)

@@ -98,7 +98,7 @@ def counted(resources: Mapping[str, Any] | None) -> Counter[str]:
     return counts
 
 
-def asked(pod: Mapping[str, Any]) -> Counter[str]:
+def requested(pod: Mapping[str, Any]) -> Counter[str]:
     """Sum the resources of the pod's containers; extended resources have the same requests as limits."""
     total: Counter[str] = Counter()
     for container in pod["spec"].get("containers") or ():

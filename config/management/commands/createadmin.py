@@ -28,7 +28,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         email = str(options["email"]).strip().lower()
-        password = os.environ.get("SETPOINT_ADMIN_PASSWORD") or self._asked()
+        password = os.environ.get("SETPOINT_ADMIN_PASSWORD") or self._typed_password()
         roles = [role.strip() for role in options["roles"].split(",") if role.strip()]
         try:
             with transaction.atomic():
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             raise CommandError(f"{refusal} {reasons}".strip()) from refusal
         self.stdout.write(f"{email} is now {', '.join(roles)} of all clusters.")
 
-    def _asked(self) -> str:
+    def _typed_password(self) -> str:
         if not sys.stdin.isatty():
             raise CommandError("Set SETPOINT_ADMIN_PASSWORD, or run this in a terminal.")
         first = getpass.getpass("Password (at least 12 characters): ")

@@ -59,14 +59,14 @@ def stored(cluster: Any, model: type, **more: Any) -> None:
 # ── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_what_lacks_is_named_verb_by_verb():
     kube = Judge(("get", "things"))
-    [found] = asking.asked(kube, [right("get", "create")])
+    [found] = asking.check_rights(kube, [right("get", "create")])
     assert found.lacks == ("create things.example.org",)
     assert {one["path"] for one in kube.asked} == {SELF}
 
 
 def test_about_another_account_it_is_asked_as_the_cluster_knows_it():
     kube = Judge()
-    asking.asked(kube, [right("get")], account="setpoint-helm")
+    asking.check_rights(kube, [right("get")], account="setpoint-helm")
     assert {one["path"] for one in kube.asked} == {OTHER}
     spec = kube.asked[-1]["body"]["spec"]
     assert spec["user"] == names.HELM_USERNAME
@@ -77,7 +77,7 @@ def test_each_name_subresource_and_url_is_a_question_of_its_own():
     kube = Judge()
     named = Right.of({"apiGroups": [""], "resources": ["pods/log"], "resourceNames": ["a", "b"], "verbs": ["get"]}, "x")
     url = Right.of({"nonResourceURLs": ["/metrics"], "verbs": ["get"]})
-    first, second = asking.asked(kube, [named, url])
+    first, second = asking.check_rights(kube, [named, url])
     assert first.lacks == ("get pods/log a", "get pods/log b")
     assert second.lacks == ("get /metrics",)
     specs = [one["body"]["spec"].get("resourceAttributes") or {} for one in kube.asked]
@@ -89,7 +89,7 @@ def test_each_name_subresource_and_url_is_a_question_of_its_own():
 
 def test_who_may_do_everything_is_asked_once_and_lacks_nothing():
     kube = Judge(everything=True)
-    assert asking.asked(kube, [right("get"), right("escalate")])[1].lacks == ()
+    assert asking.check_rights(kube, [right("get"), right("escalate")])[1].lacks == ()
     assert len(kube.asked) == 1
 
 

@@ -292,24 +292,24 @@ def test_one_discovery_of_node_features_only():
     with_nfd = next(c for c in gpu.conflicts if c.other == "node-feature-discovery")
     with_network = next(c for c in gpu.conflicts if c.other == "network-operator")
 
-    assert with_nfd.stands({}, {})
-    assert not with_nfd.stands(gpu.presets["shared-nfd"].values, {})
-    assert with_network.stands({}, {})
-    assert not with_network.stands({}, network.presets["shared-nfd"].values)
+    assert with_nfd.applies({}, {})
+    assert not with_nfd.applies(gpu.presets["shared-nfd"].values, {})
+    assert with_network.applies({}, {})
+    assert not with_network.applies({}, network.presets["shared-nfd"].values)
     assert gpu.needs(["shared-nfd"]) == ("node-feature-discovery",)
     assert gpu.needs([]) == ()
 
 
 def test_volcano_and_kueue_warn_of_each_other():
     conflict = next(c for c in catalog.get("volcano").conflicts if c.other == "kueue")
-    assert conflict.stands({}, {})
+    assert conflict.applies({}, {})
     assert not conflict.is_block
 
 
 def test_multus_needs_a_cilium_that_is_not_exclusive():
     conflict = next(c for c in catalog.get("network-operator").conflicts if c.other == "cilium")
-    assert conflict.stands({}, {})
-    assert not conflict.stands({}, catalog.get("cilium").presets["multus"].values)
+    assert conflict.applies({}, {})
+    assert not conflict.applies({}, catalog.get("cilium").presets["multus"].values)
 
 
 def test_what_nobody_can_guess_is_asked():

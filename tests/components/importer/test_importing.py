@@ -86,7 +86,7 @@ def test_a_password_does_not_travel_and_is_asked_for(kube, operator):
     draft = read(operator)
     assert "hunter2" not in repr(draft)
     (found,) = draft.found
-    assert found.asked == ("adminPassword", "users[0].token")
+    assert tuple(found.keys) == ("adminPassword", "users[0].token")
     assert "# To do: make the Secret space/small-values with the key adminPassword, for adminPassword." in draft.source
     (wanted,) = editing.check(draft.source).content.components
     assert wanted.values["adminPassword"] == {"$secret": {"name": "small-values", "key": "adminPassword"}}

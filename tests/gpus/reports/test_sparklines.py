@@ -67,7 +67,7 @@ def test_what_nobody_knows_is_a_gap_and_a_zero_is_a_line(cluster):
     assert busy.values[-4:] == [40.0, None, 0.0, 90.0]
     assert set(busy.values[:-4]) == {None}
     assert power.values[-4:] == [None, 300.0, None, None]
-    assert busy.said == (
+    assert busy.in_words == (
         "Busy in the last 4 hours: least 0 %, median 40 %, most 90 %; 225 minutes are unknown"
     )  # fmt: skip
     drawn = str(busy.drawn)

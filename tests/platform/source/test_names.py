@@ -1,4 +1,4 @@
-"""Variables and parameters say what they hold: a node, a row, a sentence, never only that it was found."""
+"""Functions, variables and parameters say what they hold: a node, a row, never only that it was found."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ UNREVISED = {"tests"}
 
 
 def names(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each parameter and each variable of a function; fields of a class are its interface."""
+    """Yield line and name of each function, parameter and variable of a function; fields of a class are its interface.
+
+    A function's leading underscores are left out.
+    """
     for scope in ast.walk(ast.parse(source)):
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield scope.lineno, scope.name.lstrip("_")
         if isinstance(scope, ast.arg):
             yield scope.lineno, scope.arg
         elif isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -28,7 +33,7 @@ def names(source: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, node.name
 
 
-def test_variables_and_parameters_say_what_they_hold() -> None:
+def test_names_say_what_they_hold() -> None:
     wrong = {
         f"{path}:{line}: {name}"
         for path in tracked()
@@ -47,8 +52,9 @@ def test_variables_and_parameters_say_what_they_hold() -> None:
         ("def f():\n    return [g(one) for one in rows]", [(2, "one")]),
         ("rows.sort(key=lambda one: one.pk)", [(1, "one")]),
         ("class A:\n    told: str = ''", []),
+        ("class A:\n    def _asked(self):\n        pass", [(2, "asked")]),
         ("def f():\n    return g(found=1).said", []),
     ],
 )
-def test_a_name_is_found_wherever_a_function_binds_it(source: str, expected: list[tuple[int, str]]) -> None:
+def test_a_name_is_found_wherever_it_is_bound(source: str, expected: list[tuple[int, str]]) -> None:
     assert [(line, name) for line, name in names(source) if name in EMPTY] == expected

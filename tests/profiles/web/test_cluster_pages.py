@@ -72,7 +72,11 @@ def test_a_page_lists_components_and_objects_with_origin_and_folded_values(vera,
         ("ResourceQuota/team-a/gpus", True),
     ]
     quota = cluster.objects[1]
-    assert quota.told == [("hard.pods", "100"), ('hard["requests.cpu"]', "4"), ('hard["requests.memory"]', "1Gi")]
+    assert quota.first_facts == [
+        ("hard.pods", "100"),
+        ('hard["requests.cpu"]', "4"),
+        ('hard["requests.memory"]', "1Gi"),
+    ]
     assert quota.untold == 2
     shown = text(answer)
     assert "<details" in shown
