@@ -80,6 +80,7 @@ ANSWERS: dict[str, object] = {
     "ipv4NativeRoutingCIDR": "10.0.0.0/8",
     "ipam.operator.clusterPoolIPv4PodCIDRList": ["10.244.0.0/16"],
     "devices": ["bond0"],
+    "config.outputs": "[OUTPUT]\n    Name stdout\n    Match *\n",
 }
 """To what a person must decide, where the example of the catalog is not the value itself."""
 COMPONENTS = [one for one in catalog.all() if list(ARCHIVES.glob(f"{one.chart.chart}-*"))]
