@@ -25,15 +25,24 @@ UNPACKED = ("Chart.yaml", "values.yaml", "values.schema.json")
 VERSIONS: Mapping[str, tuple[str, ...]] = {
     "cert-manager": ("v1.21.1",),
     "cilium": ("1.19.6", "1.20.0"),
+    "cluster-autoscaler": ("9.59.0",),
+    "csi-driver-nfs": ("4.13.4",),
+    "external-secrets": ("2.9.0",),
     "gpu-operator": ("v26.3.3", "v26.7.0"),
+    "keda": ("2.20.2",),
     "kube-prometheus-stack": ("88.5.3",),
     "kueue": ("0.18.6", "0.19.2"),
     "local-static-provisioner": ("2.0.0", "2.9.0"),
+    "metrics-server": ("3.13.1",),
     "network-operator": ("26.1.2", "26.4.1"),
     "node-feature-discovery": ("0.18.3", "0.19.0"),
+    "prometheus-adapter": ("5.3.0",),
+    "trivy-operator": ("0.34.0",),
+    "velero": ("12.1.0",),
+    "vertical-pod-autoscaler": ("0.11.0",),
     "volcano": ("1.14.4", "1.15.1"),
 }
-"""By component, the newest last: what tests/full/harness/charts/cases.py tries."""
+"""By component, the newest last: what tests render, and what tests/full/harness/charts/cases.py installs."""
 PINNED = {
     "cilium-1.19.6.tgz": "21c43cf53841f9ab0375047d95aa4c64051ea52bbd2c679416e6408f5f1c9179",
     "cilium-1.20.0.tgz": "c5f013912360d1a334f44ef25f36da59ba3414cdb48f466ee12d0c4fdff27883",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import Missing
-from components.catalog.entry import NODES, Component
+from components.catalog.entry import NODES, Component, ComponentConflict
 from components.catalog.loader import read
 from components.catalog.yaml_reader import BadCatalog
 
@@ -82,7 +82,7 @@ def _names_exist(component: Component, path: Path, described: Mapping[str, objec
     named = {
         "requires": component.requires,
         "after": tuple(name for name in component.after if name != NODES),
-        "conflicts": tuple(conflict.other for conflict in component.conflicts),
+        "conflicts": tuple(conflict.other for conflict in component.conflicts if conflict.other),
         **{f"presets.{name}.requires": preset.requires for name, preset in component.presets.items()},
     }
     for field, names in named.items():
@@ -146,6 +146,21 @@ def get(name: str) -> Component:
 def all() -> tuple[Component, ...]:
     """Return all components in the order in which they are installed when all are wanted."""
     return tuple(installed().components.values())
+
+
+def conflicts_of(component: Component) -> Iterator[tuple[ComponentConflict, str]]:
+    """Each conflict of the component, and the name of the other one; empty for what the catalog does not install.
+
+    One of both files is enough: where a conflict is declared by the other component, its own name is given as the
+    other, and `unless` and `unless_other` keep the meaning that the file gives them.
+    """
+    for conflict in component.conflicts:
+        yield conflict, conflict.other
+    known = {conflict.other for conflict in component.conflicts}
+    for other in all():
+        for conflict in other.conflicts if other.name not in known else ():
+            if conflict.other == component.name:
+                yield conflict, other.name
 
 
 def search(words: str) -> tuple[Component, ...]:

@@ -162,7 +162,9 @@ def _fights(fights: Iterable[presentation.ConflictView]) -> Iterator[str]:
         settled = (
             f" Settled by {' or '.join(f'`{setting}`' for setting in fight.settled_by)}." if fight.settled_by else ""
         )
-        yield f"- [{fight.other.title}]({fight.other.name}.md) ({how}): {fight.why}{settled}"
+        named = f"[{fight.title}]({fight.name}.md)" if fight.name else fight.title
+        seen = f" Recognized by {fight.seen_by}." if fight.seen_by else ""
+        yield f"- {named} ({how}): {fight.why}{settled}{seen}"
 
 
 def _cited(sources: Iterable[Citation]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from components.catalog.effects import UNCLASSIFIED, ComponentEffects
@@ -76,12 +77,40 @@ class Decision:
         return look_up(values, self.path) in (None, "", [], {})
 
 
+WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPattern:
+    """Workloads by which something is recognized in a cluster, installed by helm or without it."""
+
+    kind: str
+    """DaemonSet, Deployment or StatefulSet."""
+    names: tuple[str, ...]
+    """`*` is anything."""
+    namespaces: tuple[str, ...] = ()
+    """Empty: any."""
+
+    def is_about(self, namespace: str, name: str) -> bool:
+        if self.namespaces and namespace not in self.namespaces:
+            return False
+        return any(fnmatchcase(name, pattern) for pattern in self.names)
+
+    def __str__(self) -> str:
+        inside = f" in {' or '.join(self.namespaces)}" if self.namespaces else ""
+        return f"{self.kind} {' or '.join(self.names)}{inside}"
+
+
 @dataclass(frozen=True, slots=True)
 class ComponentConflict:
-    """Two components that fight over something, and what settles it."""
+    """A component and another, or a foreign workload, that fight over something, and what settles it."""
 
     other: str
+    """A component of the catalog; empty: what `title` names, which the catalog does not install."""
     why: str
+    title: str = ""
+    workloads: WorkloadPattern | None = None
+    """Running in a cluster, these are the other one, also where helm did not install it."""
     is_block: bool = True
     unless: tuple[Clause, ...] = ()
     """Of this component's values: one that holds settles it."""

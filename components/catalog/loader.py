@@ -18,6 +18,7 @@ from components.catalog.entry import (
     POD_SECURITY,
     TEST_KINDS,
     USES,
+    WORKLOADS,
     ChartReference,
     Component,
     ComponentConflict,
@@ -27,6 +28,7 @@ from components.catalog.entry import (
     Hazard,
     Preset,
     ReadinessTest,
+    WorkloadPattern,
 )
 from components.catalog.versions import UPGRADE_RULES, Citation, Tested, Upgrades
 from components.catalog.yaml_reader import BadCatalog, YamlMapping
@@ -207,15 +209,29 @@ def _decision(part: YamlMapping) -> Decision:
 
 def _conflict(part: YamlMapping) -> ComponentConflict:
     conflict = ComponentConflict(
-        other=part.text("with"),
+        other=part.text("with", ""),
         why=part.text("why"),
+        title=part.text("title", ""),
+        workloads=_pattern(part.part("workloads")) if "workloads" in part.raw else None,
         is_block=part.flag("block", default=True),
         unless=part.clauses("unless"),
         unless_other=part.clauses("unless_other"),
         sources=part.cited(at_least=1),
     )
     part.done()
+    if bool(conflict.other) == bool(conflict.title):
+        raise part.bad("must have either `with`, a component, or `title`, what the catalog does not install")
+    if conflict.title and (conflict.workloads is None or conflict.unless_other):
+        raise part.bad("with a title must have workloads, and no unless_other", "title")
     return conflict
+
+
+def _pattern(part: YamlMapping) -> WorkloadPattern:
+    pattern = WorkloadPattern(part.text("kind", one_of=WORKLOADS), part.texts("names"), part.texts("namespaces"))
+    if not pattern.names:
+        raise part.bad("must be a list of names", "names")
+    part.done()
+    return pattern
 
 
 def _test(part: YamlMapping) -> ReadinessTest:

@@ -142,23 +142,26 @@ def presets(component: Component) -> list[PresetView]:
 
 @dataclass(frozen=True, slots=True)
 class ConflictView:
-    other: Component
+    title: str
+    name: str
+    """Of the component; empty: something that the catalog does not install."""
     why: str
     is_block: bool
     settled_by: list[str]
+    seen_by: str = ""
+    """Workloads by which it is recognized in a cluster."""
 
 
 def fights(component: Component) -> list[ConflictView]:
     """List its conflicts, whichever of both files declares them."""
     out = []
-    for conflict in component.conflicts:
-        settled = [str(c) for c in conflict.unless] + [f"{c} in {conflict.other}" for c in conflict.unless_other]
-        out.append(ConflictView(catalog.get(conflict.other), conflict.why, conflict.is_block, settled))
-    for other in catalog.all():
-        for conflict in other.conflicts:
-            if conflict.other == component.name:
-                settled = [f"{c} in {other.name}" for c in conflict.unless] + [str(c) for c in conflict.unless_other]
-                out.append(ConflictView(other, conflict.why, conflict.is_block, settled))
+    for conflict, name in catalog.conflicts_of(component):
+        title = catalog.get(name).title if name else conflict.title
+        is_own = conflict in component.conflicts
+        own, theirs = (conflict.unless, conflict.unless_other) if is_own else (conflict.unless_other, conflict.unless)
+        settled = [*map(str, own), *(f"{clause} in {name}" for clause in theirs)]
+        seen = str(conflict.workloads) if is_own and conflict.workloads else ""
+        out.append(ConflictView(title, name, conflict.why, conflict.is_block, settled, seen))
     return out
 
 

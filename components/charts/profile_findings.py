@@ -101,10 +101,12 @@ def _chart(sha256: str) -> archives.ChartContent:
 
 # ── Between components ────────────────────────────────────────────────────────────────────────────────────────────────
 def _conflicts(layers: Mapping[str, Layered]) -> Iterator[ProfileNote]:
+    reported: set[frozenset[str]] = set()  # both files may declare it
     for name, layered in layers.items():
         for conflict in layered.component.conflicts:
-            other = layers.get(conflict.other)
-            if other is not None and conflict.applies(layered.values, other.values):
+            other, pair = layers.get(conflict.other), frozenset((name, conflict.other))
+            if other is not None and pair not in reported and conflict.applies(layered.values, other.values):
+                reported.add(pair)
                 severity = BLOCK if conflict.is_block else WARN
                 message = f"fights {other.component.title}, which this profile wants, too. {conflict.why}"
                 yield _note(name, "", severity, "conflict", message)

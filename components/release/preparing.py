@@ -33,6 +33,7 @@ from components.plans.gitops import ProposedChange
 from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
 from components.release import revision_labels
 from components.release.component_rendering import ComponentRendering, RenderedComponent
+from components.release.conflicting import ConflictCheck
 from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
@@ -40,10 +41,10 @@ ENFORCE = "pod-security.kubernetes.io/enforce"
 STRICTNESS = ("privileged", "baseline", "restricted")
 
 
-def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
-    """Raises Refusal, HelmError, FleetError."""
+def prepare(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedComponent] = ()) -> Prepared:
+    """`peers`: what else is wanted in the cluster. Raises Refusal, HelmError, FleetError."""
     try:
-        return _prepared(cluster, wanted)
+        return _prepared(cluster, wanted, peers)
     except Forbidden as error:
         raise Forbidden(
             f"{error}; to install components, apply deploy/setpoint-components.yaml, and for this one what "
@@ -81,15 +82,14 @@ def _rights_to_remove(cluster: Cluster, component: Component) -> Rights:
         return rights.needed(component.name, installed(place), place.namespace, discovery.read(server))
 
 
-def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
+def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedComponent]) -> Prepared:
     component = catalog.get(wanted.name)
     version = wanted.version or component.newest
     archive = store.fetch(component.chart, version)
     content = archives.content(archive.pk)
     chart = archives.judge(content)
     layered = _layered(cluster, component, version, wanted)
-    notes = _values_notes(layered, chart)
-    program = client.program()
+    notes, program = _values_notes(layered, chart), client.program()
     with registry.api_server(cluster) as server:
         served = discovery.read(server)
         place = find(server, component, chart.name)
@@ -111,6 +111,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         notes += _kept_by_others([each.live for each in compared if each.live is not None], wish)
         shown = (*spaces, *comparison.shown(seen))
         is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
+        notes += ConflictCheck(server, cluster, place, peers).notes(component, wishes, chart.values, is_kept=is_same)
         action, where = "none" if is_same else _action(place), (place.release, place.namespace)
         needed = None if is_same else _needed(component, made.rendered, place, served)
         authority, more = permitting.assess(cluster, server, needed)

@@ -5,6 +5,8 @@ Each does bounded work and no transaction is open around it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from clusters.connection import registry
 from clusters.fleet import NotFound
 from clusters.kube import discovery
@@ -27,9 +29,12 @@ _STAYS = ("Namespace", "CustomResourceDefinition")
 """What a removal leaves: what is in them is not ours to delete."""
 
 
-def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
-    """Prepare a component to be installed, changed or removed. Raises Refusal, HelmError, FleetError."""
-    return removing.prepare(cluster, wanted) if wanted.is_gone else preparing.prepare(cluster, wanted)
+def prepare(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedComponent] = ()) -> Prepared:
+    """Prepare a component to be installed, changed or removed. `peers`: what else is wanted there, for its conflicts.
+
+    Raises Refusal, HelmError, FleetError.
+    """
+    return removing.prepare(cluster, wanted) if wanted.is_gone else preparing.prepare(cluster, wanted, peers)
 
 
 def check_readiness(

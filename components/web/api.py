@@ -72,9 +72,20 @@ class DecisionOut(serializers.Serializer[Any]):
 
 
 class ConflictOut(serializers.Serializer[ComponentConflict]):
-    component = serializers.CharField(source="other")
+    component = serializers.CharField(
+        source="other", allow_blank=True, help_text="Empty: something the catalog does not install."
+    )
+    title = serializers.CharField(
+        allow_blank=True, help_text="Of what the catalog does not install; empty for a component."
+    )
+    workloads = serializers.SerializerMethodField(
+        help_text="By which it is recognized in a cluster; empty: by its release alone."
+    )
     why = serializers.CharField()
-    is_block = serializers.BooleanField(help_text="A profile that wants both cannot be published.")
+    is_block = serializers.BooleanField(help_text="A profile that wants both cannot be published, nor a plan approved.")
+
+    def get_workloads(self, conflict: ComponentConflict) -> str:
+        return str(conflict.workloads or "")
 
 
 class TestOut(serializers.Serializer[ReadinessTest]):

@@ -6,7 +6,7 @@ Of pools that want the same component one owns it (jobs.planning.component_owner
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,7 @@ def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts
     out = PlanParts(findings=component_owners.dropped_findings(pool, wanted, shared))
     gone = {component.name for component in wanted if component.is_gone}
     out.findings += removals.still_needed_findings(pool, revision, gone)
+    peers = [*wanted, *(wish for demand in shared.values() for _, wish in demand.others(pool) if not wish.is_gone)]
     rows: dict[str, PlanComponent] = {}
     for component in wanted:
         there = shared.get(component.name)
@@ -83,7 +84,7 @@ def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts
         elif owner != pool:
             reason = f"{owner} wants the very same, and brings it."
             rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
-        elif (prepared := _prepared(cluster, component, out.findings)) is None:
+        elif (prepared := _prepared(cluster, component, peers, out.findings)) is None:
             out.uncounted.append(component.name)
         else:
             unready = [] if component.is_gone else _unready(cluster, prepared)
@@ -114,10 +115,12 @@ def store_parts(plan: Plan, equipment: PlanParts) -> None:
     PlanComponent.objects.bulk_create(equipment.rows)
 
 
-def _prepared(cluster: Cluster, wanted: WantedComponent, findings: list[PlanFinding]) -> work.Prepared | None:
+def _prepared(
+    cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedComponent], findings: list[PlanFinding]
+) -> work.Prepared | None:
     """None: it cannot be prepared, and a finding blocks the plan with the reason."""
     try:
-        prepared = work.prepare(cluster, wanted)
+        prepared = work.prepare(cluster, wanted, peers)
     except (Refusal, FleetError, HelmError) as error:
         detail = str(error) or type(error).__name__
         findings.append(PlanFinding("block", "component", f"{wanted.name} cannot be prepared", detail))
@@ -152,6 +155,7 @@ def _unready(cluster: Cluster, prepared: work.Prepared) -> list[PlanFinding]:
 
 def _row(prepared: work.Prepared, unready: list[PlanFinding], gone: set[str]) -> PlanComponent:
     is_removal = prepared.component in gone
+    first = removals.removed_first if is_removal else removals.making_room
     return PlanComponent(
         component=prepared.component,
         namespace=prepared.namespace,
@@ -162,7 +166,7 @@ def _row(prepared: work.Prepared, unready: list[PlanFinding], gone: set[str]) ->
         prepared=prepared.to_json(),
         digest=prepared.digest,
         requires=list(prepared.requires),
-        after=removals.removed_first(prepared.component, gone) if is_removal else list(prepared.after),
+        after=[*([] if is_removal else prepared.after), *first(prepared.component, gone)],
         left_out=AS_WANTED if prepared.action == "none" and not unready else "",
         **({} if prepared.action == "none" else blast_radius.blast_columns(prepared.blast)),
     )

@@ -48,6 +48,11 @@ def removed_first(name: str, gone: Collection[str]) -> list[str]:
     return [other for other in sorted(gone) if other != name and name in _all_needs(other)]
 
 
+def making_room(name: str, gone: Collection[str]) -> list[str]:
+    """Return those of the components removed that conflict with this one, which comes when they are gone."""
+    return sorted({other for _, other in catalog.conflicts_of(catalog.get(name))} & {*gone}) if gone else []
+
+
 def _all_needs(name: str) -> tuple[str, ...]:
     """Return its needs with any of its presets: of an installed component the preset is not known."""
     component = catalog.get(name)

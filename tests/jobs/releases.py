@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,8 @@ class Releases:
     """What failed for good, by component."""
     during: dict[str, Callable[[Callable[[], bool]], None]] = field(default_factory=dict)
     """Called half way through helm's run, with `stop`."""
+    peers: dict[str, tuple[WantedComponent, ...]] = field(default_factory=dict)
+    """With what the component was prepared last."""
     runs: Counter[tuple[str, str]] = field(default_factory=Counter)
     writes: list[tuple[str, str]] = field(default_factory=list)
     """Each completed change: (component, version now; empty: removed)."""
@@ -63,7 +65,8 @@ class Releases:
         return release.revisions[-1] if release and release.revisions else ""
 
     # ── what the engine calls ─────────────────────────────────────────────────────────────────────────────────────
-    def prepare(self, cluster: Cluster, wanted: WantedComponent) -> Prepared:
+    def prepare(self, cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedComponent] = ()) -> Prepared:
+        self.peers[wanted.name] = tuple(peers)
         release = self.there.get(wanted.name, Release())
         version = wanted.version or "1.0.0"
         is_same = self.version(wanted.name) == version

@@ -16,17 +16,7 @@ from components.catalog.catalog import BadCatalog, Unknown
 from components.catalog.entry import INTENTS, NODES
 from profiles.services import library
 
-NINE = {
-    "cert-manager",
-    "cilium",
-    "gpu-operator",
-    "kube-prometheus-stack",
-    "kueue",
-    "local-static-provisioner",
-    "network-operator",
-    "node-feature-discovery",
-    "volcano",
-}
+NAMES = sorted(component.name for component in catalog.all())
 
 SMALL = """
 name: {name}
@@ -59,11 +49,12 @@ def write(folder: Path, text: str = "", name: str = "small", **replaced: str) ->
     return folder
 
 
-def test_nine_components_come_with_setpoint():
-    assert {component.name for component in catalog.all()} == NINE
+def test_every_file_of_the_catalog_is_a_component_of_it():
+    assert NAMES == sorted(path.stem for path in catalog.HERE.iterdir())
+    assert len(NAMES) >= 9
 
 
-@pytest.mark.parametrize("name", sorted(NINE))
+@pytest.mark.parametrize("name", NAMES)
 def test_each_says_what_a_person_must_know(name):
     component = catalog.get(name)
 
@@ -84,17 +75,18 @@ def test_the_intents_are_the_profiles_that_come_with_setpoint():
     assert named == set(INTENTS)
 
 
-def test_the_order_is_the_network_first_and_the_batch_schedulers_last():
+def test_the_order_is_the_network_first_and_the_batch_schedulers_behind_what_they_need():
     order = [component.name for component in catalog.all()]
 
     assert order[0] == "cilium"
     assert order.index("cert-manager") < order.index("kube-prometheus-stack")
     assert order.index("node-feature-discovery") < order.index("network-operator") < order.index("gpu-operator")
-    assert {*order[-2:]} == {"kueue", "volcano"}
+    last = max(order.index(name) for name in ("gpu-operator", "kube-prometheus-stack", "local-static-provisioner"))
+    assert last < min(order.index("kueue"), order.index("volcano"))
     assert catalog.order(["volcano", "gpu-operator", NODES, "cilium"]) == (NODES, "cilium", "gpu-operator", "volcano")
 
 
-@given(st.sets(st.sampled_from(sorted(NINE))))
+@given(st.sets(st.sampled_from(NAMES)))
 def test_whatever_is_wanted_each_stands_behind_what_it_needs(names):
     order = catalog.order(names)
 
@@ -116,7 +108,7 @@ def test_a_component_is_added_by_one_yaml_file(tmp_path):
         assert small.presets["big"].values == {"replicas": 2}
         assert catalog.order(["small", "cilium"]) == ("cilium", "small")
         assert small.tests("mine", {})[0].what == {"namespace": "small", "names": ["mine"]}
-        assert len(catalog.all()) == len(NINE) + 1
+        assert len(catalog.all()) == len(NAMES) + 1
 
     with pytest.raises(Unknown):
         catalog.get("small")
@@ -173,6 +165,12 @@ def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, said):
         ("decisions: [{path: a, question: b}]", r"decisions\[0\]: says nothing of where it comes from"),
         ("conflicts: [{with: small, why: x, sources: [S]}]", "must not name the component itself"),
         ("conflicts: [{with: none, why: x, sources: [S]}]", "conflicts: there is no component 'none'"),
+        ("conflicts: [{why: x, sources: [S]}]", "must have either `with`, a component, or `title`"),
+        ("conflicts: [{with: none, title: N, why: x, sources: [S]}]", "must have either `with`, a component"),
+        ("conflicts: [{title: N, why: x, sources: [S]}]", r"title: with a title must have workloads"),
+        ("conflicts: [{title: N, why: x, sources: [S], workloads: {kind: Pod, names: [a]}}]", "'Pod' is none of"),
+        ("conflicts: [{title: N, why: x, sources: [S], workloads: {kind: DaemonSet}}]", "must be a list of names"),
+        ("conflicts: [{title: N, why: x, sources: [S], workloads: {kind: DaemonSet, name: a}}]", "names|unknown"),
         ("upgrades: {rule: lines, why: x, sources: [S]}", "needs a list of lines"),
         ("upgrades: {rule: sometimes, why: x, sources: [S]}", "'sometimes' is none of any"),
         ("examples: [{title: a, why: b, body: {kind: X}, sources: [S]}]", "must be a Kubernetes object"),

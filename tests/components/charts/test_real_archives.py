@@ -22,6 +22,7 @@ from components.catalog.layering import excluded, layered
 from components.catalog.values_check import judge
 from components.charts import archives
 from components.helm import client, rendering
+from components.release.readiness import _is_meant
 from tests.components.charts.test_real_charts import CHARTS
 
 ARCHIVES = CHARTS / "archives"
@@ -79,6 +80,7 @@ ANSWERS: dict[str, object] = {
     "ipv4NativeRoutingCIDR": "10.0.0.0/8",
     "ipam.operator.clusterPoolIPv4PodCIDRList": ["10.244.0.0/16"],
     "devices": ["bond0"],
+    "config.outputs": "[OUTPUT]\n    Name stdout\n    Match *\n",
 }
 """To what a person must decide, where the example of the catalog is not the value itself."""
 COMPONENTS = [one for one in catalog.all() if list(ARCHIVES.glob(f"{one.chart.chart}-*"))]
@@ -151,7 +153,7 @@ def test_texts_that_presets_merge_into_are_the_charts_own(component):
         assert yaml.safe_load(text) == yaml.safe_load(own)
 
 
-MADE_BY_OPERATORS = ("nvidia-operator-validator", "prometheus-")
+MADE_BY_OPERATORS = re.compile(r"nvidia-operator-validator|prometheus-.*-prometheus")
 
 
 @pytest.mark.parametrize("release", ["own", "mine", "a-long-name-that-somebody-chose"])
@@ -165,13 +167,19 @@ def test_readiness_asks_for_workloads_by_the_names_that_the_chart_gives_them(com
     raws = [raw for raw, _ in rendering.split(text, archive_of(component))]
     there = {(raw["kind"], raw["metadata"].get("namespace", "elsewhere"), raw["metadata"]["name"]) for raw in raws}
 
+    tests = [
+        one for one in component.tests(name, values, "elsewhere") if one.kind == "workloads" and not one.is_optional
+    ]
     asked = {
         (test.what["kind"], test.what["namespace"], workload)
-        for test in component.tests(name, values, "elsewhere")
-        if test.kind == "workloads"
-        for workload in test.what["names"]
-        if not workload.startswith(MADE_BY_OPERATORS)
+        for test in tests
+        for workload in test.what.get("names") or ()
+        if not MADE_BY_OPERATORS.fullmatch(workload)
     }
+    selected = [test.what for test in tests if "selector" in test.what]
 
-    assert asked
+    assert asked or selected or not {raw["kind"] for raw in raws} & {"Deployment", "DaemonSet", "StatefulSet"}
     assert asked <= there
+    for what in selected:
+        chosen = [raw for raw in raws if raw["kind"] == what["kind"] and _is_meant(raw, (), what["selector"])]
+        assert {raw["metadata"].get("namespace", "elsewhere") for raw in chosen} == {what["namespace"]}

@@ -32,12 +32,21 @@ ACTIONS = ("install", "upgrade", "values", "remove")
 TABLE: dict[str, tuple[str, str, str, str]] = {
     "cert-manager": ("live", "live", "live", "new-pods"),
     "cilium": ("network", "network", "network", "network"),
+    "cluster-autoscaler": ("drain", "drain", "drain", "new-pods"),
+    "csi-driver-nfs": ("live", "new-pods", "new-pods", "new-pods"),
+    "external-secrets": ("live", "live", "new-pods", "live"),
     "gpu-operator": ("gpu-pods", "gpu-pods", "drain", "gpu-pods"),
+    "keda": ("live", "new-pods", "new-pods", "gpu-pods"),
     "kube-prometheus-stack": ("live", "live", "live", "live"),
     "kueue": ("new-pods", "new-pods", "gpu-pods", "gpu-pods"),
     "local-static-provisioner": ("live", "new-pods", "new-pods", "new-pods"),
+    "metrics-server": ("live", "live", "live", "new-pods"),
     "network-operator": ("network", "network", "gpu-pods", "network"),
     "node-feature-discovery": ("new-pods", "gpu-pods", "gpu-pods", "gpu-pods"),
+    "prometheus-adapter": ("live", "live", "new-pods", "new-pods"),
+    "trivy-operator": ("live", "live", "live", "live"),
+    "velero": ("live", "live", "live", "live"),
+    "vertical-pod-autoscaler": ("gpu-pods", "gpu-pods", "gpu-pods", "new-pods"),
     "volcano": ("new-pods", "new-pods", "gpu-pods", "gpu-pods"),
 }
 APPROVERS = {"live": 1, "new-pods": 1, "network": 2, "gpu-pods": 2, "drain": 2, "reboot": 2}
@@ -58,6 +67,17 @@ def settings(kind: str, name: str, **content: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}} | content
 
 
+def changed(kind: str, name: str, field: str, before: Any, after: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    return settings(kind, name, **{field: before}), settings(kind, name, **{field: after})
+
+
+def arguments(kind: str, name: str, flag: str, container: str = "main") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Another value of one flag, as most charts pass their settings on."""
+    specs = ({"containers": [{"name": container, "args": [flag.format(value)]}]} for value in ("1", "2"))
+    before, after = ({"template": {"spec": spec}} for spec in specs)
+    return settings(kind, name, spec=before), settings(kind, name, spec=after)
+
+
 def policy(version: str, **more: Any) -> dict[str, Any]:
     upgrade = {"autoUpgrade": True, "maxParallelUpgrades": 1, "drain": {"enable": True}} | more
     return {"driver": {"enabled": True, "version": version, "upgradePolicy": upgrade}, "toolkit": {"enabled": True}}
@@ -70,12 +90,21 @@ def nics(version: str) -> dict[str, Any]:
 UPGRADES = {  # the workload that an upgrade of the chart always changes
     "cert-manager": ("Deployment", "cert-manager-webhook", "webhook"),
     "cilium": ("DaemonSet", "cilium", "cilium-agent"),
+    "cluster-autoscaler": ("Deployment", "cluster-autoscaler-aws-cluster-autoscaler", "aws-cluster-autoscaler"),
+    "csi-driver-nfs": ("DaemonSet", "csi-nfs-node", "nfs"),
+    "external-secrets": ("Deployment", "external-secrets", "external-secrets"),
     "gpu-operator": ("Deployment", "gpu-operator", "gpu-operator"),
+    "keda": ("Deployment", "keda-operator", "keda-operator"),
     "kube-prometheus-stack": ("DaemonSet", "kube-prometheus-stack-prometheus-node-exporter", "node-exporter"),
     "kueue": ("Deployment", "kueue-controller-manager", "manager"),
     "local-static-provisioner": ("DaemonSet", "local-static-provisioner", "provisioner"),
+    "metrics-server": ("Deployment", "metrics-server", "metrics-server"),
     "network-operator": ("Deployment", "network-operator", "network-operator"),
     "node-feature-discovery": ("DaemonSet", "node-feature-discovery-worker", "worker"),
+    "prometheus-adapter": ("Deployment", "prometheus-adapter", "prometheus-adapter"),
+    "trivy-operator": ("Deployment", "trivy-operator", "trivy-operator"),
+    "velero": ("DaemonSet", "node-agent", "node-agent"),
+    "vertical-pod-autoscaler": ("Deployment", "vertical-pod-autoscaler-updater", "updater"),
     "volcano": ("Deployment", "volcano-scheduler", "volcano-scheduler"),
 }
 VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disruptive that people do set
@@ -87,10 +116,16 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disrupt
         settings("ConfigMap", "cilium-config", data={"kube-proxy-replacement": "false"}),
         settings("ConfigMap", "cilium-config", data={"kube-proxy-replacement": "true"}),
     ),
+    "cluster-autoscaler": arguments(
+        "Deployment", "cluster-autoscaler-aws-cluster-autoscaler", "--scale-down-enabled={}"
+    ),
+    "csi-driver-nfs": changed("StorageClass", "nfs-csi", "mountOptions", ["nfsvers=4.1"], ["nfsvers=3"]),
+    "external-secrets": changed("ClusterSecretStore", "vault", "spec", {"provider": "a"}, {"provider": "b"}),
     "gpu-operator": (
         settings("ClusterPolicy", "cluster-policy", spec=policy("580.95.05")),
         settings("ClusterPolicy", "cluster-policy", spec=policy("590.48.01")),
     ),
+    "keda": arguments("Deployment", "keda-operator", "--zap-log-level={}"),
     "kube-prometheus-stack": (
         settings("Prometheus", "kube-prometheus-stack-prometheus", spec={"retention": "10d"}),
         settings("Prometheus", "kube-prometheus-stack-prometheus", spec={"retention": "30d"}),
@@ -103,6 +138,7 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disrupt
         settings("ConfigMap", "local-static-provisioner-config", data={"storageClassMap": "a"}),
         settings("ConfigMap", "local-static-provisioner-config", data={"storageClassMap": "b"}),
     ),
+    "metrics-server": arguments("Deployment", "metrics-server", "--metric-resolution={}s"),
     "network-operator": (
         settings("NicClusterPolicy", "nic-cluster-policy", spec=nics("doca3.0")),
         settings("NicClusterPolicy", "nic-cluster-policy", spec=nics("doca3.1")),
@@ -110,6 +146,20 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disrupt
     "node-feature-discovery": (
         settings("ConfigMap", "node-feature-discovery-worker-conf", data={"nfd-worker.conf": "vendor"}),
         settings("ConfigMap", "node-feature-discovery-worker-conf", data={"nfd-worker.conf": "class"}),
+    ),
+    "prometheus-adapter": changed(
+        "ConfigMap", "prometheus-adapter", "data", {"config.yaml": "a"}, {"config.yaml": "b"}
+    ),
+    "trivy-operator": changed(
+        "ConfigMap",
+        "trivy-operator-config",
+        "data",
+        {"OPERATOR_SCAN_JOB_TIMEOUT": "5m"},
+        {"OPERATOR_SCAN_JOB_TIMEOUT": "9m"},
+    ),
+    "velero": changed("BackupStorageLocation", "default", "spec", {"provider": "aws"}, {"provider": "gcp"}),
+    "vertical-pod-autoscaler": arguments(
+        "Deployment", "vertical-pod-autoscaler-updater", "--eviction-tolerance={}", "updater"
     ),
     "volcano": (
         settings("ConfigMap", "volcano-scheduler-configmap", data={"volcano-scheduler.conf": "allocate"}),

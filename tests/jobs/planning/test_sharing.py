@@ -114,3 +114,35 @@ def test_compliance_holds_a_shared_component_to_what_its_owner_wants(world):
 
     done(world, world.train, None)
     assert components.wanted()[key].pool_id == world.infer.pk
+
+
+# ── Conflicts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_component_is_judged_beside_what_its_own_plan_and_other_pools_want(world, releases):
+    world.pool = world.infer
+    world.run(world.started(world.plan(world.revision(components=[WantedComponent("kueue", "1.0.0")]))))
+    world.pool = world.train
+    wanted = [WantedComponent("volcano", "1.0.0"), WantedComponent("cert-manager", is_gone=True)]
+    world.plan(world.revision(components=wanted))
+
+    assert {(peer.name, peer.is_gone) for peer in releases.peers["volcano"]} == {
+        ("volcano", False), ("cert-manager", True), ("kueue", False),
+    }  # fmt: skip
+
+
+def test_what_another_pool_wants_removed_is_not_taken_for_gone(world, releases):
+    done(world, world.train, "1.0.0")
+    world.pool = world.train
+    world.run(world.started(world.plan(world.revision(components=[WantedComponent("volcano", is_gone=True)]))))
+    world.pool = world.infer
+    world.plan(world.revision(components=[WantedComponent("kueue", "1.0.0")]))
+
+    assert [peer.name for peer in releases.peers["kueue"]] == ["kueue"]
+
+
+def test_a_component_comes_when_what_it_conflicts_with_is_removed(world, releases):
+    done(world, world.train, "1.0.0")
+    wanted = [WantedComponent("volcano", is_gone=True), WantedComponent("kueue", "1.0.0")]
+    made = world.plan(world.revision(components=wanted))
+
+    assert "volcano" in made.components.get(component="kueue").after
+    assert [row.component for row in made.components.order_by("position")] == ["volcano", "kueue"]

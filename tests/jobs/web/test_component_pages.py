@@ -68,7 +68,7 @@ def test_a_plan_that_lacks_a_decision_leads_to_where_the_cluster_takes_it(world,
 
 
 def test_what_could_not_be_prepared_is_not_shown_as_harmless(world, releases, pages, monkeypatch):
-    def refuse(cluster, wanted):
+    def refuse(cluster, wanted, peers):
         raise HelmUnavailable("its chart is not stored here")
 
     monkeypatch.setattr("components.release.work.prepare", refuse)
@@ -96,10 +96,10 @@ def test_a_plan_of_a_chart_with_many_objects_stays_a_page(world, releases, pages
         ObjectDifference("created", "v1", "ConfigMap", "kueue-system", f"c{n}", "+ a: b\n" * 300, n) for n in range(100)
     )
 
-    def prepare(cluster, wanted):
+    def prepare(cluster, wanted, peers):
         from dataclasses import replace
 
-        return replace(real(cluster, wanted), objects=many)
+        return replace(real(cluster, wanted, peers), objects=many)
 
     monkeypatch.setattr("components.release.work.prepare", prepare)
     plan = plan_of(world, "kueue")

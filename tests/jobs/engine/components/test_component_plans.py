@@ -102,7 +102,7 @@ def test_what_blocks_a_component_blocks_the_plan(world, releases):
 
 
 def test_a_component_that_cannot_be_prepared_blocks_the_plan_with_the_reason(world, releases, monkeypatch):
-    def refuse(cluster, wanted):
+    def refuse(cluster, wanted, peers):
         raise HelmRefused("values.replicas: must be an integer")
 
     monkeypatch.setattr("components.release.work.prepare", refuse)
