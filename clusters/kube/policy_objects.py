@@ -31,6 +31,12 @@ RESOURCES: Mapping[tuple[str, str], Resource] = {
         (("v1",), "PersistentVolume", "persistentvolumes", False),
         (("v1",), "PersistentVolumeClaim", "persistentvolumeclaims", True),
         (("v1",), "ConfigMap", "configmaps", True),
+        (("networking.k8s.io/v1",), "NetworkPolicy", "networkpolicies", True),
+        (("cilium.io/v2",), "CiliumNetworkPolicy", "ciliumnetworkpolicies", True),
+        (("rbac.authorization.k8s.io/v1",), "Role", "roles", True),
+        (("rbac.authorization.k8s.io/v1",), "RoleBinding", "rolebindings", True),
+        (("autoscaling/v2",), "HorizontalPodAutoscaler", "horizontalpodautoscalers", True),
+        (("autoscaling.k8s.io/v1",), "VerticalPodAutoscaler", "verticalpodautoscalers", True),
     )
     for version in versions
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.fleet import Fleet
-from components.blast.judgment import GPU_PODS, NEW_PODS
+from components.blast.judgment import GPU_PODS, LIVE, NETWORK, NEW_PODS
 from components.catalog.effects import ChangeEffect
 from components.policies import policy_readiness
 from components.values.clauses import Clause
@@ -49,6 +49,8 @@ def _effect(kind: str, worst: str, why: str, *paths: str, unless: tuple[Clause, 
 
 REFUSES = "Running pods stay; new ones beyond it are refused."
 _READ = "Pods read it when they start; running ones keep what they have."
+_CUTS = "Connections of the pods that it selects end, unless some policy permits them."
+_RIGHTS = "No pod restarts, and what it grants is asked with each request."
 _RETAINS = Clause("spec.persistentVolumeReclaimPolicy", "Retain")
 _DELETES = "Once its claim is deleted, the volume's data is deleted, too, and nothing brings it back."
 NO_ONES = "what is in it is not ours to delete."
@@ -112,6 +114,34 @@ ROWS: Mapping[str, KindRow] = {
         stays=policy_readiness.holds_claim,
     ),
     "ClusterQueue": KindRow(3, idle=policy_readiness.cluster_queue),
+    "NetworkPolicy": KindRow(2, (_effect("NetworkPolicy", NETWORK, _CUTS),)),
+    "CiliumNetworkPolicy": KindRow(2, idle=policy_readiness.cilium_network_policy),
+    "Role": KindRow(2, (_effect("Role", LIVE, _RIGHTS),)),
+    "RoleBinding": KindRow(3, (_effect("RoleBinding", LIVE, _RIGHTS),)),
+    "HorizontalPodAutoscaler": KindRow(
+        4,
+        (
+            _effect(
+                "HorizontalPodAutoscaler", GPU_PODS, "Where fewer pods are wanted, running ones are ended."
+            ),
+        ),
+        idle=policy_readiness.horizontal,
+    ),
+    "VerticalPodAutoscaler": KindRow(
+        4,
+        (
+            _effect("VerticalPodAutoscaler", NEW_PODS, "New pods of its target are given other requests."),
+            _effect(
+                "VerticalPodAutoscaler",
+                GPU_PODS,
+                "It evicts running pods of its target to give them other requests.",
+                "spec.updatePolicy",
+                "spec.resourcePolicy",
+                unless=tuple(Clause("spec.updatePolicy.updateMode", mode) for mode in ("Off", "Initial")),
+            ),
+        ),
+        idle=policy_readiness.vertical,
+    ),
     "HyperNode": KindRow(3, idle=policy_readiness.hyper_node),
     "NicClusterPolicy": KindRow(3),
     "Queue": KindRow(3, idle=policy_readiness.queue),

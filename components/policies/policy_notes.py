@@ -11,6 +11,7 @@ from components.policies.ownership import live_of
 from components.policies.policy_kinds import VOLUMES
 from components.policies.prepared_objects import PreparedObject
 from components.values.clauses import look_up
+from contract import names
 from profiles.content.cluster import WantedObject
 from profiles.policies.kinds import KINDS
 from profiles.policies.storage import is_default
@@ -85,3 +86,11 @@ def never_changed(fleet: Fleet, policy: WantedObject) -> str:
         f"Kubernetes never changes {named} of a {policy.kind} that exists: want one of another name, or remove it "
         "by hand first and plan again."
     )
+
+
+def may_not(policy: WantedObject) -> str:
+    """Explain what to do where the API server says that Setpoint may not."""
+    if policy.kind in ("Role", "RoleBinding"):
+        who = f"the administrator of the cluster grants to {names.CONTROLLER_SERVICE_ACCOUNT} there, or applies."
+        return f"If it may write none: {APPLY_RIGHTS} Setpoint grants only what it holds itself; the rest {who}"
+    return f"If Setpoint may not: {APPLY_RIGHTS}"

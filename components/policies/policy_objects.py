@@ -69,7 +69,7 @@ def _judged(
     except Conflict as conflict:
         return PlanNote(BLOCK, "policy-conflict", f"{policy.title} has fields that another party owns", str(conflict))
     except Forbidden as refused:
-        detail = f"{refused}. If Setpoint may not: {policy_notes.APPLY_RIGHTS}"
+        detail = f"{refused}. {policy_notes.may_not(policy)}"
         return PlanNote(BLOCK, "policy-refused", f"{policy.title} would be refused", detail)
     except FleetRefused as refused:
         detail = " ".join(filter(None, (f"{refused}", policy_notes.never_changed(fleet, policy))))

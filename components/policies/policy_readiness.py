@@ -80,3 +80,19 @@ def holds_volume(live: Mapping[str, Any]) -> str:
 def holds_claim(live: Mapping[str, Any]) -> str:
     is_fresh = (_status(live).get("phase") or "Pending") == "Pending"
     return "" if is_fresh else "its volume, and what is stored there, would go with it."
+
+
+# ── Networks and autoscalers ──────────────────────────────────────────────────────────────────────────────────────────
+def cilium_network_policy(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    """Cilium before 1.16 says nothing of it; what it says of an invalid one is that no agent enforces it."""
+    return _lacks(live, "Valid", "valid") if _condition(live, "Valid").get("status") == "False" else ""
+
+
+def horizontal(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    """Its target is there and can be scaled. That its metrics come is not waited for: they may need running pods."""
+    return _lacks(live, "AbleToScale", "able to scale its target")
+
+
+def vertical(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    condition = _condition(live, "ConfigUnsupported")
+    return f"is not supported: {condition.get('message')}." if condition.get("status") == "True" else ""

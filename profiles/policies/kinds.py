@@ -17,7 +17,18 @@ from typing import Any
 
 from contract import names
 from profiles.content.cluster import WantedObject
-from profiles.policies import configuration, kubernetes, nic, node_features, node_labels, queues, storage
+from profiles.policies import (
+    autoscaling,
+    configuration,
+    kubernetes,
+    network,
+    nic,
+    node_features,
+    node_labels,
+    queues,
+    rights,
+    storage,
+)
 from profiles.policies.kubernetes import Judge
 
 MAX_OBJECTS = 200
@@ -58,6 +69,7 @@ _SPEC = frozenset({"spec"})
 VOLCANO = ("scheduling.volcano.sh/v1beta1",)
 NETWORK = ("mellanox.com/v1alpha1",)
 _STORAGE_FIXED = frozenset({"provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"})
+RBAC = ("rbac.authorization.k8s.io/v1",)
 KUEUE = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 
 KINDS: Mapping[str, PolicyKind] = {
@@ -127,6 +139,38 @@ KINDS: Mapping[str, PolicyKind] = {
             True,
             frozenset({"data", "binaryData", "immutable"}),
             configuration.config_map,
+            is_kept_out=True,
+        ),
+        PolicyKind("NetworkPolicy", ("networking.k8s.io/v1",), True, _SPEC, network.network_policy, is_kept_out=True),
+        PolicyKind(
+            "CiliumNetworkPolicy",
+            ("cilium.io/v2",),
+            True,
+            frozenset({"spec", "specs"}),
+            network.cilium_network_policy,
+            "cilium",
+            is_kept_out=True,
+        ),
+        PolicyKind("Role", RBAC, True, frozenset({"rules"}), rights.role, is_kept_out=True),
+        PolicyKind(
+            "RoleBinding",
+            RBAC,
+            True,
+            frozenset({"roleRef", "subjects"}),
+            rights.role_binding,
+            fixed=("roleRef",),
+            is_kept_out=True,
+        ),
+        PolicyKind(
+            "HorizontalPodAutoscaler", ("autoscaling/v2",), True, _SPEC, autoscaling.horizontal, is_kept_out=True
+        ),
+        PolicyKind(
+            "VerticalPodAutoscaler",
+            ("autoscaling.k8s.io/v1",),
+            True,
+            _SPEC,
+            autoscaling.vertical,
+            "vertical-pod-autoscaler",
             is_kept_out=True,
         ),
     )

@@ -53,6 +53,12 @@ def _hyper_node(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Refer
             yield f"spec.members[{index}].selector.exactMatch.name", "HyperNode", exact["name"]
 
 
+def _binding(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    reference = policy.body["roleRef"]
+    if reference["kind"] == "Role":
+        yield "roleRef.name", "Role", f"{policy.namespace}/{reference['name']}"
+
+
 _OF_KIND: Mapping[str, Callable[[WantedObject, Mapping[str, Any]], Iterator[Reference]]] = {
     "Queue": _queue,
     "LocalQueue": _local_queue,
@@ -60,4 +66,5 @@ _OF_KIND: Mapping[str, Callable[[WantedObject, Mapping[str, Any]], Iterator[Refe
     "ClusterQueue": _cluster_queue,
     "PersistentVolumeClaim": _claim,
     "HyperNode": _hyper_node,
+    "RoleBinding": _binding,
 }

@@ -224,6 +224,42 @@ def test_a_queue_that_takes_no_work_is_waited_for(fleet):
     assert idle("ResourceQuota") == ""
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "missing"),
+    [
+        ("HyperNode", {}, "has no node yet"),
+        ("HyperNode", {"nodeCount": 4}, ""),
+        ("CiliumNetworkPolicy", {}, ""),
+        ("CiliumNetworkPolicy", {"conditions": [{"type": "Valid", "status": "True"}]}, ""),
+        (
+            "CiliumNetworkPolicy",
+            {"conditions": [{"type": "Valid", "status": "False", "message": "bad CIDR"}]},
+            "bad CIDR",
+        ),
+        ("HorizontalPodAutoscaler", {}, "not able to scale its target yet"),
+        (
+            "HorizontalPodAutoscaler",
+            {"conditions": [{"type": "AbleToScale", "status": "False", "message": "llm not found"}]},
+            "llm not found",
+        ),
+        (
+            "HorizontalPodAutoscaler",
+            {"conditions": [{"type": "AbleToScale", "status": "True"}, {"type": "ScalingActive", "status": "False"}]},
+            "",
+        ),
+        ("VerticalPodAutoscaler", {}, ""),
+        (
+            "VerticalPodAutoscaler",
+            {"conditions": [{"type": "ConfigUnsupported", "status": "True", "message": "no controller"}]},
+            "no controller",
+        ),
+    ],
+)
+def test_each_kind_is_ready_by_its_own_controllers_word(fleet, kind, status, missing):
+    said = policy_kinds.row(kind).idle(fleet, {"kind": kind, "status": status})
+    assert (missing in said) if missing else said == ""
+
+
 def test_many_objects_are_asked_about_at_once(fleet, monkeypatch):
     text = "policies:" + "".join(
         f"\n  - {{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: p{n}}}, value: {n}}}"
