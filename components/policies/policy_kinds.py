@@ -120,11 +120,7 @@ ROWS: Mapping[str, KindRow] = {
     "RoleBinding": KindRow(3, (_effect("RoleBinding", LIVE, _RIGHTS),)),
     "HorizontalPodAutoscaler": KindRow(
         4,
-        (
-            _effect(
-                "HorizontalPodAutoscaler", GPU_PODS, "Where fewer pods are wanted, running ones are ended."
-            ),
-        ),
+        (_effect("HorizontalPodAutoscaler", GPU_PODS, "Where fewer pods are wanted, running ones are ended."),),
         idle=policy_readiness.horizontal,
     ),
     "VerticalPodAutoscaler": KindRow(

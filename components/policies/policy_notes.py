@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from clusters.fleet import Fleet, FleetRefused, ObjectRef
@@ -13,6 +13,7 @@ from components.policies.prepared_objects import PreparedObject
 from components.values.clauses import look_up
 from contract import names
 from profiles.content.cluster import WantedObject
+from profiles.policies import references
 from profiles.policies.kinds import KINDS
 from profiles.policies.storage import is_default
 
@@ -94,3 +95,19 @@ def may_not(policy: WantedObject) -> str:
         who = f"the administrator of the cluster grants to {names.CONTROLLER_SERVICE_ACCOUNT} there, or applies."
         return f"If it may write none: {APPLY_RIGHTS} Setpoint grants only what it holds itself; the rest {who}"
     return f"If Setpoint may not: {APPLY_RIGHTS}"
+
+
+def later(policy: WantedObject, changed: Collection[str]) -> PlanNote | None:
+    """Return the note of a binding that is refused only because its Role has more rights by now than it should.
+
+    Kubernetes judges a binding by the Role as it is. `changed`: titles of what this plan puts right; the binding is
+    left as it is by this plan, and the next one judges it again.
+    """
+    roles = [f"{kind}/{name}" for _, kind, name in references.of(policy) if kind == "Role"]
+    if policy.kind != "RoleBinding" or not any(role in changed for role in roles):
+        return None
+    title = f"{policy.title} is left as it is until {roles[0]} is right again"
+    detail = (
+        "That Role grants more by now than Setpoint holds, so the binding is refused. Plan again after this rollout."
+    )
+    return PlanNote(WARN, "policy-later", title, detail)

@@ -43,11 +43,21 @@ def prepare(
 
     `brings`: components that the same plan installs; `owner`: the value of our label. Raises FleetUnavailable.
     """
-    spaces = {policy.name for policy in wanted if policy.kind == "Namespace"}
+    come = {policy.title for policy in wanted}
+    ordered = _ordered(wanted)
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
-        judged = list(pool.map(lambda policy: _judged(fleet, policy, brings, spaces, owner), _ordered(wanted)))
+        judged = list(pool.map(lambda policy: _judged(fleet, policy, brings, come, owner), ordered))
     made = [policy for policy in judged if isinstance(policy, PreparedObject)]
-    notes = [note for note in judged if isinstance(note, PlanNote)]
+    changed = {
+        wish.title
+        for wish, policy in zip(ordered, judged, strict=True)
+        if isinstance(policy, PreparedObject) and policy.change == "changed"
+    }
+    notes = [
+        policy_notes.later(wish, changed) or note
+        for wish, note in zip(ordered, judged, strict=True)
+        if isinstance(note, PlanNote)
+    ]
     notes += [policy_notes.taken(policy) for policy in made if policy.takes]
     notes += [note for policy in made for note in policy_notes.kept(policy)]
     notes += policy_notes.second_default(fleet, made)
@@ -55,14 +65,17 @@ def prepare(
 
 
 def _judged(
-    fleet: Fleet, policy: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
+    fleet: Fleet, policy: WantedObject, brings: Collection[str], come: Collection[str], owner: str
 ) -> PreparedObject | PlanNote:
-    """Return what would become of the object, or why nothing can. Raises FleetUnavailable."""
+    """Return what would become of the object, or why nothing can. Raises FleetUnavailable.
+
+    `come`: titles of all that the plan brings.
+    """
     try:
         return _prepared(fleet, policy, owner)
     except NotFound as missing:
         providers = KINDS[policy.kind].components if policy.kind in KINDS else ()
-        if not set(brings).isdisjoint(providers) or policy.namespace in spaces:
+        if not set(brings).isdisjoint(providers) or _is_to_come(policy, come):
             manifest = marked(policy.manifest, owner)
             return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
         return PlanNote(BLOCK, "policy-missing", f"{policy.title} has no place in this cluster", str(missing))
@@ -74,6 +87,13 @@ def _judged(
     except FleetRefused as refused:
         detail = " ".join(filter(None, (f"{refused}", policy_notes.never_changed(fleet, policy))))
         return PlanNote(BLOCK, "policy-refused", f"{policy.title} would be refused", detail)
+
+
+def _is_to_come(policy: WantedObject, come: Collection[str]) -> bool:
+    """Return whether the plan brings what was looked for: its namespace, or the Role that a binding names."""
+    if f"Namespace/{policy.namespace}" in come:
+        return True
+    return policy.kind == "RoleBinding" and any(f"{kind}/{name}" in come for _, kind, name in references.of(policy))
 
 
 def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
