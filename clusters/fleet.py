@@ -356,8 +356,11 @@ class Fleet(Protocol):
         missing; FleetRefused for what the API server's validation refuses.
         """
 
-    def remove_policy(self, ref: ObjectRef, uid: str) -> None:
-        """Delete it, if it is still the object of this UID; nothing happens when it is gone. Raises Conflict."""
+    def remove_policy(self, ref: ObjectRef, uid: str, version: str = "") -> None:
+        """Delete it, if it is still the object of this UID, and at this version where one is given.
+
+        Nothing happens when it is gone. Raises Conflict.
+        """
 
     # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
     def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:

@@ -322,9 +322,9 @@ class SimFleet:
             )
             return self._seen(ref, stored)
 
-    def remove_policy(self, ref: ObjectRef, uid: str) -> None:
+    def remove_policy(self, ref: ObjectRef, uid: str, version: str = "") -> None:
         with suppress(NotFound), self._talk():
-            self._api.delete(self._caller, self._key(ref), ref.name, ref.namespace, uid=uid)
+            self._api.delete(self._caller, self._key(ref), ref.name, ref.namespace, uid=uid, version=version)
 
     def _key(self, ref: ObjectRef) -> str:
         group, _, version = ref.api_version.rpartition("/")

@@ -265,8 +265,8 @@ class KubeFleet:
     def apply_policy(self, manifest: Mapping[str, Any], *, dry_run: bool = False, force_at: str = "") -> dict[str, Any]:
         return policy_objects.apply(self._server, manifest, dry_run=dry_run, force_at=force_at)
 
-    def remove_policy(self, ref: ObjectRef, uid: str) -> None:
-        policy_objects.remove(self._server, ref, uid)
+    def remove_policy(self, ref: ObjectRef, uid: str, version: str = "") -> None:
+        policy_objects.remove(self._server, ref, uid, version)
 
     # ── tunings ───────────────────────────────────────────────────────────────────────────────────────────────────
     def observe(self, node: str, uid: str, spec: Spec) -> dict[str, Any]:

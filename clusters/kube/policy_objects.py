@@ -25,6 +25,18 @@ RESOURCES: Mapping[tuple[str, str], Resource] = {
         (_KUEUE, "ClusterQueue", "clusterqueues", False),
         (_KUEUE, "LocalQueue", "localqueues", True),
         (("mellanox.com/v1alpha1",), "NicClusterPolicy", "nicclusterpolicies", False),
+        (("topology.volcano.sh/v1alpha1",), "HyperNode", "hypernodes", False),
+        (("nfd.k8s-sigs.io/v1alpha1",), "NodeFeatureRule", "nodefeaturerules", False),
+        (("storage.k8s.io/v1",), "StorageClass", "storageclasses", False),
+        (("v1",), "PersistentVolume", "persistentvolumes", False),
+        (("v1",), "PersistentVolumeClaim", "persistentvolumeclaims", True),
+        (("v1",), "ConfigMap", "configmaps", True),
+        (("networking.k8s.io/v1",), "NetworkPolicy", "networkpolicies", True),
+        (("cilium.io/v2",), "CiliumNetworkPolicy", "ciliumnetworkpolicies", True),
+        (("rbac.authorization.k8s.io/v1",), "Role", "roles", True),
+        (("rbac.authorization.k8s.io/v1",), "RoleBinding", "rolebindings", True),
+        (("autoscaling/v2",), "HorizontalPodAutoscaler", "horizontalpodautoscalers", True),
+        (("autoscaling.k8s.io/v1",), "VerticalPodAutoscaler", "verticalpodautoscalers", True),
     )
     for version in versions
 }
@@ -55,9 +67,10 @@ def apply(server: ApiServer, manifest: Mapping[str, Any], *, dry_run: bool, forc
     return _judged(answer, ref).object(ref.kind)
 
 
-def remove(server: ApiServer, ref: ObjectRef, uid: str) -> None:
+def remove(server: ApiServer, ref: ObjectRef, uid: str, version: str = "") -> None:
     resource = _resource(ref)
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    conditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
     call = Call("delete", resource.plural, str(ref))
     try:
         _judged(server.send(call, "DELETE", resource.path(ref.namespace, ref.name), body=body), ref)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import Invalid
+from common.secret_names import looks_secret
 from components.catalog import text_values
 from components.catalog.catalog import did_you_mean
 from components.catalog.entry import Component
@@ -32,7 +33,7 @@ from components.catalog.layering import (
 from components.values.clauses import look_up
 from components.values.paths import Path, dotted
 from components.values.schema import violations
-from components.values.secrets import MASK, REFERENCE, Secret, looks_secret, masked, masked_text, resolved, secrets
+from components.values.secrets import MASK, REFERENCE, Secret, masked, masked_text, resolved, secrets
 
 __all__ = [
     "CATALOG",

@@ -24,6 +24,7 @@ from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
 from common.clock import now
 from common.errors import WrongState
+from common.secret_names import looks_secret
 from components.catalog import catalog, presentation, values_check
 from components.catalog.entry import Component
 from components.catalog.layering import layered, leaves
@@ -187,7 +188,7 @@ def _without_secrets(value: Any, secret: str, path: str, keys: dict[str, str]) -
         for key, inner in value.items():
             step = dotted((key,))
             below = f"{path}{'' if step.startswith('[') or not path else '.'}{step}"
-            if secrets.looks_secret(key, inner):
+            if looks_secret(key, inner):
                 keys[below] = _key(str(key), below, keys.values())
                 out[key] = {secrets.REFERENCE: {"name": secret, "key": keys[below]}}
             else:

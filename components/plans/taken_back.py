@@ -8,10 +8,11 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
+from common.secret_names import looks_secret
 from components.plans import field_managers
 from components.plans.diff import Compared, cleaned
 from components.plans.prepared import WARN, PlanNote
-from components.values.secrets import looks_secret, masked_text
+from components.values.secrets import masked_text
 
 HELM = "helm"
 MOST = 20

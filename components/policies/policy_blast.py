@@ -9,27 +9,17 @@ from components.blast import judgment
 from components.blast.ground import Ground
 from components.blast.judgment import GPU_PODS, NEW_PODS, Scene
 from components.catalog import catalog
-from components.catalog.effects import ALL_NODES, ChangeEffect, ComponentEffects, WholeEffect
+from components.catalog.effects import ALL_NODES, ComponentEffects, WholeEffect
 from components.helm.rendering import Manifest
 from components.plans.diff import Compared
 from components.plans.hits import Blast, Hit
-from components.policies.policy_objects import PreparedObject
+from components.policies import policy_kinds
+from components.policies.policy_kinds import REFUSES
+from components.policies.prepared_objects import PreparedObject
 from components.values.clauses import look_up
 from contract import quantities
-from profiles.policies.kinds import KINDS
 
 _UNSAID = "The catalog does not know what this kind does, so the strictest is assumed."
-_REFUSES = "Running pods stay; new ones beyond it are refused."
-_BUILT_IN = (
-    ChangeEffect("ResourceQuota", NEW_PODS, _REFUSES),
-    ChangeEffect("LimitRange", NEW_PODS, "Running pods keep what they have; new ones are given these limits."),
-    ChangeEffect("Namespace", NEW_PODS, "What its labels ask of pods is asked of new ones."),
-    ChangeEffect("PriorityClass", NEW_PODS, "Pods that are created with it may preempt others of a lower priority."),
-    ChangeEffect("RuntimeClass", NEW_PODS, "Pods read it when they start; running ones keep what they have."),
-)
-
-_IDLE_AT_FIRST = ("Namespace", "PriorityClass", "RuntimeClass")
-"""Before they exist nothing is in them and nothing names them."""
 
 
 def policies_blast(prepared: Sequence[PreparedObject], ground: Ground) -> Blast:
@@ -42,7 +32,7 @@ def _hits(changed: Iterable[PreparedObject], ground: Ground) -> Iterator[Hit]:
         before = _like(policy.with_theirs or policy.before, policy.manifest)
         change = "changed" if policy.change == "changed" else "created"
         compared = Compared(Manifest(policy.manifest), change, policy.ref.namespace, before or None, policy.manifest)
-        if change == "created" and policy.ref.kind in _IDLE_AT_FIRST:
+        if change == "created" and policy_kinds.row(policy.ref.kind).is_idle_at_first:
             continue
         if policy.ref.kind == "ResourceQuota" and change == "changed":
             yield from _quota(policy, before)
@@ -51,11 +41,11 @@ def _hits(changed: Iterable[PreparedObject], ground: Ground) -> Iterator[Hit]:
 
 
 def _effects(kind: str) -> ComponentEffects:
-    known = KINDS.get(kind)
-    if known and known.component:
-        return catalog.get(known.component).effects
+    built_in, component = policy_kinds.row(kind).effects, policy_kinds.component_of(kind)
+    if component and not built_in:
+        return catalog.get(component).effects
     whole = WholeEffect(GPU_PODS, _UNSAID, ALL_NODES)
-    return ComponentEffects(GPU_PODS, whole, whole, _BUILT_IN)
+    return ComponentEffects(GPU_PODS, whole, whole, built_in)
 
 
 def _quota(policy: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:
@@ -67,7 +57,7 @@ def _quota(policy: PreparedObject, before: Mapping[str, Any]) -> Iterator[Hit]:
         if name not in had or (had[name] != amount and quantities.count(amount) <= quantities.count(had[name]))
     )
     if lowered:
-        why = f"Lowered: {', '.join(lowered[:4])}{' and more' if len(lowered) > 4 else ''}. {_REFUSES}"
+        why = f"Lowered: {', '.join(lowered[:4])}{' and more' if len(lowered) > 4 else ''}. {REFUSES}"
         yield Hit(policy.title, "changed", NEW_PODS, why, paths=("spec.hard",))
 
 

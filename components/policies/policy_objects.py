@@ -3,7 +3,7 @@
 As `components.release.work` is for Helm releases, over the port: what would differ is the API server's own answer to a
 dry run, and only what Setpoint owns of an object is compared. What another party holds is a conflict, told in the plan;
 of an object that is Setpoint's own, an approved plan takes it back, field by field (`takeover`). A namespace is never
-removed: what is in it is not ours to delete.
+removed, nor a volume or claim that holds data: what is in it is not ours to delete.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 from clusters.fleet import Conflict, Fleet, FleetRefused, FleetUnavailable, Forbidden, NotFound
 from clusters.kube import managed_fields
-from components.plans.prepared import BLOCK, INFO, WARN, PlanNote, ReadinessResult
-from components.policies import takeover
+from components.plans.prepared import BLOCK, PlanNote, ReadinessResult
+from components.policies import policy_kinds, policy_notes, takeover
 from components.policies.ownership import MARK, is_ours, live_of, mark_of, marked, owner, uid_of
 from components.policies.prepared_objects import PreparedObject, PreparedPolicies
 from profiles.content.cluster import WantedObject
 from profiles.document.document import dump
+from profiles.policies import references
 from profiles.policies.kinds import KINDS
-from profiles.policies.queues import references
 
 __all__ = [
     "AT_ONCE", "FORWARD", "MARK", "PreparedObject", "PreparedPolicies", "carry_out", "check_readiness", "mark_of",
@@ -33,20 +33,6 @@ __all__ = [
 FORWARD = "forward"
 AT_ONCE = 8
 """Calls at a time. A look at 200 objects asks 400 times, and has to end well within a lease."""
-_RANKS = {
-    "Namespace": 0,
-    "PriorityClass": 1,
-    "RuntimeClass": 1,
-    "Topology": 1,
-    "LimitRange": 2,
-    "ResourceQuota": 2,
-    "ResourceFlavor": 2,
-    "ClusterQueue": 3,
-    "NicClusterPolicy": 3,
-    "Queue": 3,
-    "LocalQueue": 4,
-}
-"""What an object depends on has a lower one; queues of one rank go below their parents."""
 
 
 # ── Planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,66 +43,77 @@ def prepare(
 
     `brings`: components that the same plan installs; `owner`: the value of our label. Raises FleetUnavailable.
     """
-    spaces = {policy.name for policy in wanted if policy.kind == "Namespace"}
+    come = {policy.title for policy in wanted}
+    ordered = _ordered(wanted)
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
-        judged = list(pool.map(lambda policy: _judged(fleet, policy, brings, spaces, owner), _ordered(wanted)))
+        judged = list(pool.map(lambda policy: _judged(fleet, policy, brings, come, owner), ordered))
     made = [policy for policy in judged if isinstance(policy, PreparedObject)]
-    notes = [note for note in judged if isinstance(note, PlanNote)]
-    notes += [_taken(policy) for policy in made if policy.takes]
-    notes += [
-        PlanNote(
-            INFO, "namespace-stays", f"{policy.title} stays when the plan is reverted", "What is in it is not ours."
-        )
-        for policy in made
-        if policy.ref.kind == "Namespace" and policy.change == "created"
+    changed = {
+        wish.title
+        for wish, policy in zip(ordered, judged, strict=True)
+        if isinstance(policy, PreparedObject) and policy.change == "changed"
+    }
+    notes = [
+        policy_notes.later(wish, changed) or note
+        for wish, note in zip(ordered, judged, strict=True)
+        if isinstance(note, PlanNote)
     ]
+    notes += [policy_notes.taken(policy) for policy in made if policy.takes]
+    notes += [note for policy in made for note in policy_notes.kept(policy)]
+    notes += policy_notes.second_default(fleet, made)
     return PreparedPolicies(tuple(made), tuple(notes))
 
 
 def _judged(
-    fleet: Fleet, policy: WantedObject, brings: Collection[str], spaces: Collection[str], owner: str
+    fleet: Fleet, policy: WantedObject, brings: Collection[str], come: Collection[str], owner: str
 ) -> PreparedObject | PlanNote:
-    """Return what would become of the object, or why nothing can. Raises FleetUnavailable."""
+    """Return what would become of the object, or why nothing can. Raises FleetUnavailable.
+
+    `come`: titles of all that the plan brings.
+    """
     try:
         return _prepared(fleet, policy, owner)
     except NotFound as missing:
-        component = KINDS[policy.kind].component if policy.kind in KINDS else ""
-        if (component and component in brings) or policy.namespace in spaces:
+        providers = KINDS[policy.kind].components if policy.kind in KINDS else ()
+        if not set(brings).isdisjoint(providers) or _is_to_come(policy, come):
             manifest = marked(policy.manifest, owner)
             return PreparedObject(manifest, "unvalidated", diff=_diff({}, manifest))
         return PlanNote(BLOCK, "policy-missing", f"{policy.title} has no place in this cluster", str(missing))
     except Conflict as conflict:
         return PlanNote(BLOCK, "policy-conflict", f"{policy.title} has fields that another party owns", str(conflict))
     except Forbidden as refused:
-        detail = f"{refused}. If Setpoint may not: apply deploy/setpoint-policies.yaml."
+        detail = f"{refused}. {policy_notes.may_not(policy)}"
         return PlanNote(BLOCK, "policy-refused", f"{policy.title} would be refused", detail)
     except FleetRefused as refused:
-        return PlanNote(BLOCK, "policy-refused", f"{policy.title} would be refused", str(refused))
+        detail = " ".join(filter(None, (f"{refused}", policy_notes.never_changed(fleet, policy))))
+        return PlanNote(BLOCK, "policy-refused", f"{policy.title} would be refused", detail)
 
 
-def _taken(policy: PreparedObject) -> PlanNote:
-    count, who = len({take.path for take in policy.takes}), sorted({take.manager for take in policy.takes})
-    named = f"{count} field{'' if count == 1 else 's'} of {policy.title}"
-    back = "Putting the plan back restores each value; Setpoint, which writes it then, continues to hold it."
-    detail = " ".join(take.sentence for take in policy.takes)
-    return PlanNote(
-        WARN,
-        "policy-takes",
-        f"{named} {'is' if count == 1 else 'are'} taken from {' and '.join(who)}",
-        f"{detail} {back}",
-    )
+def _is_to_come(policy: WantedObject, come: Collection[str]) -> bool:
+    """Return whether the plan brings what was looked for: its namespace, or the Role that a binding names."""
+    if f"Namespace/{policy.namespace}" in come:
+        return True
+    return policy.kind == "RoleBinding" and any(f"{kind}/{name}" in come for _, kind, name in references.of(policy))
 
 
 def _ordered(wanted: Iterable[WantedObject]) -> list[WantedObject]:
     objects = list(wanted)
-    parents = {policy.name: name for policy in objects if policy.kind == "Queue" for _, _, name in references(policy)}
+    parents = {
+        policy.name: name for policy in objects if policy.kind == "Queue" for _, _, name in references.of(policy)
+    }
 
     def depth(name: str, seen: int = 0) -> int:
         return 0 if name not in parents or seen > len(parents) else 1 + depth(parents[name], seen + 1)
 
     return sorted(
         objects,
-        key=lambda policy: (_RANKS.get(policy.kind, 9), depth(policy.name), policy.kind, policy.namespace, policy.name),
+        key=lambda policy: (
+            policy_kinds.row(policy.kind).rank,
+            depth(policy.name),
+            policy.kind,
+            policy.namespace,
+            policy.name,
+        ),
     )
 
 
@@ -221,10 +218,26 @@ def _back(fleet: Fleet, policy: PreparedObject) -> str:
         sentences = takeover.given_back(policy.takes, live)
         fleet.apply_policy({**before, **identity, "metadata": metadata})
         return " ".join((f"{policy.title} is as it was.", *sentences))
-    if policy.ref.kind == "Namespace":
-        return f"{policy.title} stays: what is in it is not ours to delete."
-    fleet.remove_policy(policy.ref, uid_of(live))
-    return f"{policy.title} is removed."
+    return _remove(fleet, policy, live)
+
+
+def _remove(fleet: Fleet, policy: PreparedObject, live: Mapping[str, Any]) -> str:
+    """Remove what a rollout made. What holds data stays; a version that was looked at decides a race with a claim."""
+    row = policy_kinds.row(policy.ref.kind)
+    for _ in range(takeover.TRIES):
+        if why := row.stays(live):
+            return f"{policy.title} stays: {why}"
+        at = takeover.version(live) if policy.ref.kind in policy_kinds.VOLUMES else ""
+        try:
+            fleet.remove_policy(policy.ref, uid_of(live), at)
+        except Conflict:
+            again = live_of(fleet, policy.ref)
+            if not at or again is None or not is_ours(policy, again):
+                raise
+            live = again
+            continue
+        return f"{policy.title} is removed."
+    raise takeover.changing(policy.ref)
 
 
 def _before(policy: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -256,7 +269,7 @@ def _looked(fleet: Fleet, policy: PreparedObject, direction: str) -> ReadinessRe
         return ReadinessResult(False, failed=f"{policy.title} was changed by another party: {conflict}")
     if managed_fields.fields(would_be) != managed_fields.fields(live):
         return ReadinessResult(False, missing=f"{policy.title} is not as approved.")
-    idle = _idle(live)
+    idle = policy_kinds.row(policy.ref.kind).idle(fleet, live)
     return ReadinessResult(not idle, missing=f"{policy.title} {idle}" if idle else "")
 
 
@@ -269,22 +282,10 @@ def _left(policy: PreparedObject, live: Mapping[str, Any]) -> str:
         return ""
     if policy.uid:
         return "" if managed_fields.fields(live) == _before(policy, live) else f"{policy.title} is not as it was yet."
-    if policy.ref.kind == "Namespace":
+    if policy_kinds.row(policy.ref.kind).stays(live):
         return ""
     metadata = live.get("metadata") or {}
     if metadata.get("deletionTimestamp"):
         why = ", ".join(metadata.get("finalizers") or ())
         return f"{policy.title} is being removed{f', and waits for {why}' if why else ''}."
     return f"{policy.title} is still there."
-
-
-def _idle(live: Mapping[str, Any]) -> str:
-    """Explain why an existing queue takes no work yet."""
-    status = live.get("status") or {}
-    if live.get("kind") == "Queue" and status.get("state", "Open") != "Open":
-        return f"is {status['state']}, not Open."
-    if live.get("kind") == "ClusterQueue":
-        active = next((c for c in status.get("conditions") or () if c.get("type") == "Active"), None)
-        if active is None or active.get("status") != "True":
-            return f"is not active yet{': ' + str(active.get('message')) if active else ''}."
-    return ""

@@ -22,6 +22,7 @@ from clusters.kube.apiserver import ApiServer
 from clusters.kube.discovery import ServedApis
 from clusters.models import Cluster
 from common.errors import Refusal
+from common.secret_names import looks_secret
 from components.catalog import catalog, values_check
 from components.catalog.entry import Component
 from components.helm import releases, rendering
@@ -35,7 +36,7 @@ from components.release import brought, definitions, revision_labels
 from components.release.component_rendering import SecretMissing, secret_reader
 from components.release.location import ReleaseLocation, find
 from components.release.readiness import Readiness
-from components.values.secrets import looks_secret, masked_text
+from components.values.secrets import masked_text
 from profiles.content.cluster import WantedComponent
 
 COMPLIANT, DRIFTED, NOT_READY, MISSING = "compliant", "drifted", "not-ready", "missing"

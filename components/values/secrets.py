@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from common.errors import Invalid
+from common.secret_names import looks_secret
 from components.values.paths import dotted
 
 REFERENCE = "$secret"
@@ -63,18 +63,6 @@ def resolved(values: Any, look: Callable[[str, str], str]) -> Any:
             return look(secret.name, secret.key)
         return {key: resolved(value, look) for key, value in values.items()}
     return [resolved(value, look) for value in values] if isinstance(values, list | tuple) else values
-
-
-_SECRET_KEY = re.compile(
-    r"(^|[_-])(pass|pwd)$|passwd$|password$|passphrase$|(^|[_-]|[a-z])(token|apiKey|api_key|secretKey|secret_key"
-    r"|privateKey|private_key|accessKey|access_key|clientSecret|client_secret)$|^(token|apikey|secretkey)$",
-    re.IGNORECASE,
-)
-
-
-def looks_secret(key: str, value: Any) -> bool:
-    """A plain text under a name such as adminPassword. `passwordKey` and `secretName` name something, and hold none."""
-    return isinstance(value, str) and bool(value) and bool(_SECRET_KEY.search(key))
 
 
 def masked(values: Any) -> Any:

@@ -74,8 +74,7 @@ def connect(groups: Mapping[str, PlanComponent], components: Mapping[str, PlanCo
     spaces = _spaces(groups.get(FIRST))
     for name, row in groups.items():
         if name != FIRST:
-            component = name.removeprefix(_QUEUES)
-            row.requires = [component] if component in components else []
+            row.requires = [provider for provider in _providers(row) if provider in components]
             row.requires += [FIRST] if _namespaces(row) & spaces else []
     if FIRST in groups:
         for row in components.values():
@@ -83,12 +82,22 @@ def connect(groups: Mapping[str, PlanComponent], components: Mapping[str, PlanCo
             where.append(FIRST)
 
 
-_QUEUES = "queues of "
+_QUEUES, _OBJECTS = "queues of ", "objects of "
+_SCHEDULERS = ("volcano", "kueue")
+"""Whose objects are queues, most of them."""
 
 
 def _group(kind: str) -> str:
     component = KINDS[kind].component
-    return f"{_QUEUES}{component}" if component else FIRST
+    return f"{_QUEUES if component in _SCHEDULERS else _OBJECTS}{component}" if component else FIRST
+
+
+def _providers(row: PlanComponent) -> tuple[str, ...]:
+    """Components that bring the kinds of this group: which of them, a plan says."""
+    kinds = (policy.ref.kind for policy in PreparedPolicies.from_json(row.prepared).objects)
+    named = [provider for kind in kinds if kind in KINDS for provider in KINDS[kind].components]
+    first = row.component.partition(" of ")[2]
+    return tuple(dict.fromkeys([first, *named]))
 
 
 def _unprepared(error: FleetError) -> PlanFinding:

@@ -9,7 +9,7 @@ from profiles.content.content import Content, WantedComponent, WantedObject
 from profiles.document.cluster_schema import MAX_COMPONENTS
 from profiles.document.document import DocumentComponent, ProfileDocument, ProfileNote
 from profiles.document.plain_json import Unfit, checked
-from profiles.policies import kinds, queues
+from profiles.policies import kinds, queues, references, storage
 
 MAX_TOGETHER = 512 * 1024
 """Characters of all components and objects as JSON, with what is inherited: a revision is one row."""
@@ -87,17 +87,17 @@ def _one_default(document: ProfileDocument, content: Content) -> Iterable[Profil
     for other in defaults[1:]:
         message = f"is the default for all pods, and so is {defaults[0].title}; there can be one"
         yield _note(document, f"policies.{other.title}.globalDefault", "given-twice", message)
+    classes = [w for w in content.policies if w.kind == "StorageClass" and storage.is_default(w.body)]
+    for other in classes[1:]:
+        message = f"is the default for all claims, and so is {classes[0].title}; the newer of two would be it"
+        yield _note(document, f"policies.{other.title}.metadata.annotations", "given-twice", message)
 
 
 def _circle(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
-    parents = {w.name: target for w in content.policies if w.kind == "Queue" for _, _, target in _named(w)}
+    parents = {w.name: target for w in content.policies if w.kind == "Queue" for _, _, target in references.of(w)}
     if circle := queues.circle(parents):
         message = f"goes round in a circle: {' under '.join(circle)}"
         yield _note(document, f"policies.Queue/{circle[0]}.spec.parent", "circle", message)
-
-
-def _named(policy: WantedObject) -> Iterable[tuple[str, str, str]]:
-    return queues.references(policy)
 
 
 def _without_component(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
@@ -106,7 +106,7 @@ def _without_component(document: ProfileDocument, content: Content) -> Iterable[
     seen: set[str] = set()
     for item in content.policies:
         kind = kinds.KINDS.get(item.kind)
-        if kind and kind.component and kind.component not in wanted | seen:
+        if kind and kind.component and wanted.isdisjoint(kind.components) and kind.component not in seen:
             seen.add(kind.component)
             if kind.component in gone:
                 message = f"{item.kind} is known to clusters that have {kind.component}, which this profile removes"
@@ -120,9 +120,9 @@ def _without_component(document: ProfileDocument, content: Content) -> Iterable[
 
 
 def _dangling(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
-    there = {(item.kind, item.name) for item in content.policies}
+    there = {item.title for item in content.policies}
     for item in content.policies:
-        for path, kind, name in _named(item):
-            if (kind, name) not in there and (kind, name) != ("Queue", "default"):
+        for path, kind, name in references.of(item):
+            if f"{kind}/{name}" not in there and (kind, name) != ("Queue", "default"):
                 message = f"{kind} {name} is not in this profile: it must be in the cluster already"
                 yield _note(document, f"policies.{item.title}.{path}", "not-here", message)

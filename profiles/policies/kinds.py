@@ -1,8 +1,11 @@
 """Policy objects that a profile may want, and the checks that each passes before any cluster is asked.
 
+A profile is approved once and carried out with Setpoint's own rights, so what those must never do for anyone is refused
+here: what gives rights, reaches a node's files, or touches the namespaces of Kubernetes and of Setpoint itself.
+
 Sources: kubernetes.io (resource-quotas, limit-range, pod-priority-preemption, runtime-class, pod-security-admission),
-Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7). The API server has
-the last word, in the plan's dry run.
+Volcano's Queue (v1.15), Kueue's API v1beta2 (v0.19), the Network Operator's NicClusterPolicy (26.7); of the others, in
+the module of their checks. The API server has the last word, in the plan's dry run, by the kind's own schema.
 """
 
 from __future__ import annotations
@@ -12,8 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contract import names
 from profiles.content.cluster import WantedObject
-from profiles.policies import kubernetes, nic, node_labels, queues
+from profiles.policies import (
+    autoscaling,
+    configuration,
+    kubernetes,
+    network,
+    nic,
+    node_features,
+    node_labels,
+    queues,
+    rights,
+    storage,
+)
 from profiles.policies.kubernetes import Judge
 
 MAX_OBJECTS = 200
@@ -22,6 +37,8 @@ MAX_OBJECT = 32 * 1024
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
+_BINDER = "pv.kubernetes.io"
+"""Annotations below it are the volume controller's: they would have a provisioner delete what it never made."""
 _CLUSTERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 
 
@@ -36,11 +53,23 @@ class PolicyKind:
     check: Callable[[Judge, Mapping[str, Any]], None]
     component: str = ""
     """Which brings the kind's definition; empty: Kubernetes itself."""
+    also: tuple[str, ...] = ()
+    """Other components that bring it."""
+    fixed: tuple[str, ...] = ()
+    """Paths that Kubernetes never changes once the object exists: another value needs another object."""
+    is_kept_out: bool = False
+    """Of no namespace of Kubernetes or of Setpoint itself."""
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return (self.component, *self.also) if self.component else ()
 
 
 _SPEC = frozenset({"spec"})
 VOLCANO = ("scheduling.volcano.sh/v1beta1",)
 NETWORK = ("mellanox.com/v1alpha1",)
+_STORAGE_FIXED = frozenset({"provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"})
+RBAC = ("rbac.authorization.k8s.io/v1",)
 KUEUE = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 
 KINDS: Mapping[str, PolicyKind] = {
@@ -68,7 +97,82 @@ KINDS: Mapping[str, PolicyKind] = {
         PolicyKind("ResourceFlavor", KUEUE, False, _SPEC, queues.resource_flavor, "kueue"),
         PolicyKind("ClusterQueue", KUEUE, False, _SPEC, queues.cluster_queue, "kueue"),
         PolicyKind("LocalQueue", KUEUE, True, _SPEC, queues.local_queue, "kueue"),
+        PolicyKind("HyperNode", ("topology.volcano.sh/v1alpha1",), False, _SPEC, queues.hyper_node, "volcano"),
         PolicyKind("NicClusterPolicy", NETWORK, False, _SPEC, nic.nic_cluster_policy, "network-operator"),
+        PolicyKind(
+            "NodeFeatureRule",
+            ("nfd.k8s-sigs.io/v1alpha1",),
+            False,
+            _SPEC,
+            node_features.node_feature_rule,
+            "node-feature-discovery",
+            also=("gpu-operator", "network-operator"),
+        ),
+        PolicyKind(
+            "StorageClass",
+            ("storage.k8s.io/v1",),
+            False,
+            _STORAGE_FIXED | {"allowVolumeExpansion", "mountOptions", "allowedTopologies"},
+            storage.storage_class,
+            fixed=tuple(sorted(_STORAGE_FIXED)),
+        ),
+        PolicyKind(
+            "PersistentVolume",
+            ("v1",),
+            False,
+            _SPEC,
+            storage.persistent_volume,
+            fixed=("spec.nfs", "spec.local", "spec.volumeMode", "spec.nodeAffinity"),
+        ),
+        PolicyKind(
+            "PersistentVolumeClaim",
+            ("v1",),
+            True,
+            _SPEC,
+            storage.claim,
+            fixed=("spec.accessModes", "spec.selector", "spec.storageClassName", "spec.volumeMode", "spec.volumeName"),
+            is_kept_out=True,
+        ),
+        PolicyKind(
+            "ConfigMap",
+            ("v1",),
+            True,
+            frozenset({"data", "binaryData", "immutable"}),
+            configuration.config_map,
+            is_kept_out=True,
+        ),
+        PolicyKind("NetworkPolicy", ("networking.k8s.io/v1",), True, _SPEC, network.network_policy, is_kept_out=True),
+        PolicyKind(
+            "CiliumNetworkPolicy",
+            ("cilium.io/v2",),
+            True,
+            frozenset({"spec", "specs"}),
+            network.cilium_network_policy,
+            "cilium",
+            is_kept_out=True,
+        ),
+        PolicyKind("Role", RBAC, True, frozenset({"rules"}), rights.role, is_kept_out=True),
+        PolicyKind(
+            "RoleBinding",
+            RBAC,
+            True,
+            frozenset({"roleRef", "subjects"}),
+            rights.role_binding,
+            fixed=("roleRef",),
+            is_kept_out=True,
+        ),
+        PolicyKind(
+            "HorizontalPodAutoscaler", ("autoscaling/v2",), True, _SPEC, autoscaling.horizontal, is_kept_out=True
+        ),
+        PolicyKind(
+            "VerticalPodAutoscaler",
+            ("autoscaling.k8s.io/v1",),
+            True,
+            _SPEC,
+            autoscaling.vertical,
+            "vertical-pod-autoscaler",
+            is_kept_out=True,
+        ),
     )
 }
 
@@ -133,6 +237,11 @@ def _names(kind: PolicyKind | None, metadata: Mapping[str, Any], judge: Judge) -
     if not isinstance(namespace, str) or not _LABEL.fullmatch(namespace):
         judge.refuse(("metadata", "namespace"), "must be 1 to 63 lower-case letters, digits and '-'")
         return "", ""
+    if kind.is_kept_out and (namespace.startswith("kube-") or namespace == names.NAMESPACE):
+        whose = "Setpoint" if namespace == names.NAMESPACE else "Kubernetes"
+        message = f"{namespace} belongs to {whose}: a profile puts no {kind.name} there"
+        judge.refuse(("metadata", "namespace"), message, code="reserved")
+        return "", ""
     return name, namespace
 
 
@@ -158,11 +267,15 @@ def _metadata(metadata: Mapping[str, Any], judge: Judge) -> dict[str, Any]:
             judge.refuse(("metadata", part), "must be a mapping from names to text")
             continue
         for key, value in marks.items():
-            if reason := node_labels.bad_key(key) or node_labels.ours(key) or bad_value(value):
+            if reason := node_labels.bad_key(key) or node_labels.ours(key) or _binders(key) or bad_value(value):
                 judge.refuse(("metadata", part, key), reason, code="bad-mark")
         if marks:
             out[part] = marks
     return out
+
+
+def _binders(key: str) -> str | None:
+    return f"{_BINDER}/ is the volume controller's own" if key.startswith(f"{_BINDER}/") else None
 
 
 def _bad_annotation(value: Any) -> str | None:

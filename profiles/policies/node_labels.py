@@ -19,7 +19,7 @@ _STATES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrad
 """Which step of a driver's upgrade the operator has come to: writing one makes the operator skip steps."""
 
 
-def _within(domain: str, of: str) -> bool:
+def within(domain: str, of: str) -> bool:
     return domain == of or domain.endswith(f".{of}")
 
 
@@ -35,22 +35,22 @@ def bad_key(key: Any) -> str | None:
 
 
 def ours(key: str) -> str | None:
-    return f"{_OURS}/ is Setpoint's own" if _within(key.rpartition("/")[0], _OURS) else None
+    return f"{_OURS}/ is Setpoint's own" if within(key.rpartition("/")[0], _OURS) else None
 
 
-def _reserved(key: str) -> str | None:
+def reserved(key: str) -> str | None:
     domain = key.rpartition("/")[0]
-    if _within(domain, _FREE_DOMAIN):
+    if within(domain, _FREE_DOMAIN):
         return None
     if own := ours(key):
         return own
-    if _within(domain, "feature.node.kubernetes.io"):
+    if within(domain, "feature.node.kubernetes.io"):
         return "feature.node.kubernetes.io/ is written by node feature discovery"
-    if _within(domain, "kubernetes.io") or _within(domain, "k8s.io"):
+    if within(domain, "kubernetes.io") or within(domain, "k8s.io"):
         return f"kubernetes.io/ and k8s.io/ are reserved; use {_FREE_DOMAIN}/ or a domain of your own"
     if known := known_labels.owner_of_state(key):
         return f"{known.program} answers in it; set {known.key}"
-    if key in _STATES or _within(domain, "network.nvidia.com"):
+    if key in _STATES or within(domain, "network.nvidia.com"):
         return "it is written by NVIDIA's operators while they upgrade drivers"
     if key.startswith("nvidia.com/gpu.") and known_labels.get(key) is None:
         return "nvidia.com/gpu.* is written by the GPU Operator"
@@ -66,11 +66,11 @@ def bad_value(value: Any) -> str | None:
 
 
 def label(key: Any, value: Any) -> str | None:
-    return bad_key(key) or _reserved(key) or bad_value(value)
+    return bad_key(key) or reserved(key) or bad_value(value)
 
 
 def annotation(key: Any, value: Any) -> str | None:
-    if problem := bad_key(key) or _reserved(key):
+    if problem := bad_key(key) or reserved(key):
         return problem
     if not isinstance(value, str):
         return "its value must be text; put it in quotes"
@@ -97,4 +97,4 @@ def taint(item: Any) -> str | None:
 
 def _reserved_taint(key: str) -> str | None:
     """Return the reason as for labels, but `nvidia.com/gpu` and its kin are taints that people set."""
-    return None if key.startswith("nvidia.com/") else _reserved(key)
+    return None if key.startswith("nvidia.com/") else reserved(key)

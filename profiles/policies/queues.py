@@ -1,12 +1,11 @@
-"""Checks of Volcano's and Kueue's queues, and of how the objects of one profile fit together."""
+"""Checks of Volcano's and Kueue's queues, and of the places that Volcano's HyperNodes describe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from common import yaml
-from profiles.content.cluster import WantedObject
 from profiles.policies import node_labels
 from profiles.policies.kubernetes import Judge, tolerations
 
@@ -53,6 +52,42 @@ def queue(judge: Judge, raw: Mapping[str, Any]) -> None:
             "counts only where the scheduler runs the plugin capacity, with reclaim; Volcano's default is proportion"
         )
         judge.warn(("spec", "deserved"), message, "needs-plugin")
+
+
+_HYPER_NODE = ("tier", "tierName", "members")
+_SELECTORS = ("exactMatch", "regexMatch", "labelMatch")
+MAX_PATTERN = 256
+
+
+def hyper_node(judge: Judge, raw: Mapping[str, Any]) -> None:
+    spec = judge.mapping(("spec",), raw.get("spec"), required=True)
+    judge.known(("spec",), spec, _HYPER_NODE)
+    if spec and spec.get("tier") is None:
+        judge.refuse(("spec", "tier"), "must be a whole number: members of a lower tier are nearer to each other")
+    judge.whole(("spec", "tier"), spec.get("tier"), 0, 2**31 - 1)
+    for index, item in enumerate(judge.items(("spec", "members"), spec.get("members"), required=bool(spec))):
+        path: yaml.Path = ("spec", "members", index)
+        member = judge.mapping(path, item, required=True)
+        judge.known(path, member, ("type", "selector"))
+        judge.one_of((*path, "type"), member.get("type") or "", ("Node", "HyperNode"))
+        selector = judge.mapping((*path, "selector"), member.get("selector"), required=True)
+        judge.known((*path, "selector"), selector, _SELECTORS)
+        if len(selector) > 1:
+            judge.refuse((*path, "selector"), f"must be one of {', '.join(_SELECTORS)}, not several")
+        if "labelMatch" in selector and member.get("type") == "HyperNode":
+            judge.refuse((*path, "selector", "labelMatch"), "selects nodes only; name the HyperNode by exactMatch")
+        _hyper_node_match(judge, (*path, "selector"), selector)
+
+
+def _hyper_node_match(judge: Judge, path: yaml.Path, selector: Mapping[str, Any]) -> None:
+    name = judge.mapping((*path, "exactMatch"), selector.get("exactMatch")).get("name")
+    if "exactMatch" in selector and (not isinstance(name, str) or not name):
+        judge.refuse((*path, "exactMatch", "name"), "must be a name")
+    pattern = judge.mapping((*path, "regexMatch"), selector.get("regexMatch")).get("pattern")
+    if "regexMatch" in selector and not (isinstance(pattern, str) and 0 < len(pattern) <= MAX_PATTERN):
+        judge.refuse((*path, "regexMatch", "pattern"), f"must be a pattern of at most {MAX_PATTERN} characters")
+    label = judge.mapping((*path, "labelMatch"), selector.get("labelMatch"))
+    judge.marks((*path, "labelMatch", "matchLabels"), label.get("matchLabels"))
 
 
 # ── Kueue ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -160,21 +195,6 @@ def local_queue(judge: Judge, raw: Mapping[str, Any]) -> None:
 
 
 # ── Together ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def references(policy: WantedObject) -> Iterator[tuple[str, str, str]]:
-    """(path within the object, kind, name) of each object that this one names."""
-    spec = policy.body.get("spec") or {}
-    if policy.kind == "Queue" and spec.get("parent") not in (None, ROOT):
-        yield "spec.parent", "Queue", spec["parent"]
-    elif policy.kind == "LocalQueue":
-        yield "spec.clusterQueue", "ClusterQueue", spec["clusterQueue"]
-    elif policy.kind == "ResourceFlavor" and spec.get("topologyName"):
-        yield "spec.topologyName", "Topology", spec["topologyName"]
-    elif policy.kind == "ClusterQueue":
-        for number, group in enumerate(spec.get("resourceGroups") or ()):
-            for index, flavor in enumerate(group["flavors"]):
-                yield f"spec.resourceGroups[{number}].flavors[{index}].name", "ResourceFlavor", flavor["name"]
-
-
 def circle(queues: Mapping[str, str]) -> list[str]:
     """Names of queues that are each other's parents, in order, the first again at the end; or nothing."""
     for first in sorted(queues):

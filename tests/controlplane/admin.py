@@ -33,6 +33,10 @@ _GROUPS = {
     "leases": ("coordination.k8s.io/v1", True),
     "nodetunings": (names.API_VERSION, False),
     "queues": ("scheduling.volcano.sh/v1beta1", False),
+    "persistentvolumes": ("", False),
+    "networkpolicies": ("networking.k8s.io/v1", True),
+    "roles": ("rbac.authorization.k8s.io/v1", True),
+    "rolebindings": ("rbac.authorization.k8s.io/v1", True),
 }
 FAKE = {"kwok.x-k8s.io/node": "fake"}
 """kwok keeps a node with this annotation Ready and runs its pods."""

@@ -53,6 +53,36 @@ def test_a_quota_that_is_only_raised_holds_nobody_back():
         (one("LocalQueue", spec(clusterQueue="b"), spec(clusterQueue="a")), "new-pods"),
         (one("ResourceFlavor", spec(nodeLabels={"a": "b"}), spec(nodeLabels={})), "new-pods"),
         (one("SomethingNew", spec(a=1)), "gpu-pods"),
+        (one("PersistentVolume", spec(persistentVolumeReclaimPolicy="Retain", nfs={})), "new-pods"),
+        (one("PersistentVolume", spec(persistentVolumeReclaimPolicy="Delete", nfs={})), "gpu-pods"),
+        (
+            one(
+                "PersistentVolume",
+                spec(persistentVolumeReclaimPolicy="Delete"),
+                spec(persistentVolumeReclaimPolicy="Retain"),
+            ),
+            "gpu-pods",
+        ),
+        (one("PersistentVolumeClaim", spec(resources={})), "new-pods"),
+        (one("StorageClass", {"provisioner": "x"}), "new-pods"),
+        (one("ConfigMap", {"data": {"a": "b"}}), "new-pods"),
+        (one("NodeFeatureRule", spec(rules=[])), "gpu-pods"),
+        (one("HyperNode", spec(tier=1)), "new-pods"),
+        (one("NetworkPolicy", spec(podSelector={})), "network"),
+        (one("CiliumNetworkPolicy", spec(endpointSelector={})), "network"),
+        (one("Role", {"rules": []}), "live"),
+        (one("RoleBinding", {"subjects": []}), "live"),
+        (one("HorizontalPodAutoscaler", spec(maxReplicas=4)), "gpu-pods"),
+        (one("VerticalPodAutoscaler", spec(updatePolicy={"updateMode": "Off"})), "new-pods"),
+        (one("VerticalPodAutoscaler", spec(updatePolicy={"updateMode": "Recreate"})), "gpu-pods"),
+        (
+            one(
+                "VerticalPodAutoscaler",
+                spec(updatePolicy={"updateMode": "Recreate"}),
+                spec(updatePolicy={"updateMode": "Initial"}),
+            ),
+            "gpu-pods",
+        ),
     ],
 )
 def test_each_kind_has_the_class_of_what_becomes_of_it(prepared, worst):

@@ -12,8 +12,9 @@ import yaml
 from clusters.fleet import FleetRefused, FleetUnavailable
 from clusters.kube import managed_fields
 from clusters.kube.policy_objects import RESOURCES
-from components.policies import policy_objects
+from components.policies import policy_kinds, policy_objects
 from components.policies.policy_objects import PreparedPolicies
+from profiles.policies.kinds import KINDS
 from simfleet.apiserver.callers import person
 from tests.components.policies.carrying import PRIORITY, PROFILE, QUOTA, carry, edit, wanted
 
@@ -184,12 +185,35 @@ def test_the_optional_role_is_what_these_kinds_need_and_nothing_else():
         for one in RESOURCES.values()
     }
     needed["", "namespaces"].remove("delete")
+    needed["storage.k8s.io", "storageclasses"].add("list")
+    needed["setpoint.dev", "policies"] = {"apply"}
     assert granted == needed
 
 
-def test_a_queue_that_takes_no_work_is_waited_for():
+def test_where_components_are_installed_the_controller_may_still_write_each_of_these_kinds():
+    """The policy for components lets the controller write for real what it names, and nothing else."""
+    documents = list(yaml.safe_load_all((DEPLOY / "setpoint-components.yaml").read_text()))
+    [fence] = [
+        one
+        for one in documents
+        if one["metadata"]["name"] == "setpoint-controller-tries" and "spec" in one and "validations" in one["spec"]
+    ]
+    text = fence["spec"]["validations"][0]["expression"]
+    missing = [
+        f"{group}/{one.plural}"
+        for one in RESOURCES.values()
+        if (group := one.api_version.rpartition("/")[0]) is not None and f"'{group}/{one.plural}'" not in text
+    ]
+    assert missing == []
+
+
+def test_the_table_of_kinds_has_a_row_for_each_that_a_profile_may_want():
+    assert policy_kinds.ROWS.keys() == KINDS.keys()
+
+
+def test_a_queue_that_takes_no_work_is_waited_for(fleet):
     def idle(kind: str, **status: object) -> str:
-        return policy_objects._idle({"kind": kind, "status": status})
+        return policy_kinds.row(kind).idle(fleet, {"kind": kind, "status": status})
 
     assert idle("Queue", state="Open") == ""
     assert idle("Queue", state="Closing") == "is Closing, not Open."
@@ -198,6 +222,42 @@ def test_a_queue_that_takes_no_work_is_waited_for():
     assert idle("ClusterQueue", conditions=[waiting]) == "is not active yet: FlavorNotFound."
     assert idle("ClusterQueue", conditions=[{"type": "Active", "status": "True"}]) == ""
     assert idle("ResourceQuota") == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "missing"),
+    [
+        ("HyperNode", {}, "has no node yet"),
+        ("HyperNode", {"nodeCount": 4}, ""),
+        ("CiliumNetworkPolicy", {}, ""),
+        ("CiliumNetworkPolicy", {"conditions": [{"type": "Valid", "status": "True"}]}, ""),
+        (
+            "CiliumNetworkPolicy",
+            {"conditions": [{"type": "Valid", "status": "False", "message": "bad CIDR"}]},
+            "bad CIDR",
+        ),
+        ("HorizontalPodAutoscaler", {}, "not able to scale its target yet"),
+        (
+            "HorizontalPodAutoscaler",
+            {"conditions": [{"type": "AbleToScale", "status": "False", "message": "llm not found"}]},
+            "llm not found",
+        ),
+        (
+            "HorizontalPodAutoscaler",
+            {"conditions": [{"type": "AbleToScale", "status": "True"}, {"type": "ScalingActive", "status": "False"}]},
+            "",
+        ),
+        ("VerticalPodAutoscaler", {}, ""),
+        (
+            "VerticalPodAutoscaler",
+            {"conditions": [{"type": "ConfigUnsupported", "status": "True", "message": "no controller"}]},
+            "no controller",
+        ),
+    ],
+)
+def test_each_kind_is_ready_by_its_own_controllers_word(fleet, kind, status, missing):
+    said = policy_kinds.row(kind).idle(fleet, {"kind": kind, "status": status})
+    assert (missing in said) if missing else said == ""
 
 
 def test_many_objects_are_asked_about_at_once(fleet, monkeypatch):

@@ -126,7 +126,7 @@ class Judge:
         elif user == names.HELM_USERNAME:
             if succeeded and "dryRun=All" not in str(event.get("requestURI")):
                 self._by_helm(event, place)
-        elif user == names.CONTROLLER_USERNAME and place[0] in POLICIES and event["verb"] in ("patch", "delete"):
+        elif user == names.CONTROLLER_USERNAME and event["verb"] in ("patch", "delete") and _is_policy(what, place):
             if succeeded:
                 self._policy_write(event, place)
         elif user == names.CONTROLLER_USERNAME and place == ("serviceaccounts", "token"):
@@ -319,6 +319,11 @@ class Judge:
         self.broken.append(
             f"{event['requestReceivedTimestamp']} {event['user']['username'].rpartition(':')[2]}: {what}"
         )
+
+
+def _is_policy(what: Mapping[str, Any], place: tuple[str, str]) -> bool:
+    """Setpoint marks a cluster as its own with a ConfigMap in its own namespace, which is no object of a profile."""
+    return place[0] in POLICIES and (place[0], what.get("namespace")) != ("configmaps", names.NAMESPACE)
 
 
 def _time(text: str) -> datetime:

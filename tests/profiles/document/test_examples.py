@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from components.catalog import catalog
-from components.policies import policy_objects
+from components.policies import policy_kinds
 from profiles.content.content import Content
 from profiles.document import schema
 from profiles.services import library
@@ -45,7 +45,7 @@ def test_an_example_of_the_catalog_can_be_wanted_and_its_kind_comes_with_its_com
     wanted = flat({"components": {component: {}}, "policies": [dict(example.body)]}).policies
 
     assert [(one.kind, one.name) for one in wanted] == [(example.body["kind"], example.body["metadata"]["name"])]
-    assert example.body["kind"] in policy_objects._RANKS
+    assert example.body["kind"] in policy_kinds.ROWS
 
 
 @pytest.mark.parametrize(("page", "number", "text"), FENCES, ids=lambda one: str(one)[:40])

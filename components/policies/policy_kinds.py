@@ -1,0 +1,155 @@
+"""The table of policy kinds: each one's place in the order, its effect on running work, its readiness, and what stays.
+
+What a profile may say of a kind is in `profiles.policies.kinds`; a test holds the two tables together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.fleet import Fleet
+from components.blast.judgment import GPU_PODS, LIVE, NETWORK, NEW_PODS
+from components.catalog.effects import ChangeEffect
+from components.policies import policy_readiness
+from components.values.clauses import Clause
+from profiles.policies.kinds import KINDS
+
+Idle = Callable[[Fleet, Mapping[str, Any]], str]
+
+
+def _works(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    """Nothing: the kind has no state of its own, and counts as soon as it is written."""
+    return ""
+
+
+def _goes(live: Mapping[str, Any]) -> str:
+    """Nothing: an object that a rollout made goes when that is put back."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    rank: int
+    """What an object depends on has a lower one; queues of one rank go below their parents."""
+    effects: tuple[ChangeEffect, ...] = ()
+    """What a change does to running work. Empty: as the catalog's entry of its component says."""
+    idle: Idle = _works
+    """Explains why an existing object does not work yet; raises FleetError."""
+    stays: Callable[[Mapping[str, Any]], str] = _goes
+    """Explains why an object that a rollout made is not removed when that is put back."""
+    is_idle_at_first: bool = False
+    """Before it exists nothing is in it and nothing names it."""
+
+
+def _effect(kind: str, worst: str, why: str, *paths: str, unless: tuple[Clause, ...] = ()) -> ChangeEffect:
+    return ChangeEffect(kind, worst, why, paths=paths, unless=unless)
+
+
+REFUSES = "Running pods stay; new ones beyond it are refused."
+_READ = "Pods read it when they start; running ones keep what they have."
+_CUTS = "Connections of the pods that it selects end, unless some policy permits them."
+_RIGHTS = "No pod restarts, and what it grants is asked with each request."
+_RETAINS = Clause("spec.persistentVolumeReclaimPolicy", "Retain")
+_DELETES = "Once its claim is deleted, the volume's data is deleted, too, and nothing brings it back."
+NO_ONES = "what is in it is not ours to delete."
+
+VOLUMES = ("PersistentVolume", "PersistentVolumeClaim")
+
+ROWS: Mapping[str, KindRow] = {
+    "Namespace": KindRow(
+        0,
+        (_effect("Namespace", NEW_PODS, "What its labels ask of pods is asked of new ones."),),
+        stays=lambda live: NO_ONES,
+        is_idle_at_first=True,
+    ),
+    "PriorityClass": KindRow(
+        1,
+        (
+            _effect(
+                "PriorityClass",
+                NEW_PODS,
+                "Pods that are created with it may preempt others of a lower priority.",
+            ),
+        ),
+        is_idle_at_first=True,
+    ),
+    "RuntimeClass": KindRow(1, (_effect("RuntimeClass", NEW_PODS, _READ),), is_idle_at_first=True),
+    "StorageClass": KindRow(
+        1,
+        (_effect("StorageClass", NEW_PODS, "Claims that are made from now on get their volumes by it."),),
+    ),
+    "Topology": KindRow(1),
+    "LimitRange": KindRow(
+        2,
+        (_effect("LimitRange", NEW_PODS, "Running pods keep what they have; new ones are given these limits."),),
+    ),
+    "ResourceQuota": KindRow(2, (_effect("ResourceQuota", NEW_PODS, REFUSES),)),
+    "ResourceFlavor": KindRow(2),
+    "ConfigMap": KindRow(
+        2,
+        (_effect("ConfigMap", NEW_PODS, "What watches it takes it at once; pods that name it, when they start."),),
+    ),
+    "NodeFeatureRule": KindRow(2),
+    "PersistentVolume": KindRow(
+        2,
+        (
+            _effect("PersistentVolume", NEW_PODS, "Pods that mount it keep it; new claims may be bound to it."),
+            _effect(
+                "PersistentVolume",
+                GPU_PODS,
+                _DELETES,
+                "spec.persistentVolumeReclaimPolicy",
+                unless=(_RETAINS,),
+            ),
+        ),
+        idle=policy_readiness.volume,
+        stays=policy_readiness.holds_volume,
+    ),
+    "PersistentVolumeClaim": KindRow(
+        3,
+        (_effect("PersistentVolumeClaim", NEW_PODS, "Pods that name it wait until it is bound."),),
+        idle=policy_readiness.claim,
+        stays=policy_readiness.holds_claim,
+    ),
+    "ClusterQueue": KindRow(3, idle=policy_readiness.cluster_queue),
+    "NetworkPolicy": KindRow(2, (_effect("NetworkPolicy", NETWORK, _CUTS),)),
+    "CiliumNetworkPolicy": KindRow(2, idle=policy_readiness.cilium_network_policy),
+    "Role": KindRow(2, (_effect("Role", LIVE, _RIGHTS),)),
+    "RoleBinding": KindRow(3, (_effect("RoleBinding", LIVE, _RIGHTS),)),
+    "HorizontalPodAutoscaler": KindRow(
+        4,
+        (_effect("HorizontalPodAutoscaler", GPU_PODS, "Where fewer pods are wanted, running ones are ended."),),
+        idle=policy_readiness.horizontal,
+    ),
+    "VerticalPodAutoscaler": KindRow(
+        4,
+        (
+            _effect("VerticalPodAutoscaler", NEW_PODS, "New pods of its target are given other requests."),
+            _effect(
+                "VerticalPodAutoscaler",
+                GPU_PODS,
+                "It evicts running pods of its target to give them other requests.",
+                "spec.updatePolicy",
+                "spec.resourcePolicy",
+                unless=tuple(Clause("spec.updatePolicy.updateMode", mode) for mode in ("Off", "Initial")),
+            ),
+        ),
+        idle=policy_readiness.vertical,
+    ),
+    "HyperNode": KindRow(3, idle=policy_readiness.hyper_node),
+    "NicClusterPolicy": KindRow(3),
+    "Queue": KindRow(3, idle=policy_readiness.queue),
+    "LocalQueue": KindRow(4),
+}
+
+
+def row(kind: str) -> KindRow:
+    """A kind that is not known any more, of an old plan, goes last and has the strictest effect."""
+    return ROWS.get(kind) or KindRow(9)
+
+
+def component_of(kind: str) -> str:
+    known = KINDS.get(kind)
+    return known.component if known else ""

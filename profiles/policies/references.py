@@ -1,0 +1,70 @@
+"""What one policy object names of others: which come first, and which have to be in the cluster already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from profiles.content.cluster import WantedObject
+from profiles.policies.queues import ROOT
+
+Reference = tuple[str, str, str]
+"""Path within the object; the kind that it names; its name, `namespace/name` of a kind that has one."""
+
+
+def of(policy: WantedObject) -> Iterator[Reference]:
+    """Yield each object that this one names."""
+    named = _OF_KIND.get(policy.kind)
+    if named:
+        yield from named(policy, policy.body.get("spec") or {})
+
+
+def _queue(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    if spec.get("parent") not in (None, ROOT):
+        yield "spec.parent", "Queue", spec["parent"]
+
+
+def _local_queue(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    yield "spec.clusterQueue", "ClusterQueue", spec["clusterQueue"]
+
+
+def _flavor(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    if spec.get("topologyName"):
+        yield "spec.topologyName", "Topology", spec["topologyName"]
+
+
+def _cluster_queue(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    for number, group in enumerate(spec.get("resourceGroups") or ()):
+        for index, flavor in enumerate(group["flavors"]):
+            yield f"spec.resourceGroups[{number}].flavors[{index}].name", "ResourceFlavor", flavor["name"]
+
+
+def _claim(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    if spec.get("volumeName"):
+        yield "spec.volumeName", "PersistentVolume", spec["volumeName"]
+    elif spec.get("storageClassName"):  # a volume that is named already needs no class to be made by
+        yield "spec.storageClassName", "StorageClass", spec["storageClassName"]
+
+
+def _hyper_node(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    for index, member in enumerate(spec.get("members") or ()):
+        exact = member.get("selector", {}).get("exactMatch")
+        if member.get("type") == "HyperNode" and exact:
+            yield f"spec.members[{index}].selector.exactMatch.name", "HyperNode", exact["name"]
+
+
+def _binding(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    reference = policy.body["roleRef"]
+    if reference["kind"] == "Role":
+        yield "roleRef.name", "Role", f"{policy.namespace}/{reference['name']}"
+
+
+_OF_KIND: Mapping[str, Callable[[WantedObject, Mapping[str, Any]], Iterator[Reference]]] = {
+    "Queue": _queue,
+    "LocalQueue": _local_queue,
+    "ResourceFlavor": _flavor,
+    "ClusterQueue": _cluster_queue,
+    "PersistentVolumeClaim": _claim,
+    "HyperNode": _hyper_node,
+    "RoleBinding": _binding,
+}
