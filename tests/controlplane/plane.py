@@ -53,6 +53,16 @@ rules:
   - level: Metadata
 """
 
+EGRESS = """\
+apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+  - name: cluster
+    connection:
+      proxyProtocol: HTTPConnect
+      transport: {tcp: {url: "http://127.0.0.1:PORT"}}
+"""
+
 
 CALM_SECONDS = 40
 """How often nodes of a calm plane renew their Leases; kubelets do so every 10 s."""
@@ -97,10 +107,16 @@ class Plane:
     `is_calm` is for thousands of nodes on a few cores. kwok 0.7 patches the status of every node every 20 s where a
     kubelet with nothing new waits 5 min; in a calm plane it says once that a node is Ready, and renews Leases every
     CALM_SECONDS. The controller-manager has patience with nodes that the machine has no time for.
+
+    `tunnel` is a loopback port: the API server reaches webhooks, API services and kubelets through an HTTP CONNECT proxy
+    there, for pods' addresses lead nowhere from here.
     """
 
-    def __init__(self, bin_dir: Path | None = None, *, folder: Path | None = None, is_calm: bool = False) -> None:
+    def __init__(
+        self, bin_dir: Path | None = None, *, folder: Path | None = None, is_calm: bool = False, tunnel: int = 0
+    ) -> None:
         self._is_calm = is_calm
+        self.tunnel = tunnel
         self.bin = bin_dir or binaries()
         self.folder = folder or Path(tempfile.mkdtemp(prefix="setpoint-plane-"))
         self._etcd, self._peer, self._port = free_port(), free_port(), free_port()
@@ -244,6 +260,7 @@ class Plane:
             "sa.pub": public,
             "audit-policy.yaml": AUDIT_POLICY,
             "calm.yaml": CALM_STAGE,
+            "egress.yaml": EGRESS.replace("PORT", str(self.tunnel)),
         }
         for name, content in files.items():
             (self.folder / name).write_text(content)
@@ -286,6 +303,7 @@ class Plane:
             f"--audit-policy-file={self.folder}/audit-policy.yaml",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-maxsize=4000",  # MB: a rotated log would lose witnesses
+            *((f"--egress-selector-config-file={self.folder}/egress.yaml",) if self.tunnel else ()),
         ]
 
     def _await_ready(self) -> None:
