@@ -60,8 +60,12 @@ egressSelections:
   - name: cluster
     connection:
       proxyProtocol: HTTPConnect
-      transport: {tcp: {url: "http://127.0.0.1:PORT"}}
+      transport:
+        tcp:
+          url: https://127.0.0.1:PORT
+          tlsConfig: {caBundle: FOLDER/ca.crt, clientCert: FOLDER/egress.crt, clientKey: FOLDER/egress.key}
 """
+"""The API server takes no proxy over TCP without certificates of both sides."""
 
 
 CALM_SECONDS = 40
@@ -108,8 +112,8 @@ class Plane:
     kubelet with nothing new waits 5 min; in a calm plane it says once that a node is Ready, and renews Leases every
     CALM_SECONDS. The controller-manager has patience with nodes that the machine has no time for.
 
-    `tunnel` is a loopback port: the API server reaches webhooks, API services and kubelets through an HTTP CONNECT proxy
-    there, for pods' addresses lead nowhere from here.
+    `tunnel` is a loopback port. The API server reaches webhooks, API services and kubelets through an HTTP CONNECT
+    proxy there, since pods' addresses lead nowhere from this computer.
     """
 
     def __init__(
@@ -250,7 +254,7 @@ class Plane:
 
     def _write_files(self) -> None:
         self.folder.chmod(0o700)
-        serving = self.authority.server(NAMES)
+        serving, through = self.authority.server(NAMES), self.authority.client("egress")
         private, public = pki.signing_pair()
         files = {
             "ca.crt": self.authority.pem,
@@ -260,7 +264,9 @@ class Plane:
             "sa.pub": public,
             "audit-policy.yaml": AUDIT_POLICY,
             "calm.yaml": CALM_STAGE,
-            "egress.yaml": EGRESS.replace("PORT", str(self.tunnel)),
+            "egress.yaml": EGRESS.replace("PORT", str(self.tunnel)).replace("FOLDER", str(self.folder)),
+            "egress.crt": through[0],
+            "egress.key": through[1],
         }
         for name, content in files.items():
             (self.folder / name).write_text(content)

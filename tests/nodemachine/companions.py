@@ -35,6 +35,20 @@ COMPANIONS = {
             user="65534:65534",
         ),
     ),
+    "kueue": (Image("registry.k8s.io/kueue/kueue:v0.19.2", {"/manager": "kueue"}, user="65532:65532"),),
+    "volcano": (
+        Image("docker.io/volcanosh/vc-scheduler:v1.15.1", {"/vc-scheduler": "scheduler"}),
+        Image("docker.io/volcanosh/vc-controller-manager:v1.15.1", {"/vc-controller-manager": "controller-manager"}),
+        Image(
+            "docker.io/volcanosh/vc-webhook-manager:v1.15.1",
+            {
+                "/vc-webhook-manager": "webhook-manager",
+                "/gen-admission-secret.sh": "gen-admission-secret.sh",
+                "/usr/local/bin/kubectl": "kubectl",
+            },
+            base="localhost/base",
+        ),
+    ),
 }
 """Images of each component."""
 
@@ -65,4 +79,5 @@ def binaries(component: str) -> Path:
 
 
 def _program(built: Path, name: str) -> Path:
+    """Return a program of the component's own, or kubectl of the control plane."""
     return next(path for path in (built / name, of_the_plane() / name) if path.exists())

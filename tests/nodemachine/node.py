@@ -180,13 +180,20 @@ class Node:
 
     def open_tunnel(self) -> None:
         """Let the API server reach pods and services: a proxy runs in the node's own network."""
+        certificate, key = self.plane.authority.server(("127.0.0.1",))
+        files = {"tls.crt": certificate, "tls.key": key, "ca.crt": self.plane.authority.pem}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tunnel"}, "stringData": files}
+        self.plane.kubectl("apply", "-f", "-", text=json.dumps(secret))
         container = {
             "name": "tunnel", "image": AGENT, "imagePullPolicy": "Never",
-            "command": ["python", "-S", "-c", TUNNEL.read_text(), str(TUNNEL_PORT)],
+            "command": ["python", "-S", "-c", TUNNEL.read_text(), str(TUNNEL_PORT), "/tls"],
+            "volumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+            "securityContext": {"runAsUser": 0},
         }  # fmt: skip
         spec = {
             "nodeName": self.name, "hostNetwork": True, "containers": [container],
             "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1,
+            "volumes": [{"name": "tls", "secret": {"secretName": "tunnel"}}],
         }  # fmt: skip
         self.admin.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tunnel"}, "spec": spec})
         self.eventually(lambda: "listens" in self.pod_log("tunnel"))

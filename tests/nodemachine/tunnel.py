@@ -1,11 +1,13 @@
 """HTTP CONNECT proxy on a node: the API server's way to pods and services, whose addresses are of this network alone.
 
-A pod runs it as `python -c`, with the port to listen on. The standard library only.
+A pod runs it as `python -c`, with the port to listen on and the folder of its certificate, its key, and the authority
+whose clients it serves. The standard library only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
 
 CONNECT_SECONDS = 5.0
@@ -42,11 +44,14 @@ async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> No
         target.close()
 
 
-async def main(port: int) -> None:
-    server = await asyncio.start_server(serve, port=port)
+async def main(port: int, folder: str) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=f"{folder}/ca.crt")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(f"{folder}/tls.crt", f"{folder}/tls.key")
+    server = await asyncio.start_server(serve, port=port, ssl=context)
     print("listens", flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2]))

@@ -52,7 +52,9 @@ if ! nice -n 10 go build -p 1 -ldflags "$flags" -o "$work/" tool; then
 	exit 1
 fi
 if [ "$component" = volcano ]; then
-	cp "$(go list -m -f '{{.Dir}}' "$module")/installer/dockerfile/webhook-manager/gen-admission-secret.sh" "$work/"
+	# Written for Alpine's sh, which knows [[; Debian's does not, and bash does.
+	sed '1s|.*|#!/bin/bash|' "$(go list -m -f '{{.Dir}}' "$module")/installer/dockerfile/webhook-manager/gen-admission-secret.sh" \
+		>"$work/gen-admission-secret.sh"
 fi
 
 # One rename: an interrupted build leaves nothing that looks finished.
