@@ -24,7 +24,7 @@ volcano)
 esac
 version=$(sed -nE "s|^\s*$module (v[0-9.]+).*|\1|p" "$modules/go.mod")
 
-key=$(cat "$modules/go.mod" "$modules/go.sum" "${BASH_SOURCE[0]}" | sha256sum | cut -c1-16)
+key=$(find "$modules" "${BASH_SOURCE[0]}" -type f -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-16)
 cache="${SETPOINT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/setpoint}/node"
 bin="$cache/$component-$version-$key"
 if [ -d "$bin" ]; then
@@ -45,9 +45,20 @@ export CGO_ENABLED=0 GOFLAGS=-mod=readonly
 flags="-s -w"
 for stamp in "${stamps[@]}"; do flags+=" -X $module/${stamp/VERSION/$version}"; done
 cd "$modules"
+modfile=$modules/go.mod
+if [ -d "$modules/apis" ]; then
+	# The API's module of this version is a folder of the component's repository, which no proxy serves: the newest that
+	# is one, and what the programs need besides.
+	cp -r "$(go list -m -f '{{.Dir}}' "${module%/*}/apis")" "$work/apis"
+	chmod -R u+w "$work/apis"
+	cp -r "$modules/apis/." "$work/apis/"
+	cp go.mod go.sum "$work/"
+	modfile=$work/go.mod
+	go mod edit -replace "${module%/*}/apis=$work/apis" "$modfile"
+fi
 echo "building $component $version (minutes)" >&2
 # One package at a time: a machine in QEMU beside it needs the other core.
-if ! nice -n 10 go build -p 1 -ldflags "$flags" -o "$work/" tool; then
+if ! nice -n 10 go build -p 1 -modfile="$modfile" -ldflags "$flags" -o "$work/" tool; then
 	echo "$component $version was not built; its modules come from $(go env GOPROXY)" >&2
 	exit 1
 fi
@@ -56,6 +67,7 @@ if [ "$component" = volcano ]; then
 	sed '1s|.*|#!/bin/bash|' "$(go list -m -f '{{.Dir}}' "$module")/installer/dockerfile/webhook-manager/gen-admission-secret.sh" \
 		>"$work/gen-admission-secret.sh"
 fi
+rm -rf "$work/apis" "$work"/go.*
 
 # One rename: an interrupted build leaves nothing that looks finished.
 chmod 755 "$work"
