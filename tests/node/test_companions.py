@@ -177,6 +177,10 @@ class Look:
     def fit(self) -> dict[str, Any]:
         return dict(self.site.operator.get(f"clusters/{self.site.cluster['id']}/gpu-fit"))
 
+    def await_read(self, system: str) -> None:
+        """Wait until Setpoint reads a scheduler's objects; it looks for a new scheduler every five minutes."""
+        eventually(lambda: system in self.fit()["systems"], lambda: str(self.fit()), seconds=PATIENCE)
+
     def queue(self, system: str, name: str) -> dict[str, Any]:
         """Setpoint's row of a queue; empty where it has none."""
         rows = [row for row in self.fit()["queues"] if (row["system"], row["name"]) == (system, name)]
@@ -244,6 +248,7 @@ def test_a_full_queue_of_kueue_holds_the_second_job_until_the_first_ends(stage: 
     install(stage, KUEUE)
     queues = site.rollout_of(stage.pool, site.revision({}, profile="queues", extra=QUEUES))
     stage.ends(queues, "succeeded")
+    look.await_read("kueue")
     look.create(batch_job("first"))
     first = [str(pod["metadata"]["name"]) for pod in eventually(lambda: look.items("pods"), node.story)]
     look.agree(first)
@@ -310,6 +315,7 @@ def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, site: Site, 
     look = Look(stage, node)
     install(stage, VOLCANO)
     stage.plane.kubectl("create", "namespace", GANGS)
+    look.await_read("volcano")
     look.agree([], GANGS)
 
     look.create(*bare_gang("trio", GPUS + 1))
