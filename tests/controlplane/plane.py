@@ -28,7 +28,7 @@ from clusters.fleet import FleetError
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
-from tests.controlplane import pki
+from tests.controlplane import egress, pki
 from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
@@ -52,20 +52,6 @@ rules:
       - group: setpoint.dev
   - level: Metadata
 """
-
-EGRESS = """\
-apiVersion: apiserver.k8s.io/v1beta1
-kind: EgressSelectorConfiguration
-egressSelections:
-  - name: cluster
-    connection:
-      proxyProtocol: HTTPConnect
-      transport:
-        tcp:
-          url: https://127.0.0.1:PORT
-          tlsConfig: {caBundle: FOLDER/ca.crt, clientCert: FOLDER/egress.crt, clientKey: FOLDER/egress.key}
-"""
-"""The API server takes no proxy over TCP without certificates of both sides."""
 
 
 CALM_SECONDS = 40
@@ -254,7 +240,7 @@ class Plane:
 
     def _write_files(self) -> None:
         self.folder.chmod(0o700)
-        serving, through = self.authority.server(NAMES), self.authority.client("egress")
+        serving = self.authority.server(NAMES)
         private, public = pki.signing_pair()
         files = {
             "ca.crt": self.authority.pem,
@@ -264,9 +250,7 @@ class Plane:
             "sa.pub": public,
             "audit-policy.yaml": AUDIT_POLICY,
             "calm.yaml": CALM_STAGE,
-            "egress.yaml": EGRESS.replace("PORT", str(self.tunnel)).replace("FOLDER", str(self.folder)),
-            "egress.crt": through[0],
-            "egress.key": through[1],
+            **egress.files(self.tunnel, self.folder, self.authority),
         }
         for name, content in files.items():
             (self.folder / name).write_text(content)
@@ -309,7 +293,7 @@ class Plane:
             f"--audit-policy-file={self.folder}/audit-policy.yaml",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-maxsize=4000",  # MB: a rotated log would lose witnesses
-            *((f"--egress-selector-config-file={self.folder}/egress.yaml",) if self.tunnel else ()),
+            *egress.flags(self.tunnel, self.folder),
         ]
 
     def _await_ready(self) -> None:

@@ -113,7 +113,7 @@ def site(cluster: Plane, node: Node) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def stage(site: Site, cluster: Plane, node: Node) -> Stage:
-    """What is at hand for a component: the charts in the store, both identities, and a worker for helm."""
+    """Components may be carried out: the charts in the store, both identities, and a worker for helm."""
     manifests = (RIGHTS, DEPLOY / "setpoint-policies.yaml", DEPLOY / "setpoint-gpus.yaml")
     cluster.kubectl("create", "namespace", "gpu-operator")  # for a role of setpoint-gpus.yaml
     cluster.kubectl("apply", *(word for path in manifests for word in ("-f", str(path))))
@@ -154,7 +154,7 @@ def batch_job(name: str) -> dict[str, Any]:
 
 
 class Look:
-    """What kubectl and Setpoint say of the same things."""
+    """Questions to kubectl and to Setpoint about the same things."""
 
     def __init__(self, stage: Stage, node: Node) -> None:
         self.stage, self.site, self.node = stage, stage.site, node
