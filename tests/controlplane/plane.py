@@ -28,7 +28,7 @@ from clusters.fleet import FleetError
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
-from tests.controlplane import pki
+from tests.controlplane import egress, pki
 from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
@@ -97,10 +97,16 @@ class Plane:
     `is_calm` is for thousands of nodes on a few cores. kwok 0.7 patches the status of every node every 20 s where a
     kubelet with nothing new waits 5 min; in a calm plane it says once that a node is Ready, and renews Leases every
     CALM_SECONDS. The controller-manager has patience with nodes that the machine has no time for.
+
+    `tunnel` is a loopback port. The API server reaches webhooks, API services and kubelets through an HTTP CONNECT
+    proxy there, since pods' addresses lead nowhere from this computer.
     """
 
-    def __init__(self, bin_dir: Path | None = None, *, folder: Path | None = None, is_calm: bool = False) -> None:
+    def __init__(
+        self, bin_dir: Path | None = None, *, folder: Path | None = None, is_calm: bool = False, tunnel: int = 0
+    ) -> None:
         self._is_calm = is_calm
+        self.tunnel = tunnel
         self.bin = bin_dir or binaries()
         self.folder = folder or Path(tempfile.mkdtemp(prefix="setpoint-plane-"))
         self._etcd, self._peer, self._port = free_port(), free_port(), free_port()
@@ -244,6 +250,7 @@ class Plane:
             "sa.pub": public,
             "audit-policy.yaml": AUDIT_POLICY,
             "calm.yaml": CALM_STAGE,
+            **egress.files(self.tunnel, self.folder, self.authority),
         }
         for name, content in files.items():
             (self.folder / name).write_text(content)
@@ -286,6 +293,7 @@ class Plane:
             f"--audit-policy-file={self.folder}/audit-policy.yaml",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-maxsize=4000",  # MB: a rotated log would lose witnesses
+            *egress.flags(self.tunnel, self.folder),
         ]
 
     def _await_ready(self) -> None:

@@ -1,7 +1,7 @@
 """A machine in QEMU: it boots from its own disk through GRUB, and is looked at and broken from outside.
 
 Its only network is QEMU's user mode: 10.0.2.2 is this computer's loopback address, nothing else is reached, and
-nothing reaches it.
+nothing reaches it but a port that is forwarded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,12 @@ HOST = "10.0.2.2"
 class NodeMachine(Guest):
     """One machine; its disk is a copy-on-write file in `folder` that outlives power cuts and ends with the folder."""
 
-    def __init__(self, folder: Path, name: str, parts: Path, *, serial: str = "SN0001") -> None:
+    def __init__(
+        self, folder: Path, name: str, parts: Path, *, serial: str = "SN0001", forwards: Mapping[int, int] | None = None
+    ) -> None:
+        """`forwards`: ports of this computer's loopback address, and those of the machine that they lead to."""
         super().__init__(folder, name)
-        self._parts, self._serial = parts, serial
+        self._parts, self._serial, self._forwards = parts, serial, forwards or {}
         self._process: subprocess.Popen[bytes] | None = None
         self.console = folder / "console.log"
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +99,7 @@ class NodeMachine(Guest):
     # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def _command(self) -> Sequence[str]:
         folder = self.folder
+        forwards = "".join(f",hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in self._forwards.items())
         return [
             "qemu-system-x86_64", "-accel", ACCELERATOR, "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB),
             "-display", "none", "-nodefaults",
@@ -103,7 +107,7 @@ class NodeMachine(Guest):
             "-drive", f"file={self._parts},format=raw,if=virtio,readonly=on",
             "-drive", f"file={folder}/nvme.img,format=raw,if=none,id=nvme0",
             "-device", f"nvme,serial={self._serial},drive=nvme0",
-            "-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,id=card0",
+            "-netdev", f"user,id=net0{forwards}", "-device", "virtio-net-pci,netdev=net0,id=card0",
             "-device", "virtio-rng-pci",
             "-chardev", f"file,id=console,path={self.console},append=on", "-serial", "chardev:console",
             "-device", "virtio-serial",

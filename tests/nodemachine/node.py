@@ -38,6 +38,9 @@ ports: [{{name: https, port: {port}}}]
 """Makes the address that pods have for the API server lead to it: kube-proxy on each node reads it."""
 
 
+TUNNEL_PORT = 8132
+"""Where the node's end of the plane's tunnel listens."""
+TUNNEL = HERE / "tunnel.py"
 _USES_A_PAGE = """\
 import mmap, time
 huge = 0x40000 | {shift} << 26  # MAP_HUGETLB and the size of the page, linux/mman.h
@@ -94,7 +97,9 @@ class Node:
                 "kube-proxy.kubeconfig": self._kubeconfig("system:kube-proxy"),
             },
         )
-        self.machine = NodeMachine(folder / name, name, disk)
+        self.machine = NodeMachine(
+            folder / name, name, disk, forwards={plane.tunnel: TUNNEL_PORT} if plane.tunnel else None
+        )
 
     def _kubeconfig(self, user: str, *groups: str) -> str:
         own = self.plane.credentials(user=user, groups=groups)
@@ -172,6 +177,26 @@ class Node:
         finally:
             self.admin.delete("pods", name)
             self.eventually(lambda: self.admin.find("pods", name) is None)
+
+    def open_tunnel(self) -> None:
+        """Let the API server reach pods and services: a proxy runs in the node's own network."""
+        certificate, key = self.plane.authority.server(("127.0.0.1",))
+        files = {"tls.crt": certificate, "tls.key": key, "ca.crt": self.plane.authority.pem}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tunnel"}, "stringData": files}
+        self.plane.kubectl("apply", "-f", "-", text=json.dumps(secret))
+        container = {
+            "name": "tunnel", "image": AGENT, "imagePullPolicy": "Never",
+            "command": ["python", "-S", "-c", TUNNEL.read_text(), str(TUNNEL_PORT), "/tls"],
+            "volumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+            "securityContext": {"runAsUser": 0},
+        }  # fmt: skip
+        spec = {
+            "nodeName": self.name, "hostNetwork": True, "containers": [container],
+            "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1,
+            "volumes": [{"name": "tls", "secret": {"secretName": "tunnel"}}],
+        }  # fmt: skip
+        self.admin.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tunnel"}, "spec": spec})
+        self.eventually(lambda: "listens" in self.pod_log("tunnel"))
 
     # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
     def values(self, keys: Iterable[str]) -> dict[str, str]:

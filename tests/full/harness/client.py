@@ -33,6 +33,7 @@ class Person:
         self.url = url
         self.email = email
         self.token = token
+        self._cookies: dict[str, str] = {}
         self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=4)
 
     def set_password(self, link: str, password: str, code: str = "") -> None:
@@ -55,7 +56,7 @@ class Person:
         headers = {"Cookie": _header(cookies), "Content-Type": "application/x-www-form-urlencoded"}
         answer = self._pool.request("POST", f"{self.url}/login/", body=urlencode(form), headers=headers, redirect=False)
         assert answer.status == 302, f"{self.email} could not log in: {answer.status}"
-        cookies |= _cookies(answer)
+        self._cookies = cookies = cookies | _cookies(answer)
         answer = self._pool.request(
             "POST",
             f"{self.url}/api/v1/tokens",
@@ -68,6 +69,14 @@ class Person:
         )
         assert answer.status == 201, answer.data
         self.token = json.loads(answer.data)["token"]
+
+    def page(self, path: str) -> str:
+        """Return a page's HTML, as the session that `log_in` opened sees it."""
+        answer = self._pool.request(
+            "GET", f"{self.url}/{path}", headers={"Cookie": _header(self._cookies)}, redirect=False
+        )
+        assert answer.status == 200, f"{path}: {answer.status}"
+        return str(answer.data.decode())
 
     # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def get(self, path: str, **query: Any) -> Any:

@@ -80,11 +80,19 @@ class Images:
 
     def of_one_program(self, program: Path, reference: str, target: Path) -> None:
         """Write an archive of an image that holds one static program and starts it."""
-        made = self._buildah("from", "scratch")
-        self._buildah("add", "--chmod=755", made, str(program), f"/{program.name}")
-        self._buildah("config", f'--entrypoint=["/{program.name}"]', made)
-        self._buildah("commit", "--quiet", "--rm", made, program.name)
-        self.archive(program.name, reference, target)
+        self.of_programs({f"/{program.name}": program}, reference, target)
+
+    def of_programs(
+        self, programs: Mapping[str, Path], reference: str, target: Path, *, user: str = "", base: str = "scratch"
+    ) -> None:
+        """Write an archive of an image with these programs at these paths, on a base; it starts the first of them."""
+        made, name = self._buildah("from", base), target.stem
+        for path, program in programs.items():
+            self._buildah("add", "--chmod=755", made, str(program), path)
+        entry = f'--entrypoint=["{next(iter(programs))}"]'
+        self._buildah("config", entry, "--env=PATH=/usr/local/bin:/usr/bin:/bin", f"--user={user}", made)
+        self._buildah("commit", "--quiet", "--rm", made, name)
+        self.archive(name, reference, target)
 
     def _buildah(self, *arguments: str) -> str:
         where = [f"--root={self._folder}/storage", f"--runroot={self._folder}/run", "--storage-driver=vfs"]

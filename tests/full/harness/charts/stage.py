@@ -64,6 +64,8 @@ class Stage:
     pool: int
     known: frozenset[str] = frozenset()
     """Definitions that were there before the component."""
+    patience: float = PATIENCE
+    """Seconds for one rollout, or for one state of a component."""
 
     # ── past Setpoint ─────────────────────────────────────────────────────────────────────────────────────────────
     def by_hand(self, *arguments: str) -> str:
@@ -207,7 +209,7 @@ class Stage:
             assert status not in others, self.site.story(rollout)
             return status in ends
 
-        eventually(over, lambda: self.site.story(rollout), seconds=PATIENCE)
+        eventually(over, lambda: self.site.story(rollout), seconds=self.patience)
 
     def revert(self, rollout: str) -> None:
         self.site.act(rollout, "revert")
@@ -222,7 +224,7 @@ class Stage:
             rows = self.site.operator.every("compliance/components", name=case.name)
             return str([{**row, "history": None} for row in rows])
 
-        return dict(eventually(found, told, seconds=PATIENCE))
+        return dict(eventually(found, told, seconds=self.patience))
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

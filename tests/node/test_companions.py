@@ -1,0 +1,360 @@
+"""Node Feature Discovery, Kueue and Volcano, installed by Setpoint from the real charts, at work on a real node.
+
+Their programs are built from their Go modules: labels are really read, a queue is really full, a gang really waits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+
+from contract import names
+from tests.components.charts.test_real_archives import ARCHIVES
+from tests.controlplane.admin import Admin
+from tests.controlplane.fixtures import MANIFESTS, await_policies
+from tests.controlplane.plane import Plane
+from tests.full.harness.charts.cases import Case, archive
+from tests.full.harness.charts.fixtures import program
+from tests.full.harness.charts.stage import Stage
+from tests.full.harness.client import eventually
+from tests.full.harness.equipping import DEPLOY, RIGHTS
+from tests.full.harness.processes import Installation
+from tests.full.harness.servers import Postgres, Redis
+from tests.full.harness.site import Site
+from tests.node.conftest import joined
+from tests.nodemachine import companions
+from tests.nodemachine.node import AGENT, Node
+from tests.ports import free_port
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("judged")]
+
+NFD = Case("node-feature-discovery", "0.19.0", "0.19.0")
+KUEUE = Case(
+    "kueue", "0.19.2", "0.19.2", ("opt-in",),
+    # The archive is the repository's own, which names staging images.
+    {"controllerManager": {"manager": {
+        "image": {"repository": "registry.k8s.io/kueue/kueue", "tag": "v0.19.2", "pullPolicy": "IfNotPresent"},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+    }}},
+)  # fmt: skip
+VOLCANO = Case("volcano", "1.15.1", "1.15.1", ("pull-once",))
+CASES = (NFD, KUEUE)
+GPUS = 2
+"""Advertised by hand, as Kubernetes' documentation of extended resources does: the machine has none."""
+PATIENCE = 600.0
+"""A judgement: an emulated processor is ten times as slow as a real one."""
+FEATURES = "feature.node.kubernetes.io/"
+INSTRUCTIONS = {
+    "AVX": "avx", "AVX2": "avx2", "AVX512F": "avx512f", "AESNI": "aes", "FMA3": "fma", "VAES": "vaes", "SHA": "sha_ni",
+}  # fmt: skip
+"""Names of NFD's labels, and the kernel's of the same flags."""
+TEAM, GANGS = "team-a", "gangs"
+QUEUES = f"""
+policies:
+  - {{apiVersion: v1, kind: Namespace, metadata: {{name: {TEAM}, labels: {{kueue-managed: "true"}}}}}}
+  - {{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {{name: gpu}}}}
+  - apiVersion: kueue.x-k8s.io/v1beta2
+    kind: ClusterQueue
+    metadata: {{name: training}}
+    spec:
+      namespaceSelector: {{matchLabels: {{kueue-managed: "true"}}}}
+      resourceGroups:
+        - coveredResources: [nvidia.com/gpu]
+          flavors: [{{name: gpu, resources: [{{name: nvidia.com/gpu, nominalQuota: "1"}}]}}]
+  - apiVersion: kueue.x-k8s.io/v1beta2
+    kind: LocalQueue
+    metadata: {{name: training, namespace: {TEAM}}}
+    spec: {{clusterQueue: training}}
+"""
+WORKS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()"
+"""A program that ends well when it is told to."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Plane]:
+    """A control plane of its own: webhooks that fail closed would be in the way of every other test."""
+    with Plane(tunnel=free_port()) as plane:
+        plane.kubectl("apply", "-f", str(MANIFESTS))
+        plane.kubectl("wait", "--for=condition=Established", f"crd/{names.PLURAL}.{names.GROUP}", "--timeout=30s")
+        await_policies(plane)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def node(cluster: Plane, archives: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    if not ARCHIVES.is_dir():
+        pytest.skip(f"needs charts: there are none in {ARCHIVES}")
+    more = [path for case in CASES for path in companions.images(case.name)]
+    folder = tmp_path_factory.mktemp("machine")
+    with joined(Node(cluster, Admin(cluster), folder, "node-c", [*archives, *more])) as made:
+        made.open_tunnel()
+        advertised = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(GPUS)}]
+        cluster.kubectl("patch", "node", made.name, "--subresource=status", "--type=json", "-p", json.dumps(advertised))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Plane, node: Node) -> Iterator[Site]:
+    settings = {"SETPOINT_SWEEP_SECONDS": "1", "SETPOINT_GPU_SECONDS": "3"}
+    with Postgres() as postgres, Redis() as redis, Installation(postgres.url, redis.url, settings) as installation:
+        opened = Site(cluster, node.admin, installation)
+        try:
+            opened.open()
+            opened.await_observed([node.name])
+            yield opened
+        finally:
+            opened.close()
+
+
+@pytest.fixture(scope="module")
+def stage(site: Site, cluster: Plane, node: Node) -> Stage:
+    """Components may be carried out: the charts in the store, both identities, and a worker for helm."""
+    manifests = (RIGHTS, DEPLOY / "setpoint-policies.yaml", DEPLOY / "setpoint-gpus.yaml")
+    cluster.kubectl("create", "namespace", "gpu-operator")  # for a role of setpoint-gpus.yaml
+    cluster.kubectl("apply", *(word for path in manifests for word in ("-f", str(path))))
+    for case in CASES:
+        site.admin.upload("chart-archives", archive=archive(case.name, case.new))
+    issuer = node.admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
+    site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=issuer)
+    site.setpoint.start("helm")
+    return Stage(site, cluster, node.admin, program("v3"), site.pool(pool="machines"), patience=PATIENCE)
+
+
+def install(stage: Stage, case: Case) -> None:
+    """Install a component as its users do, and wait until Setpoint calls it compliant."""
+    plan, _ = stage.planned(stage.revision(case, case.new), "install")
+    stage.run(plan, "succeeded")
+    stage.until_state(case, "compliant")
+
+
+def pod_spec(mark: str) -> dict[str, Any]:
+    """A pod of one GPU, whose program `end` finds by its mark."""
+    container = {
+        "name": "program", "image": AGENT, "imagePullPolicy": "Never",
+        "command": ["python", "-S", "-c", WORKS, mark], "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }  # fmt: skip
+    return {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+
+
+def batch_job(name: str) -> dict[str, Any]:
+    """A job for Kueue's queue."""
+    labels = {"kueue.x-k8s.io/queue-name": "training"}
+    metadata = {"name": name, "namespace": TEAM, "labels": labels}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"template": {"spec": pod_spec(name)}},
+    }
+
+
+class Look:
+    """Questions to kubectl and to Setpoint about the same things."""
+
+    def __init__(self, stage: Stage, node: Node) -> None:
+        self.stage, self.site, self.node = stage, stage.site, node
+
+    def items(self, kind: str, namespace: str = TEAM) -> list[dict[str, Any]]:
+        return list(json.loads(self.stage.plane.kubectl("get", kind, "-n", namespace, "-o", "json"))["items"])
+
+    def create(self, *objects: dict[str, Any]) -> None:
+        for raw in objects:
+            self.stage.plane.kubectl("create", "-f", "-", text=json.dumps(raw))
+
+    def running(self, namespace: str = TEAM) -> list[str]:
+        """Pods of that namespace that run on the node, by name."""
+        pods = [pod for pod in self.node.pods(namespace) if pod["status"]["phase"] == "Running"]
+        return sorted(pod["metadata"]["name"] for pod in pods)
+
+    def end(self, mark: str) -> None:
+        self.node.machine.run("pkill", "-TERM", "-f", f"pause.. {mark}")
+
+    def fit(self) -> dict[str, Any]:
+        return dict(self.site.operator.get(f"clusters/{self.site.cluster['id']}/gpu-fit"))
+
+    def await_read(self, system: str) -> None:
+        """Wait until Setpoint reads a scheduler's objects; it looks for a new scheduler every five minutes."""
+        eventually(lambda: system in self.fit()["systems"], lambda: str(self.fit()), seconds=PATIENCE)
+
+    def queue(self, system: str, name: str) -> dict[str, Any]:
+        """Setpoint's row of a queue; empty where it has none."""
+        rows = [row for row in self.fit()["queues"] if (row["system"], row["name"]) == (system, name)]
+        return rows[0] if rows else {}
+
+    def gangs(self, system: str) -> list[dict[str, Any]]:
+        return [gang for gang in self.fit()["gangs"] if gang["system"] == system]
+
+    def page(self) -> str:
+        """The text of the page of what fits, without its tags."""
+        html = self.site.operator.page(f"gpus/clusters/{self.site.cluster['id']}/fit/")
+        return " ".join(unescape(re.sub("<[^>]+>", " ", html)).split())
+
+    def agree(self, pods: list[str], namespace: str = TEAM) -> None:
+        """Wait until just these pods hold GPUs according to kubectl, the node's row, its page and the fit."""
+
+        def held() -> tuple[list[str], int, int]:
+            row = self.site.node(self.node.name)
+            names_ = sorted(pod["name"] for pod in row["gpu_pods"] if pod["phase"] == "Running")
+            return names_, row["gpu_allocated"], self.fit()["free"]
+
+        count = len(pods)
+        eventually(lambda: self.running(namespace) == pods, self.node.story, seconds=PATIENCE)
+        eventually(lambda: held() == (pods, count, GPUS - count), lambda: f"{held()}, not {pods}", seconds=60)
+        page = self.site.operator.page(f"nodes/{self.site.node(self.node.name)['id']}/")
+        assert [pod for pod in pods if pod not in page] == []
+        counted = [row["name"] for row in self.site.operator.every("nodes") if row["gpu_count"] == GPUS]
+        assert counted == self.stage.plane.kubectl("get", "nodes", "-o", "name").replace("node/", "").split()
+
+
+def features(labels: dict[str, str]) -> dict[str, str]:
+    return {name.removeprefix(FEATURES): value for name, value in labels.items() if name.startswith(FEATURES)}
+
+
+def test_what_nfd_finds_on_the_node_is_what_the_kernel_has_and_what_setpoint_shows(
+    stage: Stage, site: Site, node: Node
+) -> None:
+    assert features(node.object()["metadata"]["labels"]) == {}
+
+    install(stage, NFD)
+
+    found = node.eventually(lambda: features(node.object()["metadata"]["labels"]))
+    release = node.machine.run("uname", "-r")
+    major, minor = release.split(".")[:2]
+    assert found["kernel-version.full"] == release
+    assert (found["kernel-version.major"], found["kernel-version.minor"]) == (major, minor)
+    flags = set(node.machine.shell("grep -m1 ^flags /proc/cpuinfo").split())
+    told = {name for name in INSTRUCTIONS if f"cpu-cpuid.{name}" in found}
+    assert told == {name for name, flag in INSTRUCTIONS.items() if flag in flags}
+    assert told, "the law above is not empty"
+    assert node.machine.read("/sys/block/nvme0n1/queue/rotational") == "0"
+    assert found["storage-nonrotationaldisk"] == "true"
+
+    eventually(lambda: features(site.node(node.name)["labels"]) == found, lambda: str(site.node(node.name)["labels"]))
+    page = site.operator.page(f"nodes/{site.node(node.name)['id']}/")
+    assert [
+        f"{FEATURES}{name}={value}" for name, value in found.items() if f">{FEATURES}{name}={value}<" not in page
+    ] == []
+    chosen = site.operator.every("nodes", labels=f"{FEATURES}storage-nonrotationaldisk=true")
+    assert [row["name"] for row in chosen] == [node.name]
+
+
+def test_a_full_queue_of_kueue_holds_the_second_job_until_the_first_ends(stage: Stage, site: Site, node: Node) -> None:
+    look = Look(stage, node)
+    install(stage, KUEUE)
+    queues = site.rollout_of(stage.pool, site.revision({}, profile="queues", extra=QUEUES))
+    stage.ends(queues, "succeeded")
+    look.await_read("kueue")
+    look.create(batch_job("first"))
+    first = [str(pod["metadata"]["name"]) for pod in eventually(lambda: look.items("pods"), node.story)]
+    look.agree(first)
+
+    look.create(batch_job("second"))
+
+    waiting = eventually(
+        lambda: [one for one in look.items("workloads") if is_refused(one)], lambda: str(look.items("workloads"))
+    )
+    assert [one["metadata"]["ownerReferences"][0]["name"] for one in waiting] == ["second"]
+    gang = eventually(lambda: look.gangs("kueue"), lambda: str(look.fit()), seconds=60)[0]
+    said = [one["message"] for one in waiting[0]["status"]["conditions"] if one["type"] == "QuotaReserved"]
+    assert [gang["reason"]] == said
+    assert (gang["namespace"], gang["name"]) == (TEAM, waiting[0]["metadata"]["name"])
+    assert (gang["pods"], gang["gpus"], gang["fits"]) == ([[1, 1]], 1, True), "a GPU is free: the quota is what is full"
+    full = {"system": "kueue", "name": "training", "waiting": 1, "held": 1, "limit": 1, "state": "Active"}
+    eventually(lambda: look.queue("kueue", "training") == full, lambda: str(look.fit()["queues"]), seconds=60)
+    assert gang["verdict"] in look.page()
+    assert look.running() == first
+
+    look.end("first")
+
+    eventually(lambda: look.running() and look.running() != first, node.story, seconds=PATIENCE)
+    second = look.running()
+    look.agree(second)
+    eventually(lambda: look.queue("kueue", "training") == full | {"waiting": 0}, lambda: str(look.fit()), seconds=60)
+    assert look.gangs("kueue") == []
+    look.end("second")
+    look.agree([])
+
+
+def is_refused(workload: dict[str, Any]) -> bool:
+    conditions = workload.get("status", {}).get("conditions", [])
+    return any(one["type"] == "QuotaReserved" and one["status"] == "False" for one in conditions)
+
+
+def volcano_job(name: str, pods: int) -> dict[str, Any]:
+    """A job of Volcano's whose pods start together or not at all."""
+    task = {"name": "worker", "replicas": pods, "template": {"spec": pod_spec(name)}}
+    spec = {"schedulerName": "volcano", "minAvailable": pods, "queue": "default", "tasks": [task]}
+    metadata = {"name": name, "namespace": GANGS}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def bare_gang(name: str, pods: int) -> list[dict[str, Any]]:
+    """A PodGroup without an amount of resources, and pods that are already there: only the scheduler holds them."""
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": GANGS}, "spec": {"minMember": pods, "queue": "default"},
+    }  # fmt: skip
+    annotations = {"scheduling.k8s.io/group-name": name}
+    members = [
+        {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"{name}-{number}", "namespace": GANGS, "annotations": annotations},
+            "spec": {**pod_spec(name), "schedulerName": "volcano"},
+        }
+        for number in range(pods)
+    ]  # fmt: skip
+    return [group, *members]
+
+
+def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, site: Site, node: Node) -> None:
+    look = Look(stage, node)
+    install(stage, VOLCANO)
+    stage.plane.kubectl("create", "namespace", GANGS)
+    look.await_read("volcano")
+    look.agree([], GANGS)
+
+    look.create(*bare_gang("trio", GPUS + 1))
+    refused = eventually(
+        lambda: [one for one in look.items("podgroups", GANGS) if unschedulable(one)],
+        lambda: str(look.items("podgroups", GANGS)),
+        seconds=PATIENCE,
+    )
+    assert [one["metadata"]["name"] for one in refused] == ["trio"]
+    members = look.items("pods", GANGS)
+    assert [pod["spec"].get("nodeName") for pod in members] == [None] * (GPUS + 1), "two would have had room"
+    expected = sorted((pod["metadata"]["name"], 1) for pod in members)
+    eventually(
+        lambda: sorted((pod["name"], pod["gpus"]) for pod in look.fit()["unplaced"]) == expected,
+        lambda: str(look.fit()["unplaced"]),
+        seconds=60,
+    )
+    assert (look.fit()["free"], look.fit()["largest"]) == (GPUS, GPUS)
+
+    look.create(volcano_job("crowd", GPUS + 1))
+    gang = eventually(lambda: look.gangs("volcano"), lambda: str(look.fit()), seconds=60)[0]
+    assert (gang["kind"], gang["namespace"], gang["queue"]) == ("PodGroup", GANGS, "default")
+    assert (gang["pods"], gang["gpus"], gang["fits"]) == ([[GPUS + 1, 1]], GPUS + 1, False)
+    assert gang["verdict"] == f"It requests {GPUS + 1} GPUs; {GPUS} of one model are free."
+    assert gang["verdict"] in look.page()
+    assert look.queue("volcano", "default")["state"] == "Open"
+
+    stage.plane.kubectl("delete", "podgroups,pods", "--all", "-n", GANGS, "--wait=false")
+    stage.plane.kubectl("delete", "jobs.batch.volcano.sh", "crowd", "-n", GANGS)
+    look.create(volcano_job("pair", GPUS))
+    look.agree([f"pair-worker-{number}" for number in range(GPUS)], GANGS)
+    group = look.items("podgroups", GANGS)[0]
+    assert (group["status"]["phase"], group["status"]["running"]) == ("Running", GPUS)
+    eventually(lambda: look.queue("volcano", "default")["held"] == GPUS, lambda: str(look.fit()["queues"]), seconds=60)
+    assert look.gangs("volcano") == []
+    stage.plane.kubectl("delete", "jobs.batch.volcano.sh", "pair", "-n", GANGS)
+    look.agree([], GANGS)
+
+
+def unschedulable(group: dict[str, Any]) -> bool:
+    conditions = group.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Unschedulable" and one["status"] == "True" for one in conditions)
