@@ -129,6 +129,9 @@ class VirtualHost:
     def write_text(self, path: str, value: str) -> None:
         self._kernel.write(path, value)
 
+    def age(self, path: str) -> float | None:
+        return self._machine.age(path)
+
     def glob(self, pattern: str) -> list[str]:
         return self._kernel.glob(pattern)
 
