@@ -114,7 +114,8 @@ class Kubelet(AtStart):
                     "the kubelet first, or undo it"
                 )
         for path, text in files.items():
-            if _place(path) > _place(own) and name in _fields(path, text):
+            is_later = path != start.config and _place(path) > _place(own)
+            if is_later and name in _fields(path, text):
                 raise WriteRefused(f"{path} sets it, too, and the kubelet reads that after Setpoint's {DROP_IN}")
 
 
