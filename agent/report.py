@@ -123,7 +123,8 @@ def _after_start(node: Node, key: str, answer: str | None) -> str:
     if keys.kind_of(key) is KeyKind.CMDLINE:
         return f"booted, and /proc/cmdline has {'no such argument' if answer is None else answer}"
     if answer is None and keys.kind_of(key) is KeyKind.KUBELET:
-        return f"restarted, and what the kubelet runs with is not known: {node.journal.content.kubelet.unknown or 'none runs'}"
+        why = node.journal.content.kubelet.unknown or "none runs"
+        return f"restarted, and what the kubelet runs with is not known: {why}"
     return f"restarted, and it runs with {'none' if answer is None else answer}"
 
 

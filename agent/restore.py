@@ -38,8 +38,8 @@ def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
         or node.stops_kubelet(spec, restore.key)
     ):
         return KeyAssessment(KeyOutcome(SettingStatus.DENIED, reason, original.value))
-    is_at_start = keys.kind_of(restore.key) in keys.AT_START  # without a kubelet none answers, and its file is still ours
-    absent_is_fine = is_at_start or keys.kind_of(restore.key) in MAY_BE_ABSENT
+    # Where no kubelet runs none answers, and the drop-in is still Setpoint's to take away.
+    absent_is_fine = keys.kind_of(restore.key) in (*MAY_BE_ABSENT, *keys.AT_START)
     if reading.value is None and not absent_is_fine:
         node.journal.content.entries.pop(restore.key, None)
         return KeyAssessment(KeyOutcome(SettingStatus.RESTORED, "the kernel has no such key any more"))

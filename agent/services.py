@@ -81,8 +81,7 @@ def assignments(host: Host, service: str, directive: str) -> list[tuple[str, str
     out = []
     for path in [*([unit] if unit else []), *(drop_ins[name] for name in sorted(drop_ins))]:
         section = ""
-        for line in (host.read_text(path) or "").splitlines():
-            line = line.strip()
+        for line in map(str.strip, (host.read_text(path) or "").splitlines()):
             section = line if line.startswith("[") else section
             name, equals, value = line.partition("=")
             if section == "[Service]" and equals and name.strip() == directive:

@@ -3,8 +3,8 @@
 The kubelet reads its files once, when it starts, and merges the drop-ins of `--config-dir` over `--config` in the order
 of their names; its flags win over all (Kubernetes, "Kubelet Configuration Directory Merging"). So what it runs with is
 what its files say if all of them are older than the process. That is read once per run and remembered in the journal;
-a file that changes later changes nothing until the next start. The kubelet's own /configz would say the same, but asking
-needs the right `nodes/proxy` before Kubernetes 1.33, which also runs commands in every pod.
+a file that changes later changes nothing until the next start. The kubelet's own /configz would say the same, but to
+ask it needs the right `nodes/proxy` before Kubernetes 1.33, and with that commands can be run in every pod.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Kubelet(AtStart):
         for path in sorted({*digests, *self._loaded.files}):
             if digests.get(path) != self._loaded.files.get(path):
                 raise WriteRefused(
-                    f"{path} was changed since the kubelet started, and a restart would bring that change, too; restart "
-                    "the kubelet first, or undo it"
+                    f"{path} was changed since the kubelet started, and a restart would bring that change, too; "
+                    "restart the kubelet first, or undo it"
                 )
         for path, text in files.items():
             is_later = path != start.config and _place(path) > _place(own)

@@ -19,7 +19,8 @@ KUBELET_RESTART_SECONDS = 4.0
 KUBELET_START_SECONDS = 8.0
 """From the kernel's start to the first Ready."""
 _PIDS = {"containerd": 811, "kubelet": 923}
-_KUBELET_FLAGS = "/usr/bin/kubelet\0--config=/var/lib/kubelet/config.yaml\0--config-dir=/etc/kubernetes/kubelet.conf.d\0"
+_CONFIG_DIR = "/etc/kubernetes/kubelet.conf.d"
+_KUBELET_FLAGS = f"/usr/bin/kubelet\0--config=/var/lib/kubelet/config.yaml\0--config-dir={_CONFIG_DIR}\0"
 _KUBELET_CONFIG = "kind: KubeletConfiguration\ncpuManagerPolicy: none\ntopologyManagerPolicy: none\n"
 _UNITS = {
     "containerd": "[Service]\nExecStart=/usr/bin/containerd\nKillMode=process\n",
@@ -56,7 +57,11 @@ class Machine:
         """Fault: the kubelet does not come up again after its next restart."""
         self.kubelet_runs = 0
         made_at = cluster.clock.now()
-        self.kernel.seconds = lambda: (cluster.clock.now() - made_at).total_seconds()
+
+        def seconds() -> float:
+            return (cluster.clock.now() - made_at).total_seconds()
+
+        self.kernel.seconds = seconds
         self._memlock: dict[str, str] = {}
         """Of each service, as systemd read it last."""
         self.on_boot: list[Callable[[], None]] = []
@@ -157,7 +162,7 @@ class Machine:
 
     def _read_kubelet_config(self) -> None:
         self.kubelet_config = {}
-        for path in ("/var/lib/kubelet/config.yaml", *self.kernel.glob("/etc/kubernetes/kubelet.conf.d/*.conf")):
+        for path in ("/var/lib/kubelet/config.yaml", *self.kernel.glob(f"{_CONFIG_DIR}/*.conf")):
             for line in self.kernel.disk[path].splitlines():
                 name, colon, value = line.partition(": ")
                 if colon:

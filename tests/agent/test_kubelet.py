@@ -210,7 +210,9 @@ VALUES = {
     "evictionHard": st.just({"memory.available": "100Mi", "maxPods": 3}),
 }
 SPELLINGS = [json.dumps, yaml.safe_dump, lambda value: "---\n# a comment: with a colon\n" + yaml.safe_dump(value)]
-CONTENT = st.builds(lambda value, spell: spell(value), st.fixed_dictionaries({}, optional=VALUES), st.sampled_from(SPELLINGS))
+CONTENT = st.builds(
+    lambda value, spell: spell(value), st.fixed_dictionaries({}, optional=VALUES), st.sampled_from(SPELLINGS)
+)
 
 
 @settings(max_examples=200)

@@ -110,7 +110,7 @@ def test_units_that_systemd_does_not_reload_fail_the_setting_until_it_does(agent
         (UNIT, "[Service]\nExecStart=/usr/bin/containerd\n", "Unsupported", "KillMode=process"),
         (UNIT, "[Service]\nKillMode=process\n[Unit]\n", "PendingRestart", ""),
         (UNIT, "[Unit]\nKillMode=process\n", "Unsupported", "KillMode=process"),
-        ("/etc/systemd/system/containerd.service.d/10-a.conf", "[Service]\nKillMode=mixed\n", "Unsupported", "KillMode"),
+        ("/etc/systemd/system/containerd.service.d/a.conf", "[Service]\nKillMode=mixed\n", "Unsupported", "KillMode"),
         ("/etc/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=1G\n", "Failed", "zz.conf"),
         ("/usr/lib/systemd/system/service.d/zz.conf", "[Service]\nLimitMEMLOCK = 1G\n", "Failed", "zz.conf"),
         ("/run/systemd/system/containerd.service.d/10-a.conf", "[Service]\nLimitMEMLOCK=1G\n", "PendingRestart", ""),
