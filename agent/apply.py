@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from agent import kinds, memory, restore
 from agent.journal import Attempt, JournalEntry, KeyOutcome
-from agent.kinds.base import EffectiveValue, Unsupported, WriteRefused
-from agent.kinds.cmdline import Cmdline
+from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
 from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
 from contract import fitness, keys
 from contract.keys import KeyKind
@@ -38,7 +37,7 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
             if (reading := assessments[setting.key].reading) and reading.value is not None:
                 _enter(node, setting, reading)
         for key in restores:
-            action = node.handler(key).restart
+            action = node.handler(key).restart_of(key)
             if action and findings[key].outcome is None and not same(node.answer(key), originals[key].value):
                 node.wait_for(key, action)
         for key, finding in findings.items():
@@ -83,6 +82,7 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> KeyAssessment:
         reason := node.host.refusal(wanted.key, wanted.value)
         or _unfit(node, spec, wanted)
         or _contradicts(spec, wanted)
+        or node.stops_kubelet(spec, wanted.key)
     ):
         return KeyAssessment(KeyOutcome(SettingStatus.DENIED, reason))
     content = node.journal.content
@@ -182,7 +182,7 @@ def _enter(node: Node, wanted: Wanted, reading: EffectiveValue) -> None:
     _intend(entries.setdefault(wanted.key, JournalEntry(reading.value, dict(reading.places))), wanted)
     for key in keys.coupled_with(wanted.key):
         _intend(entries.setdefault(key, JournalEntry(node.answer(key))), None)
-    if action := node.handler(wanted.key).restart:
+    if action := node.handler(wanted.key).restart_of(wanted.key):
         node.wait_for(wanted.key, action)
 
 
@@ -219,7 +219,7 @@ def write(node: Node, wanted: Wanted) -> KeyOutcome:
     entry.answered, entry.done = answer, True
     for key in group(wanted.key) & set(entries):
         entries[key].before = None
-    if isinstance(handler, Cmdline):
+    if isinstance(handler, AtStart):
         return KeyOutcome(SettingStatus.PENDING_RESTART)
     return _answered(wanted, answer)
 

@@ -21,6 +21,11 @@ FILES = frozenset(
         "/etc/tmpfiles.d/setpoint.conf",
         "/etc/default/grub.d/90-setpoint.cfg",
         "/etc/grub.d/06_setpoint",
+        "/etc/kubernetes/kubelet.conf.d/99-zz-setpoint.conf",
+        "/etc/kubernetes/kubelet/config.json.d/99-zz-setpoint.conf",
+        "/etc/openshift/kubelet.conf.d/99-zz-setpoint.conf",
+        "/etc/systemd/system/containerd.service.d/99-zz-setpoint.conf",
+        "/etc/systemd/system/kubelet.service.d/99-zz-setpoint.conf",
     }
 )
 """Every file of the node that the agent may replace, besides its journal."""
@@ -62,7 +67,7 @@ class Gate:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._facts: NodeCapacity | None = None
-        self.read_text, self.glob, self.has = host.read_text, host.glob, host.has
+        self.read_text, self.glob, self.has, self.age = host.read_text, host.glob, host.has, host.age
         self.boot_id, self.kernel = host.boot_id, host.kernel
 
     def refusal(self, key: str, value: str) -> str | None:

@@ -12,6 +12,7 @@ import enum
 import errno
 import glob as globbing
 import os
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,7 +46,10 @@ class Command(enum.Enum):
     """+ name=value"""
     GRUBBY_REMOVE = ("grubby", "--update-kernel=ALL", "--remove-args")
     """+ name=value"""
+    RELOAD_UNITS = ("systemctl", "daemon-reload")
     RESTART_KUBELET = ("systemctl", "restart", "kubelet.service")
+    RESTART_CONTAINERD = ("systemctl", "restart", "containerd.service", "kubelet.service")
+    """The kubelet comes back last or beside it: its new run says that the command was carried out."""
     REBOOT = ("systemctl", "reboot")
 
 
@@ -72,6 +76,10 @@ class Host(Protocol):
 
     def write_text(self, path: str, value: str) -> None:
         """Hand `value` to the kernel in one write. Raises OSError with the kernel's errno: EINVAL, EACCES, ENOENT..."""
+
+    def age(self, path: str) -> float | None:
+        """Seconds since a file or directory last changed, or was put in its place; None if there is none. Raises
+        OSError."""
 
     def glob(self, pattern: str) -> list[str]:
         """Paths that match, sorted. `*` does not cross a `/`."""
@@ -126,6 +134,13 @@ class LinuxHost:
         finally:
             os.close(fd)
 
+    def age(self, path: str) -> float | None:
+        try:
+            # The time of the last change of the inode: a file that is moved here brings its old time of writing along.
+            return time.time() - os.stat(self._place(path)).st_ctime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def write_text(self, path: str, value: str) -> None:
         # Unbuffered and not created: the kernel must see one write(2), and a missing key must stay missing.
         fd = os.open(self._place(path), os.O_WRONLY | os.O_CLOEXEC)
@@ -145,6 +160,9 @@ class LinuxHost:
         if os.path.commonpath([root, folder]) != root:  # an absolute link of the node's leads into our own container
             raise OSError(errno.ELOOP, f"its folder is a link to {folder}, which is not the node's", path)
         replace_file(place, text, mode=0o755 if executable else 0o644)
+        if text is None and folder.endswith(".service.d"):  # systemd needs none, and the agent may have made it
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
     def has(self, program: str) -> bool:
         return any(os.access(followed(self._root, f"{place}/{program}"), os.X_OK) for place in PROGRAM_DIRECTORIES)

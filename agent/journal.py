@@ -74,8 +74,8 @@ class Pending:
     action: str
     boot_id: str
     run: str | None = None
-    """A run of the kubelet that began before the write was over: any other one counted what was written. Empty while
-    no kubelet was there; None until the write is over."""
+    """A run of the service to restart that began before the write was over: any other one has seen what was written.
+    Empty while there was none; None until the write is over."""
 
 
 @dataclass(slots=True)
@@ -112,6 +112,20 @@ class Attempt:
 
 
 @dataclass(slots=True)
+class LoadedConfig:
+    """What one run of the kubelet was started with: read from files that are older than it, when it is first seen."""
+
+    boot_id: str = ""
+    run: str = ""
+    values: dict[str, str] = field(default_factory=dict)
+    """By key."""
+    unknown: str = ""
+    """Why the values are not known, as half a sentence; empty when they are."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Digest of each file that it read, but for Setpoint's own."""
+
+
+@dataclass(slots=True)
 class JournalContent:
     entries: dict[str, JournalEntry] = field(default_factory=dict)
     pending: dict[str, Pending] = field(default_factory=dict)
@@ -127,6 +141,9 @@ class JournalContent:
     """Name of the arguments that GRUB's menu has for one boot only; empty while it has all for good."""
     armed: str = ""
     """The boot after which the trial comes."""
+    kubelet: LoadedConfig = field(default_factory=LoadedConfig)
+    units_stale: bool = False
+    """Drop-ins of systemd units changed and `systemctl daemon-reload` has not succeeded since."""
 
 
 class Journal:
@@ -206,4 +223,6 @@ def _content(raw: Mapping[str, Any]) -> JournalContent:
         booted=None if raw.get("booted") is None else dict(raw["booted"]),
         trial=raw.get("trial", ""),
         armed=raw.get("armed", ""),
+        kubelet=LoadedConfig(**raw.get("kubelet", {})),
+        units_stale=raw.get("units_stale", False),
     )

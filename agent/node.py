@@ -10,10 +10,10 @@ from agent.gate import Denied, Gate
 from agent.host import Host
 from agent.journal import Journal, KeyOutcome, Pending
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
-from contract import keys
+from contract import keys, kubelet
 from contract.fitness import MachineSize
 from contract.keys import KeyKind
-from contract.nodetuning import Operator, RestartAction, SettingStatus
+from contract.nodetuning import Operator, RestartAction, SettingStatus, Spec
 
 MAY_BE_ABSENT = (KeyKind.MODULE, KeyKind.CMDLINE)
 """Kinds for which "not there" is an ordinary value, and one that can be restored."""
@@ -32,7 +32,7 @@ class Node:
     def __init__(self, host: Host, journal: Journal) -> None:
         self.host = Gate(host)  # the host itself is given to no other part: every change of the node passes the gate
         self.journal = journal
-        self._handlers = kinds.handlers()
+        self._handlers = kinds.handlers(journal.content.kubelet)
 
     def handler(self, key: str) -> Handler:
         return self._handlers[keys.kind_of(key)]
@@ -62,6 +62,21 @@ class Node:
             return self.read(key).places
         except (keys.BadKey, OSError):
             return {}
+
+    def stops_kubelet(self, spec: Spec, key: str) -> str:
+        """Return why no kubelet would start with what this spec makes of its fields; empty when one would."""
+        if key not in kubelet.TOGETHER:
+            return ""
+        values: dict[str, str | None] = {}
+        for name in kubelet.TOGETHER:
+            entry = self.journal.content.entries.get(name)
+            values[name] = entry.written if entry and entry.written else self.answer(name)
+            if restore := next((r for r in spec.restore if r.key == name), None):
+                values[name] = entry.original if entry else restore.original
+            if wanted := next((w for w in spec.settings if w.key == name), None):
+                is_kept = keys.satisfied(wanted.operator, wanted.value, values[name])
+                values[name] = values[name] if is_kept else wanted.value
+        return kubelet.unstartable(values)
 
     def wait_for(self, key: str, action: RestartAction) -> None:
         content = self.journal.content

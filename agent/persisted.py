@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from agent import boot_loader
 from agent.gate import Gate
+from agent.host import Command
 from agent.journal import Journal, JournalEntry
+from agent.kinds import kubelet, service_limits
+from agent.kinds.base import WriteRefused
 from contract.keys import KeyKind, kind_of
+from contract.kubelet import SERVICE_LIMITS
 
 SYSCTL = "/etc/sysctl.d/99-zz-setpoint.conf"
 MODULES = "/etc/modules-load.d/setpoint.conf"
@@ -72,6 +76,23 @@ def _pattern(key: str) -> str:
             return f"/sys/module/{parts[1]}/parameters/{parts[2]}"
 
 
+def _unit(service: str) -> Callable[[Mapping[str, JournalEntry]], Lines]:
+    """Return what renders the drop-in of a service's unit."""
+
+    def render(entries: Mapping[str, JournalEntry]) -> Lines:
+        limits = [
+            f"{key.partition('.')[2]}={value}"
+            for key, value in _written(entries, KeyKind.SERVICE_LIMIT)
+            if SERVICE_LIMITS[key][0] == service
+        ]
+        return ["[Service]", *limits] if limits else []
+
+    return render
+
+
+UNITS: Mapping[str, Callable[[Mapping[str, JournalEntry]], Lines]] = {
+    service_limits.drop_in(service): _unit(service) for service in ("containerd", "kubelet")
+}
 FILES: Mapping[str, Callable[[Mapping[str, JournalEntry]], Lines]] = {
     SYSCTL: _sysctl,
     MODULES: _modules,
@@ -81,15 +102,47 @@ FILES: Mapping[str, Callable[[Mapping[str, JournalEntry]], Lines]] = {
 
 
 def sync(host: Gate, journal: Journal) -> None:
-    """Bring the files to what the journal says was written. Raises OSError, WriteRefused (update-grub failed).
+    """Bring the files to what the journal says was written. Raises OSError, WriteRefused (a command failed).
 
     What may not be written to the kernel is not left to the next boot either.
     """
     known = journal.content.entries.items()
     entries = {key: entry for key, entry in known if entry.written is None or not host.refusal(key, entry.written)}
-    for path, lines in FILES.items():
-        wanted = lines(entries)
-        text = HEADER + "\n".join(wanted) + "\n" if wanted else None
-        if host.read_text(path) != text:
-            host.persist(path, text)
+    _replace(host, {path: render(entries) for path, render in FILES.items()})
+    _replace(host, _kubelet(host, entries))
+    _sync_units(host, journal, {path: render(entries) for path, render in UNITS.items()})
     boot_loader.sync(host, journal)
+
+
+def _replace(host: Gate, files: Mapping[str, Lines]) -> None:
+    for path, lines in files.items():
+        if host.read_text(path) != (text := _text(lines)):
+            host.persist(path, text)
+
+
+def _text(lines: Lines) -> str | None:
+    return HEADER + "\n".join(lines) + "\n" if lines else None
+
+
+def _kubelet(host: Gate, entries: Mapping[str, JournalEntry]) -> dict[str, Lines]:
+    """Return the drop-in in the directory that the kubelet reads; where none runs to say which, it stays as it is."""
+    fields = [f"{key.partition('.')[2]}: {value}" for key, value in _written(entries, KeyKind.KUBELET)]
+    folder = kubelet.folder_of(host) if fields else ""
+    if fields and not folder:
+        return {}
+    head = ["apiVersion: kubelet.config.k8s.io/v1beta1", "kind: KubeletConfiguration"]
+    return {f"{of}/{kubelet.DROP_IN}": [*head, *fields] if fields and of == folder else [] for of in kubelet.FOLDERS}
+
+
+def _sync_units(host: Gate, journal: Journal, files: Mapping[str, Lines]) -> None:
+    """systemd reads units only when told to; a reload that did not happen is made up for at the next look."""
+    content = journal.content
+    if any(host.read_text(path) != _text(lines) for path, lines in files.items()):
+        content.units_stale = True
+        journal.save()
+        _replace(host, files)
+    if content.units_stale:
+        ran = host.run(Command.RELOAD_UNITS)
+        if ran.code:
+            raise WriteRefused(f"systemctl daemon-reload answered {ran.code}: {ran.output}")
+        content.units_stale = False

@@ -131,11 +131,11 @@ class Reconciler:
             elif spec.mode == Mode.ENFORCE:
                 self._repair(spec)
             report.settle(self._node, spec)
-        restarts.notice(self._node)
         if self._clock() >= self._persist_again:
             self._not_persisted = persist(self._node)
             retry = PERSIST_RETRY_SECONDS if self._not_persisted else float("inf")
             self._persist_again = self._clock() + retry
+        restarts.notice(self._node)  # after the files: a run that began before them has not seen them
         self._node.journal.save()
 
     # ── enforce ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +150,7 @@ class Reconciler:
         return (
             outcome is not None
             and outcome.state == SettingStatus.EFFECTIVE
-            and keys.kind_of(wanted.key) is not KeyKind.CMDLINE  # only a boot could repair it, and a boot needs a grant
+            and keys.kind_of(wanted.key) not in keys.AT_START  # only a restart could repair it, and that needs a grant
             and not keys.satisfied(wanted.operator, wanted.value, self._node.answer(wanted.key))
         )
 

@@ -50,8 +50,7 @@ def settle(node: Node, spec: Spec) -> None:
                 outcome.state, outcome.reason = SettingStatus.EFFECTIVE, ""
             elif outcome.state == SettingStatus.PENDING_RESTART:
                 outcome.state = SettingStatus.NOT_EFFECTIVE
-                has = "no such argument" if answer is None else answer
-                outcome.reason = _fallback(node, wanted.key) or f"booted, and /proc/cmdline has {has}"
+                outcome.reason = _fallback(node, wanted.key) or _after_start(node, wanted.key, answer)
     named = {w.key for w in spec.settings} | {r.key for r in spec.restore}
     for key, entry in list(content.entries.items()):
         coupled = any(k in named or k in content.entries for k in keys.coupled_with(key))
@@ -83,7 +82,7 @@ def _setting(
     state, reason = outcome.state, outcome.reason
     if state in (SettingStatus.DENIED, SettingStatus.CONTENDED):
         pass
-    elif not_persisted and wanted.key in content.entries and keys.kind_of(wanted.key) is KeyKind.CMDLINE and not is_so:
+    elif not_persisted and wanted.key in content.entries and keys.kind_of(wanted.key) in keys.AT_START and not is_so:
         state, reason = SettingStatus.FAILED, not_persisted
     elif wanted.key in content.pending and (is_so or state == SettingStatus.PENDING_RESTART):
         state = SettingStatus.PENDING_RESTART
@@ -109,7 +108,7 @@ def _restored(node: Node, spec: Spec, key: str) -> SettingReport:
         shown = replace(outcome, state=SettingStatus.PENDING_RESTART, reason=why)
     elif (
         outcome.state == SettingStatus.RESTORED
-        and keys.kind_of(key) in MAY_BE_ABSENT
+        and keys.kind_of(key) in (*MAY_BE_ABSENT, *keys.AT_START)
         and not same(answer, outcome.original)
     ):
         why = _fallback(node, key) or f"the kernel still answers {answer}"
@@ -117,6 +116,16 @@ def _restored(node: Node, spec: Spec, key: str) -> SettingReport:
     elif outcome.state == SettingStatus.RESTORED and outcome.note:
         shown = replace(outcome, reason=outcome.note)
     return _report(node, key, shown, answer)
+
+
+def _after_start(node: Node, key: str, answer: str | None) -> str:
+    """Return what was there after the restart that should have brought another value."""
+    if keys.kind_of(key) is KeyKind.CMDLINE:
+        return f"booted, and /proc/cmdline has {'no such argument' if answer is None else answer}"
+    if answer is None and keys.kind_of(key) is KeyKind.KUBELET:
+        why = node.journal.content.kubelet.unknown or "none runs"
+        return f"restarted, and what the kubelet runs with is not known: {why}"
+    return f"restarted, and it runs with {'none' if answer is None else answer}"
 
 
 def _fallback(node: Node, key: str) -> str:
@@ -169,7 +178,7 @@ def conditions(
     node: Node, spec: Spec, reports: list[SettingReport], refusal: tuple[str, str] | None
 ) -> list[Condition]:
     waits = {pending.action for pending in node.journal.content.pending.values()}
-    restart = RestartAction.REBOOT if RestartAction.REBOOT in waits else RestartAction.KUBELET if waits else None
+    restart = next((action for action in reversed(RestartAction) if action in waits), None)
     degraded = Condition("Degraded", "True", *refusal) if refusal else Condition("Degraded", "False")
     if refusal and not reports:
         applied = effective = ("Unknown", *refusal)

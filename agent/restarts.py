@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent import boot_loader
+from agent import boot_loader, services
 from agent.host import Command
 from agent.journal import Grant
 from agent.node import Node
@@ -15,7 +15,17 @@ from contract.nodetuning import LONGEST_GRANT_SECONDS, Mode, RestartAction, Rest
 JOURNALLED, DONE, REFUSED = "Journalled", "Done", "Refused"
 CONFIRMED_SECONDS = 30.0
 """How long a confirmed grant may wait for its command. A control plane that has withdrawn it waits for longer."""
-COMMANDS = {RestartAction.KUBELET: Command.RESTART_KUBELET, RestartAction.REBOOT: Command.REBOOT}
+COMMANDS = {
+    RestartAction.KUBELET: Command.RESTART_KUBELET,
+    RestartAction.CONTAINERD: Command.RESTART_CONTAINERD,
+    RestartAction.REBOOT: Command.REBOOT,
+}
+SERVICES = {RestartAction.KUBELET: "kubelet", RestartAction.CONTAINERD: "containerd"}
+ENDS = {
+    RestartAction.KUBELET: (RestartAction.KUBELET,),
+    RestartAction.CONTAINERD: (RestartAction.CONTAINERD, RestartAction.KUBELET),
+}
+"""The waits that a restart of services ends."""
 
 
 def settle(node: Node) -> None:
@@ -29,12 +39,12 @@ def settle(node: Node) -> None:
             continue
         if grant.boot_id != boot:
             grant.state = DONE
-        elif grant.action == RestartAction.KUBELET:
-            if kubelet_run(node) != grant.run:
-                _kubelet_restarted(node, grant)
+        elif grant.action in ENDS:
+            if services.run_of(node.host, "kubelet") != grant.run:
+                _restarted(node, grant)
             else:
                 grant.state = REFUSED
-                grant.reason = "the agent was stopped before it could restart the kubelet; it needs a new grant"
+                grant.reason = f"the agent was stopped before it could restart {_named(grant)}; it needs a new grant"
     was_tried = boot_loader.settle(node.host, content)
     for key, pending in list(content.pending.items()):
         if pending.boot_id == boot:
@@ -49,22 +59,25 @@ def settle(node: Node) -> None:
 
 
 def notice(node: Node) -> None:
-    """See whether another party restarted the kubelet: another run than the one there when the write was over.
+    """See whether another party restarted a service: another run than the one there when the write was over.
 
-    A kubelet counts huge pages once, when it starts, so a run that started after the write has seen what was written.
-    Costs nothing while nothing waits, and two small files of /proc at a look while something does.
+    A kubelet counts huge pages and reads its files once, when it starts, so a run that started after the write has seen
+    what was written. Costs nothing while nothing waits, and two small files of /proc at a look while something does.
     """
-    content = node.journal.content
-    waiting = {key: wait for key, wait in content.pending.items() if wait.action == RestartAction.KUBELET}
-    if not waiting:
-        return
-    known = next((wait.run for wait in waiting.values() if wait.run), "")
-    run = kubelet_run(node, known)
-    for key, wait in waiting.items():
-        if wait.run is None:
-            wait.run = run
-        elif run and run != wait.run:
-            _ended_by_others(node, key, "the kubelet was restarted, and not by Setpoint")
+    for action, service in SERVICES.items():
+        waiting = {key: wait for key, wait in node.journal.content.pending.items() if wait.action == action}
+        if not waiting:
+            continue
+        known = next((wait.run for wait in waiting.values() if wait.run), "")
+        run = services.run_of(node.host, service, known)
+        for key, wait in waiting.items():
+            if wait.run is None:
+                wait.run = run
+            elif run and run != wait.run:
+                _ended_by_others(node, key, f"{_THE[service]} was restarted, and not by Setpoint")
+
+
+_THE = {"kubelet": "the kubelet", "containerd": "containerd"}
 
 
 def _was_granted(node: Node, action: str, boot_id: str) -> bool:
@@ -118,7 +131,7 @@ def carry_out(
         fresh = confirm()
         if fresh is None or fresh.spec.node_uid != spec.node_uid or fresh.spec.restart != restart:
             return
-        grant.run = kubelet_run(node)
+        grant.run = services.run_of(node.host, "kubelet")
         if why := _is_over(restart, fresh.date):
             grant.state, grant.reason = REFUSED, why
     node.journal.remember_grant(restart.id, grant, boot)
@@ -141,8 +154,8 @@ def carry_out(
     if ran.code:
         grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
         boot_loader.disarm(node.host, node.journal.content)
-    elif restart.action == RestartAction.KUBELET:
-        _kubelet_restarted(node, grant)
+    elif restart.action in ENDS:
+        _restarted(node, grant)
     node.journal.save()
 
 
@@ -160,36 +173,18 @@ def _is_over(grant: RestartGrant, date: float | None) -> str:
     return "" if date < until else f"its time was over at {grant.expires}, by the API server's clock"
 
 
-def _kubelet_restarted(node: Node, grant: Grant) -> None:
+def _restarted(node: Node, grant: Grant) -> None:
     grant.state = DONE
-    pending = node.journal.content.pending
-    for key in [key for key, waits in pending.items() if waits.action == RestartAction.KUBELET]:
+    pending, ends = node.journal.content.pending, ENDS[RestartAction(grant.action)]
+    for key in [key for key, waits in pending.items() if waits.action in ends]:
         del pending[key]
+
+
+def _named(grant: Grant) -> str:
+    return "the kubelet" if grant.action == RestartAction.KUBELET else "containerd and the kubelet"
 
 
 def report(node: Node, spec: Spec) -> RestartReport | None:
     """Return the report on the grant in the spec; None if the host has not seen it."""
     grant = node.journal.content.grants.get(spec.restart.id) if spec.restart else None
     return RestartReport(spec.restart.id, grant.state, grant.reason) if grant and spec.restart else None
-
-
-def kubelet_run(node: Node, known: str = "") -> str:
-    """`pid:start` of the running kubelet, empty if there is none: another value is another run.
-
-    `known`, an earlier answer, is looked at first: it spares reading the name of every process.
-    """
-    if known and _run_of(node, known.partition(":")[0]) == known:
-        return known
-    pids = (path.split("/")[2] for path in node.host.glob("/proc/[0-9]*/comm"))
-    return next((run for pid in pids if (run := _run_of(node, pid))), "")
-
-
-def _run_of(node: Node, pid: str) -> str:
-    """Return the pid and start time of the node's kubelet; empty for any other process.
-
-    Only a child of the node's first process is its kubelet: clusters may run inside of its pods.
-    """
-    if node.host.read_text(f"/proc/{pid}/comm") != "kubelet\n":
-        return ""
-    fields = (node.host.read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return f"{pid}:{fields[19]}" if len(fields) > 19 and fields[1] == "1" else ""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent import memory
 from agent.journal import KeyOutcome
-from agent.kinds.base import EffectiveValue, WriteRefused
+from agent.kinds.base import AtStart, EffectiveValue, WriteRefused
 from agent.kinds.cmdline import Cmdline, uses_drop_in
 from agent.kinds.modules import InUse, Module
 from agent.kinds.sysctl import put_group_back
@@ -32,14 +32,20 @@ def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
     original = original_of(node, None, restore.key, restore.original)
     if disagrees := _disagree(node, restore):
         return KeyAssessment(KeyOutcome(SettingStatus.MOVED, disagrees, restore.original))
-    if reason := _forbidden(node, restore.key, reading, original) or _unfit(node, spec, restore.key, reading, original):
+    if (
+        reason := _forbidden(node, restore.key, reading, original)
+        or _unfit(node, spec, restore.key, reading, original)
+        or node.stops_kubelet(spec, restore.key)
+    ):
         return KeyAssessment(KeyOutcome(SettingStatus.DENIED, reason, original.value))
-    absent_is_fine = keys.kind_of(restore.key) in MAY_BE_ABSENT
+    # Where no kubelet runs none answers, and the drop-in is still Setpoint's to take away.
+    absent_is_fine = keys.kind_of(restore.key) in (*MAY_BE_ABSENT, *keys.AT_START)
     if reading.value is None and not absent_is_fine:
         node.journal.content.entries.pop(restore.key, None)
         return KeyAssessment(KeyOutcome(SettingStatus.RESTORED, "the kernel has no such key any more"))
     entry = node.journal.content.entries.get(restore.key)
     waiting = entry is not None and restore.key in node.journal.content.pending
+    silent = entry is not None and reading.value is None and keys.kind_of(restore.key) not in MAY_BE_ABSENT
     half_way = is_half_way(
         node.journal.content.attempt.seen.get(restore.key),
         reading,
@@ -48,7 +54,7 @@ def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
     as_left = same(reading.value, original.value) or same(reading.value, restore.expect)
     # The control plane may not have heard yet what the kernel made of the value that it asked for.
     rounded_it = entry is not None and entry.written == restore.expect and same(entry.answered, reading.value)
-    if not (as_left or rounded_it or waiting or half_way):
+    if not (as_left or rounded_it or waiting or half_way or silent):
         reason = f"Setpoint left {restore.expect}, the kernel answers {reading.value}"
         return KeyAssessment(KeyOutcome(SettingStatus.MOVED, reason, original.value))
     return KeyAssessment(reading=reading)
@@ -75,11 +81,12 @@ def _disagree(node: Node, restore: Restore) -> str:
 
 def _forbidden(node: Node, key: str, now: EffectiveValue, original: EffectiveValue) -> str | None:
     """Return the reason why this original may not be written; None where it may, or where nothing is to be written: it
-    is there already, or only an argument is removed."""
+    is there already, or only a line of a drop-in is removed."""
     if original.value is None or same(now.value, original.value):
         return None
-    if isinstance(node.handler(key), Cmdline) and uses_drop_in(node.host):
-        return None  # the drop-in loses its argument; what the line says without it is the node's own
+    handler = node.handler(key)
+    if isinstance(handler, AtStart) and (not isinstance(handler, Cmdline) or uses_drop_in(node.host)):
+        return None  # the drop-in loses its line; what is said without it is the node's own
     values = dict.fromkeys([*keys.parts(original.value), *original.places.values()])
     return next((why for value in values if (why := node.host.refusal(key, value))), None)
 
@@ -93,7 +100,7 @@ def _unfit(node: Node, spec: Spec, key: str, now: EffectiveValue, original: Effe
         return ""
     if why := memory.too_much(node, spec, key):
         return why
-    if key in node.journal.content.entries or isinstance(node.handler(key), Cmdline):
+    if key in node.journal.content.entries or isinstance(node.handler(key), AtStart):
         return ""
     return fitness.unfit(key, Operator.EQUALS, original.value, node.machine())
 
@@ -115,7 +122,7 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Effective
     try:
         if keys.coupled_with(key):
             _put_coupled_back(node, spec, key, originals)
-        elif isinstance(handler, Cmdline):
+        elif isinstance(handler, AtStart):
             if entry := content.entries.get(key):
                 handler.take_away(node.host, key, entry.written or "", original)
         elif isinstance(handler, Module) and key not in content.entries and node.answer(key) is not None:
@@ -129,10 +136,10 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Effective
         outcome = failed(error) if isinstance(error, OSError) else refused(error)
         return replace(outcome, original=original.value)
     answer = node.answer(key)
-    if isinstance(handler, Cmdline):
+    if isinstance(handler, AtStart):
         content.pending.pop(key, None)
-        if not same(answer, original.value):
-            node.wait_for(key, RestartAction.REBOOT)
+        if not same(answer, original.value) and (action := handler.restart_of(key)):
+            node.wait_for(key, action)
     elif not reason and not same(answer, original.value) and not _is_back_where_it_is(node, key, original):
         deviation = rounded(original.value or "nothing", answer)
         return KeyOutcome(SettingStatus.NOT_EFFECTIVE, deviation, original.value)

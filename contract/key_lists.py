@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from contract import kubelet
+
 
 def _keys(prefix: str, names: str) -> frozenset[str]:
     return frozenset(f"{prefix}{name}" for name in names.split())
@@ -111,10 +113,8 @@ BOOT_FALLBACK = "boot.fallback"
 READ_ONLY = frozenset(
     {
         BOOT_FALLBACK,
-        "containerd.LimitMEMLOCK",
         "containerd.LimitSTACK",
-        "kubelet.cpuManagerPolicy",
-        "kubelet.topologyManagerPolicy",
+        *kubelet.SHOWN,
     }
 )
 
@@ -127,6 +127,8 @@ ALLOWED: frozenset[str] = (
     | {f"module_parameter.{name}" for name in ALLOWED_MODULE_PARAMETERS}
     | {f"block.{of}.{attribute}" for of in BLOCK_CLASSES for attribute in BLOCK_ATTRIBUTES}
     | {f"cmdline.{name}" for name in ALLOWED_CMDLINE}
+    | kubelet.FIELDS.keys()
+    | kubelet.SERVICE_LIMITS.keys()
 )
 """Every key that may be written, but for the per-node `hugepages-<size>.node<N>` forms of the two huge page keys."""
 

@@ -10,6 +10,7 @@ import enum
 import re
 from functools import lru_cache
 
+from contract import kubelet
 from contract.key_lists import (
     ALLOWED,
     BLOCK_CLASSES,
@@ -43,7 +44,16 @@ class KeyKind(enum.StrEnum):
     MODULE_PARAMETER = "module_parameter"
     BLOCK = "block"
     CMDLINE = "cmdline"
+    KUBELET = "kubelet"
+    """A field of the kubelet's configuration."""
+    SERVICE_LIMIT = "service_limit"
+    """A limit that systemd starts containerd or the kubelet with."""
     READ_ONLY = "read_only"
+
+
+AT_START = (KeyKind.CMDLINE, KeyKind.KUBELET, KeyKind.SERVICE_LIMIT)
+"""Kinds whose value is what the kernel, or a service, was started with: written to a file, effective at the next
+start."""
 
 
 class ApplyClass(enum.StrEnum):
@@ -137,6 +147,10 @@ def _kind(key: str) -> KeyKind | None:
         return KeyKind.BLOCK
     if first == "cmdline" and rest:
         return KeyKind.CMDLINE
+    if key in kubelet.SERVICE_LIMITS:
+        return KeyKind.SERVICE_LIMIT
+    if key in kubelet.FIELDS:
+        return KeyKind.KUBELET
     return None
 
 
@@ -167,6 +181,8 @@ def check_value(key: str, value: str) -> None:
         raise BadValue(f"{key}: must be a whole number of pages")
     if kind is KeyKind.MODULE and value != "loaded":
         raise BadValue(f"{key}: can only be 'loaded'")
+    if kind in AT_START and kind is not KeyKind.CMDLINE and (why := kubelet.bad_value(key, value)):
+        raise BadValue(f"{key}: {why}")
     if kind is not KeyKind.SYSCTL and not _WORD.fullmatch(value):
         raise BadValue(f"{key}: must be one word")
 
@@ -210,9 +226,9 @@ def apply_class(key: str) -> ApplyClass:
     kind = kind_of(key)
     if kind is KeyKind.CMDLINE:
         return ApplyClass.REBOOT
-    if kind is KeyKind.HUGEPAGES:
+    if kind in (KeyKind.HUGEPAGES, KeyKind.KUBELET):
         return ApplyClass.KUBELET_RESTART
-    if kind is KeyKind.READ_ONLY:
+    if kind in (KeyKind.READ_ONLY, KeyKind.SERVICE_LIMIT):
         of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT}
         return of_kind.get(key.partition(".")[0], ApplyClass.KUBELET_RESTART)
     return ApplyClass.NEW_PODS if key in NEW_PODS else ApplyClass.LIVE
@@ -250,10 +266,9 @@ def is_restored(key: str, original: str | None, effective: str | None) -> bool:
     """
     if effective == original:
         return True
-    if effective is None:
-        return kind_of(key) not in (KeyKind.MODULE, KeyKind.CMDLINE)
-    if original is None:  # of other kinds: it did not exist when the plan was made, so the plan names no value
-        return kind_of(key) not in (KeyKind.MODULE, KeyKind.CMDLINE)
+    if effective is None or original is None:
+        # Of other kinds: it is gone, or did not exist when the plan was made, so the plan names no value.
+        return kind_of(key) not in (KeyKind.MODULE, *AT_START)
     if satisfied(Operator.EQUALS, original, effective):
         return True
     if kind_of(key) not in _SPREAD or MIXED not in (original[: len(MIXED)], effective[: len(MIXED)]):

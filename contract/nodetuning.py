@@ -91,6 +91,8 @@ class SettingStatus(enum.StrEnum):
 
 class RestartAction(enum.StrEnum):
     KUBELET = "kubelet"
+    CONTAINERD = "containerd"
+    """Restarts containerd, and the kubelet with it."""
     REBOOT = "reboot"
 
 
@@ -128,8 +130,8 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class RestartGrant:
-    """Permission to end exactly one boot or kubelet run. Spent once `bootID` no longer matches, when journalled
-    done, or when its time is over."""
+    """Permission to end exactly one boot, one run of the kubelet, or one of containerd and of the kubelet. Spent once
+    `bootID` no longer matches, when journalled done, or when its time is over."""
 
     id: str
     action: str

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.journal import LoadedConfig
 from agent.kinds.base import Handler
 from agent.kinds.cmdline import Cmdline
 from agent.kinds.hugepages import Hugepages
+from agent.kinds.kubelet import Kubelet
 from agent.kinds.modules import Module
 from agent.kinds.readonly import ReadOnly
+from agent.kinds.service_limits import ServiceLimit
 from agent.kinds.sysctl import Sysctl
 from agent.kinds.sysfs import Block, Governor, ModuleParameter, TransparentHugepage
 from contract.keys import KeyKind
 
 
-def handlers() -> Mapping[KeyKind, Handler]:
-    """Fresh ones: a handler may remember things of its node."""
+def handlers(loaded: LoadedConfig) -> Mapping[KeyKind, Handler]:
+    """Fresh ones: a handler may remember things of its node. `loaded` is the journal's, and filled in here."""
+    kubelet = Kubelet(loaded)
     return {
         KeyKind.SYSCTL: Sysctl(),
         KeyKind.HUGEPAGES: Hugepages(),
@@ -25,7 +29,9 @@ def handlers() -> Mapping[KeyKind, Handler]:
         KeyKind.MODULE_PARAMETER: ModuleParameter(),
         KeyKind.BLOCK: Block(),
         KeyKind.CMDLINE: Cmdline(),
-        KeyKind.READ_ONLY: ReadOnly(),
+        KeyKind.KUBELET: kubelet,
+        KeyKind.SERVICE_LIMIT: ServiceLimit(),
+        KeyKind.READ_ONLY: ReadOnly(kubelet),
     }
 
 
@@ -38,6 +44,8 @@ ORDER = (
     KeyKind.BLOCK,
     KeyKind.HUGEPAGES,
     KeyKind.CMDLINE,
+    KeyKind.KUBELET,
+    KeyKind.SERVICE_LIMIT,
     KeyKind.READ_ONLY,
 )
 """Writing order: a module brings sysctls with it, and huge pages are better found before anything else takes memory."""

@@ -37,6 +37,9 @@ class Handler:
     restart: RestartAction | None = None
     """What has to restart before a write counts."""
 
+    def restart_of(self, key: str) -> RestartAction | None:
+        return self.restart
+
     def paths(self, host: Host, key: str) -> list[str]:
         raise NotImplementedError
 
@@ -82,6 +85,16 @@ class Handler:
             before = original.places.get(path, None if mixed else original.value)
             if before is not None and not satisfied(Operator.EQUALS, before, now):
                 host.write_text(path, before)
+
+
+class AtStart(Handler):
+    """A kind that the kernel or a service reads at its start: its file is written with the other persisted ones."""
+
+    def write(self, host: Host, key: str, operator: str, value: str) -> None:
+        """Nothing now: the file is rendered from the journal."""
+
+    def take_away(self, host: Host, key: str, written: str, original: EffectiveValue) -> None:
+        """Undo write, as far as the file does not. Raises Refused."""
 
 
 def bracketed(text: str) -> str:

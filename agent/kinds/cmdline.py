@@ -7,7 +7,7 @@ hosts with grubby it is a command. Both add to the line and never rewrite it.
 from __future__ import annotations
 
 from agent.host import Command, Host
-from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
+from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
 from contract.nodetuning import MAX_VALUE, RestartAction
 
 GRUB_FOLDER = "/boot/grub"
@@ -65,7 +65,7 @@ def can_fall_back(host: Host) -> bool | None:
     return kind in WRITABLE and not stacked
 
 
-class Cmdline(Handler):
+class Cmdline(AtStart):
     restart = RestartAction.REBOOT
 
     def __init__(self) -> None:

@@ -49,8 +49,12 @@ class Disruption(enum.StrEnum):
 
     @property
     def restart(self) -> str:
-        """The restart grant it needs: kubelet, reboot, or none."""
-        return {Disruption.KUBELET_RESTART: "kubelet", Disruption.REBOOT: "reboot"}.get(self, "")
+        """The restart grant it needs: kubelet, containerd (and the kubelet with it), reboot, or none."""
+        return {
+            Disruption.KUBELET_RESTART: "kubelet",
+            Disruption.CONTAINERD_RESTART: "containerd",
+            Disruption.REBOOT: "reboot",
+        }.get(self, "")
 
 
 def most_disruptive(classes: Iterable[str]) -> Disruption:

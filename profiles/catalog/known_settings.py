@@ -103,6 +103,8 @@ class SettingInfo:
     since_kernel: str
     until_kernel: str
     default_outside_range: bool
+    is_unordered: bool
+    """A number of which one value means no limit, so that more is not always a greater one."""
 
     @property
     def kind(self) -> KeyKind:
@@ -115,7 +117,8 @@ class SettingInfo:
     @property
     def operators(self) -> tuple[str, ...]:
         """Operators that mean something for this key."""
-        return tuple(Operator) if self.is_number and self.owner != "kubelet" else (Operator.EQUALS,)
+        is_ordered = self.is_number and self.owner != "kubelet" and not self.is_unordered
+        return tuple(Operator) if is_ordered else (Operator.EQUALS,)
 
     @property
     def suggested_operator(self) -> str:
@@ -138,7 +141,7 @@ class BadSettingsCatalog(ValueError):
 
 _FIELD_NAMES = """
     title unit default default_note default_outside_range range choices shape count ascending platforms namespace
-    namespace_note class owner observe_only raise_only caution caution_values effect risk sources since until
+    namespace_note class owner observe_only raise_only caution caution_values effect risk sources since until unordered
 """
 _FIELDS = frozenset(_FIELD_NAMES.split())
 
@@ -206,6 +209,7 @@ def _entry(key: str, raw: Mapping[str, Any], given: set[str], sources: Mapping[s
         since_kernel=raw.get("since", ""),
         until_kernel=raw.get("until", ""),
         default_outside_range=raw.get("default_outside_range", False),
+        is_unordered=raw.get("unordered", False),
     )
 
 

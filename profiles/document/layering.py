@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contract import key_lists, keys
+from contract import key_lists, keys, kubelet
 from contract.nodetuning import MAX_SETTINGS
 from profiles.content.content import Content, Mark, WantedSetting, WantedTaint, build
 from profiles.document import cluster_layering
@@ -116,6 +116,13 @@ def _together(document: ProfileDocument, content: Content) -> tuple[list[Profile
         if node and total in by_key and key.startswith("hugepages-"):
             message = f"conflicts with {total}, which spreads its pages over all NUMA nodes"
             problems.append(note(key, "coupled", message))
+    thresholds = {key: by_key[key].value for key in kubelet.TOGETHER if key in by_key}
+    if thresholds and (why_not := kubelet.unstartable(thresholds)):
+        if len(thresholds) == len(kubelet.TOGETHER):
+            problems.append(note(kubelet.TOGETHER[-1], "order", why_not))
+        else:
+            # A node may have another partner than the default: its agent refuses where it has not.
+            warnings.append(note(next(iter(thresholds)), "order", f"{why_not}; set both"))
     ratio, background = by_key.get("vm.dirty_ratio"), by_key.get("vm.dirty_background_ratio")
     if ratio and background and int(background.value) >= int(ratio.value):
         message = f"is not below vm.dirty_ratio ({ratio.value}); the kernel then uses half of that"

@@ -21,6 +21,8 @@ from profiles.services import editing
 
 FAMILIES: Mapping[str, tuple[str, str]] = {
     "cmdline": ("Kernel arguments", "a reboot; the node is drained first"),
+    "services": ("Limits of services", "the service restarts; for containerd's the node is drained first"),
+    "kubelet": ("Kubelet", "the kubelet restarts; pods keep running"),
     "hugepages": ("Huge pages", "the kubelet restarts to see them"),
     "modules": ("Kernel modules", "loaded at once, and at every boot"),
     "cpu": ("Processors", "live"),

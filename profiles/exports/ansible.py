@@ -8,7 +8,7 @@ from typing import Any
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
-from profiles.exports.parts import ExportDraft, dump, module_name, module_parameter, of_kind
+from profiles.exports.parts import ExportDraft, dump, miss_services, module_name, module_parameter, of_kind
 
 _COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}
 
@@ -31,6 +31,7 @@ def write(content: Content, draft: ExportDraft) -> str:
         draft.remark("Module options count the next time the module is loaded, at the latest after a reboot.")
     for setting in of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.HUGEPAGES, KeyKind.CMDLINE):
         draft.miss(setting, "Ansible has no module for it that works the same on every distribution")
+    miss_services(content, draft, "needs a drop-in and a restart of the service, which the play does not do")
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
     play = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
     return dump([play])

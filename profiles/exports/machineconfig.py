@@ -25,6 +25,10 @@ IGNITION = "3.2.0"
 
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "a machine config is applied below Kubernetes")
+    for setting in of_kind(content, KeyKind.KUBELET):
+        draft.miss(setting, "belongs to a KubeletConfig object, which the machine config operator makes a file of")
+    for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
+        draft.miss(setting, "OpenShift runs containers by CRI-O, which has limits of its own")
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
     arguments += [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
     modules = [module_name(setting) for setting in of_kind(content, KeyKind.MODULE)]

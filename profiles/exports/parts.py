@@ -136,6 +136,12 @@ def page_arguments(pages: Iterable[WantedSetting], refuse: Callable[[WantedSetti
     return out
 
 
+def miss_services(content: Content, draft: ExportDraft, why: str) -> None:
+    """Name what belongs to the kubelet's configuration and to limits of services as missing."""
+    for setting in of_kind(content, KeyKind.KUBELET, KeyKind.SERVICE_LIMIT):
+        draft.miss(setting, why)
+
+
 def dump(document: Any) -> str:
     return pyyaml.dump(document, Dumper=_ExportDumper, sort_keys=False, allow_unicode=True, width=110)
 

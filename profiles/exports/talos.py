@@ -21,6 +21,12 @@ def write(content: Content, draft: ExportDraft) -> str:
         draft.miss(setting, "Talos names single files under /sys, and these differ from node to node")
     for setting in of_kind(content, KeyKind.CMDLINE):
         draft.miss(setting, "belongs to the image: extraKernelArgs of an Image Factory schematic")
+    fields = draft.exact(of_kind(content, KeyKind.KUBELET), "Talos")
+    if overrides := {setting.key.removeprefix("kubelet."): int(setting.value) for setting in fields}:
+        machine["kubelet"] = {"extraConfig": overrides}
+        draft.remark("Talos writes the kubelet's file anew for it, and restarts the kubelet.")
+    for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
+        draft.miss(setting, "Talos has no systemd, and starts its services with limits of its own")
     if modules := _modules(content, draft):
         machine["kernel"] = {"modules": modules}
     for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):

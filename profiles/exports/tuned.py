@@ -5,13 +5,23 @@ from __future__ import annotations
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
-from profiles.exports.parts import DISKS, ExportDraft, argument, module_name, module_parameter, of_kind, sysfs_path
+from profiles.exports.parts import (
+    DISKS,
+    ExportDraft,
+    argument,
+    miss_services,
+    module_name,
+    module_parameter,
+    of_kind,
+    sysfs_path,
+)
 
 _SIGN = {Operator.EQUALS: "", Operator.AT_LEAST: ">", Operator.AT_MOST: "<"}
 
 
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "TuneD knows no Kubernetes node")
+    miss_services(content, draft, "TuneD knows neither the kubelet's configuration nor systemd's units")
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
     _put(sections, "sysctl", [_signed(setting, draft) for setting in of_kind(content, KeyKind.SYSCTL)])
     _put(sections, "vm", [_thp(setting) for setting in of_kind(content, KeyKind.THP)])

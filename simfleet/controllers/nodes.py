@@ -169,6 +169,8 @@ class Nodes:
             huge_pages=machine.seen_huge_pages,
         )
         kept = {k: pages[k] for k in ("capacity", "allocatable", "nodeInfo")}
+        for counted in (kept["capacity"], kept["allocatable"]):
+            counted["pods"] = machine.kubelet_config.get("maxPods", counted["pods"])
         self._store.write("nodes", node.raw | {"status": node.raw["status"] | kept})
         self._set_condition(name, "True", manifests.READY["reason"], manifests.READY["message"])
         self._cluster.pods.node_back(name)

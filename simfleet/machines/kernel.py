@@ -39,6 +39,10 @@ class VirtualKernel:
         self._shared = booted(hardware)
         self._new_boot_id = new_boot_id
         self.disk: dict[str, str] = {}
+        self.changed_at: dict[str, float] = {}
+        """When files and directories of the disk changed last, in `seconds`; none: before all else."""
+        self.seconds: Callable[[], float] = lambda: 0.0
+        """Since this machine was made; its own uptime, too, which here goes on over boots."""
         self.next_cmdline = hardware.cmdline
         """What the boot loader hands to the next kernel."""
         self.fragmentation = 0.0
@@ -60,6 +64,17 @@ class VirtualKernel:
             if content is None:
                 return self.disk.get(path)
         return None if content is _ABSENT else str(content)
+
+    def store(self, path: str, text: str | None) -> None:
+        """Replace a file of the disk; None removes it."""
+        if text is None:
+            self.disk.pop(path, None)
+        else:
+            self.disk[path] = text
+        self.changed_at[path] = self.changed_at[path.rpartition("/")[0]] = self.seconds()
+
+    def age(self, path: str) -> float:
+        return self.seconds() - self.changed_at.get(path, 0.0)
 
     def exists(self, path: str) -> bool:
         return self.read(path) is not None

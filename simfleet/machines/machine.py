@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from agent.host import Command, CommandResult
@@ -18,6 +19,25 @@ KUBELET_RESTART_SECONDS = 4.0
 KUBELET_START_SECONDS = 8.0
 """From the kernel's start to the first Ready."""
 _PIDS = {"containerd": 811, "kubelet": 923}
+_CONFIG_DIR = "/etc/kubernetes/kubelet.conf.d"
+_KUBELET_FLAGS = f"/usr/bin/kubelet\0--config=/var/lib/kubelet/config.yaml\0--config-dir={_CONFIG_DIR}\0"
+_KUBELET_CONFIG = "kind: KubeletConfiguration\ncpuManagerPolicy: none\ntopologyManagerPolicy: none\n"
+_UNITS = {
+    "containerd": "[Service]\nExecStart=/usr/bin/containerd\nKillMode=process\n",
+    "kubelet": "[Service]\nExecStart=/usr/bin/kubelet\n",
+}
+_LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max stack size            8388608              unlimited            bytes
+Max locked memory         {memlock:<20} {memlock:<20} bytes"""
+_MEMLOCK = "8388608"
+"""What systemd gives a service that asks for nothing (DefaultLimitMEMLOCK)."""
+
+
+@lru_cache(maxsize=64)
+def _limits(memlock: str) -> str:
+    """Content of /proc/<pid>/limits: one text for all machines."""
+    return _LIMITS.format(memlock=memlock)
 
 
 class Machine:
@@ -35,12 +55,23 @@ class Machine:
         """Fault: the next reboot never comes back."""
         self.kubelet_breaks = False
         """Fault: the kubelet does not come up again after its next restart."""
-        self.kubelet_runs = 1
+        self.kubelet_runs = 0
+        made_at = cluster.clock.now()
+
+        def seconds() -> float:
+            return (cluster.clock.now() - made_at).total_seconds()
+
+        self.kernel.seconds = seconds
+        self._memlock: dict[str, str] = {}
+        """Of each service, as systemd read it last."""
         self.on_boot: list[Callable[[], None]] = []
         self.seen_huge_pages: dict[int, int] = {}
         """Pages per size in kB, as the kubelet counted them when it last started."""
+        self.kubelet_config: dict[str, str] = {}
+        """What the kubelet that runs was started with."""
         self._boots = 0
         self._seed_processes()
+        self._run_service("kubelet")
         self._kubelet_started()
 
     def _uuid(self) -> str:
@@ -73,7 +104,7 @@ class Machine:
         self.is_up = True
         self.kernel.boot()
         self._seed_processes()
-        self._cluster.after(KUBELET_START_SECONDS, lambda: self._kubelet_up(boot))
+        self._cluster.after(KUBELET_START_SECONDS, lambda: self._kubelet_up(boot, is_boot=True))
         for action in self.on_boot:
             action()
 
@@ -85,35 +116,64 @@ class Machine:
         if self.kubelet_breaks:
             self._cluster.after(40.0, lambda: self._cluster.nodes.set_ready(self.node, is_ready=False))
             return
+        self._run_service("kubelet")
         self._cluster.after(KUBELET_RESTART_SECONDS, lambda: self._kubelet_up(boot))
 
-    def _kubelet_up(self, boot: int) -> None:
+    def restart_containerd(self) -> None:
+        """Restart it and the kubelet; containers run on, for systemd ends only the process itself."""
+        self._run_service("containerd")
+        self.restart_kubelet()
+
+    def reload_units(self) -> None:
+        """Read the drop-ins of the units, as `systemctl daemon-reload` does: the next start goes by them."""
+        for name in _PIDS:
+            lines = [
+                line
+                for path in self.kernel.glob(f"/etc/systemd/system/{name}.service.d/*.conf")
+                for line in self.kernel.disk[path].splitlines()
+            ]
+            values = [line.partition("=")[2] for line in lines if line.startswith("LimitMEMLOCK=")]
+            self._memlock[name] = values[-1] if values else _MEMLOCK
+
+    def _kubelet_up(self, boot: int, *, is_boot: bool = False) -> None:
         if boot != self._boots or not self.is_up:
             return
+        if is_boot:
+            self._run_service("kubelet")
         self.has_kubelet = True
         self._kubelet_started()
         self._cluster.nodes.kubelet_started(self.node)
 
     def _kubelet_started(self) -> None:
-        """Start a kubelet on its machine: count huge pages, once, and set the sysctls it owns."""
-        self.kubelet_runs += 1
+        """Count huge pages, once, as a kubelet that starts does."""
         self.seen_huge_pages = {kb: self.kernel.huge_pages(kb) for kb in (2048, 1048576)}
-        start = 1000 * self.kubelet_runs
-        self.kernel.set(f"/proc/{_PIDS['kubelet']}/stat", f"923 (kubelet) S 1 {'0 ' * 17}{start} 0")
+
+    def _run_service(self, name: str) -> None:
+        """Start a process of the service, with the limits that systemd has for it."""
+        self.kubelet_runs += name == "kubelet"
+        pid, start = _PIDS[name], int(self.kernel.seconds() * 100) + self.kubelet_runs
+        memlock = self._memlock[name].replace("infinity", "unlimited")
+        self.kernel.set(f"/proc/{pid}/comm", name)
+        self.kernel.set(f"/proc/{pid}/stat", f"{pid} ({name}) S 1 {'0 ' * 17}{start} 0")
+        self.kernel.set(f"/proc/{pid}/limits", _limits(memlock))
+        if name == "kubelet":
+            self.kernel.set(f"/proc/{pid}/cmdline", _KUBELET_FLAGS)
+            self._read_kubelet_config()
+
+    def _read_kubelet_config(self) -> None:
+        self.kubelet_config = {}
+        for path in ("/var/lib/kubelet/config.yaml", *self.kernel.glob(f"{_CONFIG_DIR}/*.conf")):
+            for line in self.kernel.disk[path].splitlines():
+                name, colon, value = line.partition(": ")
+                if colon:
+                    self.kubelet_config[name] = value
 
     def _seed_processes(self) -> None:
-        for name, pid in _PIDS.items():
-            self.kernel.set(f"/proc/{pid}/comm", name)
-        self.kernel.set(
-            f"/proc/{_PIDS['containerd']}/limits",
-            "Limit                     Soft Limit           Hard Limit           Units\n"
-            "Max stack size            8388608              unlimited            bytes\n"
-            "Max locked memory         8388608              8388608              bytes",
-        )
-        self.kernel.disk.setdefault(
-            "/var/lib/kubelet/config.yaml",
-            "kind: KubeletConfiguration\ncpuManagerPolicy: none\ntopologyManagerPolicy: none\n",
-        )
+        self.kernel.disk.setdefault("/var/lib/kubelet/config.yaml", _KUBELET_CONFIG)
+        for name, unit in _UNITS.items():
+            self.kernel.disk.setdefault(f"/usr/lib/systemd/system/{name}.service", unit)
+        self.reload_units()
+        self._run_service("containerd")
 
 
 class VirtualHost:
@@ -123,20 +183,22 @@ class VirtualHost:
         self._machine, self._kernel = machine, machine.kernel
 
     def read_text(self, path: str) -> str | None:
+        if path == "/proc/uptime":
+            return f"{self._kernel.seconds():.2f} 0.00\n"
         text = self._kernel.read(path)
         return text if text is None or not path.startswith(("/proc/", "/sys/")) else text + "\n"
 
     def write_text(self, path: str, value: str) -> None:
         self._kernel.write(path, value)
 
+    def age(self, path: str) -> float | None:
+        return self._kernel.age(path)
+
     def glob(self, pattern: str) -> list[str]:
         return self._kernel.glob(pattern)
 
     def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
-        if text is None:
-            self._kernel.disk.pop(path, None)
-        else:
-            self._kernel.disk[path] = text
+        self._kernel.store(path, text)
 
     def has(self, program: str) -> bool:
         return program in self._machine.hardware.programs
@@ -151,8 +213,12 @@ class VirtualHost:
                 self._kernel.update_grub()
             case Command.GRUBBY_ADD | Command.GRUBBY_REMOVE if self.has("grubby"):
                 self._kernel.grubby(words[0], remove=command is Command.GRUBBY_REMOVE)
+            case Command.RELOAD_UNITS:
+                self._machine.reload_units()
             case Command.RESTART_KUBELET:
                 self._machine.restart_kubelet()
+            case Command.RESTART_CONTAINERD:
+                self._machine.restart_containerd()
             case Command.REBOOT:
                 self._machine.reboot()
             case _:

@@ -98,6 +98,9 @@ class Kernel:
             if p.count("/") == pattern.count("/") and fnmatch.fnmatchcase(p, pattern)
         )
 
+    def age(self, path: str) -> float | None:
+        return None
+
     def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         if path in self.refusing:
             raise OSError(self.refusing[path], "Read-only file system")

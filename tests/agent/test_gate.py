@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from agent import boot_loader, gate, kinds, persisted
 from agent.host import Command
-from agent.journal import Journal
+from agent.journal import Journal, LoadedConfig
+from agent.kinds import kubelet
 from agent.kinds.base import WriteRefused
 from contract import key_lists, keys
 from contract.nodetuning import Restore, Wanted
@@ -159,16 +160,17 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
 
 
 def test_each_file_that_the_agent_persists_is_one_that_the_gate_knows():
-    assert {*persisted.FILES, boot_loader.DROP_IN, boot_loader.MENU} == gate.FILES
+    kubelets = {f"{folder}/{kubelet.DROP_IN}" for folder in kubelet.FOLDERS}
+    assert {*persisted.FILES, *persisted.UNITS, *kubelets, boot_loader.DROP_IN, boot_loader.MENU} == gate.FILES
 
 
 @pytest.mark.parametrize("key", sorted(key_lists.ALLOWED))
 def test_each_key_that_may_be_written_is_known_to_the_gate_by_its_path(key):
     """A kind with a new place in /sys would be refused everywhere else."""
     kind = keys.kind_of(key)
-    if kind in (keys.KeyKind.MODULE, keys.KeyKind.CMDLINE):
+    if kind is keys.KeyKind.MODULE or kind in keys.AT_START:
         return
-    paths = kinds.handlers()[kind].paths(Kernel(**dict.fromkeys(PLACES, "1")), key)
+    paths = kinds.handlers(LoadedConfig())[kind].paths(Kernel(**dict.fromkeys(PLACES, "1")), key)
     assert paths or key == "hugepages-1Gi"
     for path in paths:
         assert gate.key_of(path) == key

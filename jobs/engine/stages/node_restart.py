@@ -59,9 +59,10 @@ def restarting(view: NodeView) -> StepOutcome:
         if not answers or tuning.status.get("bootID") == step.boot_id:
             return wait(f"{node.name} has booted (boot {node.boot_id[:8]}); waiting for its agent to answer.")
         return _after_restart(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
+    services = "containerd and the kubelet" if view.worst.restart == "containerd" else "the kubelet"
     if not is_taken or report.get("state") != "Done":
-        return wait(_asked_of_agent(view, "grant", "restart the kubelet", step.deadline_at, is_taken=is_taken))
-    return _after_restart(view, "kubelet restarted.")
+        return wait(_asked_of_agent(view, "grant", f"restart {services}", step.deadline_at, is_taken=is_taken))
+    return _after_restart(view, f"Restarted {services}.")
 
 
 def _going_down(view: NodeView, *, is_taken: bool) -> StepOutcome:

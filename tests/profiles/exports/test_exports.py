@@ -180,6 +180,8 @@ def read_talos(text: str, content: Content) -> Pairs:
     out: Pairs = {key: ("=", value) for key, value in machine.get("sysctls", {}).items()}
     dotted = {path.removeprefix("/sys/").replace("/", "."): wanted for path, wanted in by_path(content).items()}
     out |= {dotted[name].key: ("=", value) for name, value in machine.get("sysfs", {}).items()}
+    fields = machine.get("kubelet", {}).get("extraConfig", {})
+    out |= {f"kubelet.{name}": ("=", str(value)) for name, value in fields.items()}
     for module in machine.get("kernel", {}).get("modules", []):
         out[f"module.{module['name']}"] = ("=", "loaded")
         for option in module.get("parameters", []):

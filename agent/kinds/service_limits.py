@@ -1,0 +1,51 @@
+"""Limits that systemd starts containerd and the kubelet with: a drop-in of Setpoint's own, effective when they restart.
+
+What counts is the limit of the running process, in /proc. Containers get containerd's: through the shim of their pod,
+which containerd starts with the pod, so a pod from before a restart keeps what it had.
+"""
+
+from __future__ import annotations
+
+from agent import services
+from agent.host import Host
+from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
+from contract.kubelet import SERVICE_LIMITS
+from contract.nodetuning import RestartAction
+
+DROP_IN = "99-zz-setpoint.conf"
+
+
+def drop_in(service: str) -> str:
+    return f"/etc/systemd/system/{service}.service.d/{DROP_IN}"
+
+
+class ServiceLimit(AtStart):
+    def __init__(self) -> None:
+        self._runs: dict[str, str] = {}
+        """The run of each service that was seen last: it spares reading the name of every process."""
+
+    def restart_of(self, key: str) -> RestartAction:
+        return {"containerd": RestartAction.CONTAINERD, "kubelet": RestartAction.KUBELET}[SERVICE_LIMITS[key][0]]
+
+    def read(self, host: Host, key: str) -> EffectiveValue:
+        service, name = SERVICE_LIMITS[key]
+        run = self._runs[service] = services.run_of(host, service, self._runs.get(service, ""))
+        return EffectiveValue(services.limit(host, run, name) if run else None)
+
+    def check(self, host: Host, key: str, value: str) -> None:
+        service, directive = SERVICE_LIMITS[key][0], key.partition(".")[2]
+        if not host.has("systemctl"):
+            raise Unsupported("unsupported here: the host has no systemctl")
+        if services.unit_file(host, service) is None or not services.run_of(host, service, self._runs.get(service, "")):
+            raise Unsupported(f"unsupported here: no {service}.service runs {service}")
+        if service == "containerd" and _last(host, service, "KillMode") != "process":
+            raise Unsupported(
+                "unsupported here: containerd.service has no KillMode=process, so its restart would end every container"
+            )
+        for path, other in services.assignments(host, service, directive):
+            if path.rpartition("/")[2] > DROP_IN:
+                raise WriteRefused(f"{path} sets {directive}={other}, and systemd reads it after Setpoint's {DROP_IN}")
+
+
+def _last(host: Host, service: str, directive: str) -> str:
+    return next((value for _, value in reversed(services.assignments(host, service, directive))), "")

@@ -1,0 +1,76 @@
+"""What of the kubelet's configuration and of the services' limits may be set, with the kubelet's own rules for it.
+
+Fields, defaults and bounds: KubeletConfiguration v1beta1 (pkg/kubelet/apis/config: v1beta1/defaults.go and
+validation/validation.go); flags: cmd/kubelet/app/options/options.go. Limits: systemd.exec(5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+FIELDS: Mapping[str, tuple[str, str]] = {
+    "kubelet.podPidsLimit": ("pod-max-pids", "-1"),
+    "kubelet.maxPods": ("max-pods", "110"),
+    "kubelet.imageGCHighThresholdPercent": ("image-gc-high-threshold", "85"),
+    "kubelet.imageGCLowThresholdPercent": ("image-gc-low-threshold", "80"),
+}
+"""Per key that may be set its flag, which wins over every file, and the value of a kubelet that is given none."""
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "kubelet.cpuManagerPolicy": ("cpu-manager-policy", "none"),
+    "kubelet.topologyManagerPolicy": ("topology-manager-policy", "none"),
+}
+"""The same of keys that are only observed.
+
+Not settable: another policy of a manager needs its state file removed while the kubelet is stopped, and every pod that
+runs is admitted again when it starts."""
+
+SERVICE_LIMITS: Mapping[str, tuple[str, str]] = {
+    "containerd.LimitMEMLOCK": ("containerd", "Max locked memory"),
+    "kubelet.LimitMEMLOCK": ("kubelet", "Max locked memory"),
+}
+"""Per limit its service, and its name in /proc/<pid>/limits.
+
+Without LimitNOFILE: a kubelet sets that limit of itself to `maxOpenFiles`, and a containerd raises its own soft limit
+to the hard one when it starts, as every Go program does, so nothing in /proc says what its containers would get."""
+UNLIMITED = "infinity"
+LEAST_LOCKED = 65536
+"""Bytes. The kernel's own limit until 5.16; below it, programs for control groups cannot be loaded on older ones."""
+
+_PODS_AND_PERCENT: Mapping[str, tuple[int, int]] = {
+    "kubelet.maxPods": (1, 2**31 - 1),
+    "kubelet.imageGCHighThresholdPercent": (0, 100),
+    "kubelet.imageGCLowThresholdPercent": (0, 100),
+}
+_HIGH, _LOW = "kubelet.imageGCHighThresholdPercent", "kubelet.imageGCLowThresholdPercent"
+TOGETHER = (_HIGH, _LOW)
+"""Fields that the kubelet judges together."""
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+def bad_value(key: str, value: str) -> str:
+    """Return why the kubelet, or systemd, would not take this value, as half a sentence; empty when it would."""
+    if key in SERVICE_LIMITS:
+        if value == UNLIMITED or (_WHOLE.fullmatch(value) and LEAST_LOCKED <= int(value) < 2**63):
+            return ""
+        return f"must be {UNLIMITED}, or a whole number of bytes that is at least {LEAST_LOCKED}"
+    if not _WHOLE.fullmatch(value):
+        return "must be a whole number"
+    if key == "kubelet.podPidsLimit":
+        return "" if value == "-1" or 0 < int(value) < 2**63 else "must be -1, which is no limit, or at least 1"
+    low, high = _PODS_AND_PERCENT[key]
+    return "" if low <= int(value) <= high else f"must be {low} to {high}"
+
+
+def unstartable(values: Mapping[str, str | None]) -> str:
+    """Return why no kubelet starts with these values together, as half a sentence; empty when one does.
+
+    Fields that are absent or None have the kubelet's default.
+    """
+    high, low = (int(values.get(key) or FIELDS[key][1]) for key in TOGETHER)
+    if low < high:
+        return ""
+    return (
+        f"the kubelet does not start with imageGCLowThresholdPercent {low} and imageGCHighThresholdPercent {high}: the "
+        "low one must be less than the high one"
+    )
