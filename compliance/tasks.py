@@ -11,7 +11,7 @@ from kombu.exceptions import OperationalError
 from clusters.fleet import FleetError
 from clusters.models import Cluster
 from compliance.checks import components
-from compliance.services import assignments, history, outliers, standings
+from compliance.services import assignments, held_nodes, history, outliers, standings
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,12 @@ def soften() -> None:
             assignments.soften(cluster, tunings)
         except FleetError as error:
             log.warning("the agents of %s cannot be told to stop repairing: %s", cluster, error)
+
+
+@shared_task(ignore_result=True)
+def release_held() -> None:
+    """Beat, every 5 s: new nodes that are compliant now run pods."""
+    held_nodes.release()
 
 
 def soften_soon() -> None:

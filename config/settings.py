@@ -231,6 +231,7 @@ CELERY_BEAT_SCHEDULE = {
     "draft-joining": every("jobs.tasks.draft_joining", 20),
     "seal": every("audit.tasks.seal", 1),
     "soften": every("compliance.tasks.soften", 15),
+    "release-held": every("compliance.tasks.release_held", 5),
     "check-components": every("compliance.tasks.check_components", 5),
     "outliers": every("compliance.tasks.look_for_outliers", 60),
     "standings": every("compliance.tasks.renew", 600),

@@ -40,6 +40,8 @@ FIELD_MANAGER = "setpoint"
 
 CORDONED_BY = "setpoint.dev/cordoned-by"
 """Node annotation `<installation>/<step id>`, the step that may uncordon (law 5)."""
+UNTUNED_TAINT = "setpoint.dev/untuned"
+"""Node taint (NoSchedule) with which a kubelet registers; Setpoint removes it once the node is compliant."""
 KEEP_CORDONED = "setpoint.dev/keep-cordoned"
 """Node annotation set by a person while Setpoint holds a cordon: do not uncordon afterwards."""
 

@@ -356,6 +356,10 @@ class Pool(models.Model):
     selector = models.JSONField(help_text="LabelSelector: {matchLabels, matchExpressions}")
     selector_authors = models.JSONField(default=list, help_text="[{by, at}] of each who chose it, by user id.")
     description = models.CharField(max_length=300, blank=True)
+    hold_minutes = models.PositiveIntegerField(
+        null=True,
+        help_text="How long a new node with the taint setpoint.dev/untuned is held at most; null: not decided here.",
+    )
     version = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(default=now)
 

@@ -22,6 +22,8 @@ from common.errors import Invalid, Stale, WrongState
 Role = permissions.Role
 SHOWN = 5
 
+MOST_HOLD_MINUTES = 1440
+"""A node that is not tuned within a day waits for a person, not for time."""
 AUTHORS = 100
 """Changes of a selector whose authors are kept: more than are made between two plans."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -61,10 +63,18 @@ def preview(cluster: Cluster, selector: object) -> Preview:
     )
 
 
-def create_pool(cluster: Cluster, *, name: str, selector: object, by: User, description: str = "") -> Pool:
+def create_pool(
+    cluster: Cluster,
+    *,
+    name: str,
+    selector: object,
+    by: User,
+    description: str = "",
+    hold_minutes: int | None = None,
+) -> Pool:
     """Raises NotAllowed, Invalid."""
     permissions.require(by, Role.OPERATOR, cluster.scopes, f"create a pool in {cluster}")
-    fields = _checked({"name": name, "selector": selector, "description": description})
+    fields = _checked({"name": name, "selector": selector, "description": description, "hold_minutes": hold_minutes})
     try:
         with transaction.atomic():
             pool = Pool.objects.create(cluster=cluster, selector_authors=[_author(by)], **fields)
@@ -75,7 +85,10 @@ def create_pool(cluster: Cluster, *, name: str, selector: object, by: User, desc
 
 
 def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: Any) -> Pool:
-    """Change name, selector or description. `version`: the one the caller saw. Raises Stale, NotAllowed, Invalid."""
+    """Change name, selector, description or hold_minutes. `version`: the one the caller saw.
+
+    Raises Stale, NotAllowed, Invalid.
+    """
     permissions.require(by, Role.OPERATOR, pool.cluster.scopes, f"change the pool {pool.name}")
     fields = _checked(changes)
     if all(getattr(pool, name) == value for name, value in fields.items()) and version in (None, pool.version):
@@ -137,6 +150,10 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
         out["selector"] = _selector(out["selector"])
     if len(str(out.get("description", ""))) > 300:
         raise Invalid("The description is too long.", fields={"description": ["At most 300 characters."]})
+    minutes = out.get("hold_minutes")
+    if minutes is not None and not (type(minutes) is int and 0 < minutes <= MOST_HOLD_MINUTES):
+        words = f"A whole number of minutes from 1 to {MOST_HOLD_MINUTES}, or nothing."
+        raise Invalid("New nodes cannot be held for that long.", fields={"hold_minutes": [words]})
     return out
 
 

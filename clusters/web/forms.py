@@ -10,6 +10,7 @@ from django.core.files.uploadedfile import UploadedFile
 
 from clusters.models import Cluster
 from clusters.net.credentials import BadCredentials
+from clusters.services.pools import MOST_HOLD_MINUTES
 from common.errors import Refusal
 from common.yaml import MAX_BYTES
 
@@ -113,6 +114,14 @@ class PoolForm(forms.Form):
         max_length=10_000, help_text="As kubectl writes it: pool=train,zone in (a,b),nvidia.com/gpu.present,!spot"
     )
     description = forms.CharField(required=False, max_length=300)
+    hold_minutes = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MOST_HOLD_MINUTES,
+        label="Hold new nodes for at most, in minutes",
+        help_text="A new node that registers with the taint setpoint.dev/untuned runs no pods until it is compliant. "
+        "Setpoint removes the taint then, or after this time. Empty: Setpoint leaves the taint alone.",
+    )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
 

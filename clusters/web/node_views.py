@@ -54,7 +54,7 @@ def pool_new(request: UserRequest, pk: UUID) -> HttpResponse:
 def pool(request: UserRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(selectors.pools_visible_to(request.user), pk=pk)
     initial = {"selector": pools.text_of(row)} | {
-        name: getattr(row, name) for name in ("name", "description", "version")
+        name: getattr(row, name) for name in ("name", "description", "hold_minutes", "version")
     }
     return _pool_page(request, row.cluster, row, PoolForm(request.POST or None, initial=initial))
 

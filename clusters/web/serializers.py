@@ -11,7 +11,7 @@ from clusters.connection import expiry
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, Pool
 from clusters.reports import selectors
 from clusters.services import label_selectors
-from clusters.services.pools import matching
+from clusters.services.pools import MOST_HOLD_MINUTES, matching
 from common.bodies import Body
 
 _FLAGS = serializers.DictField(child=serializers.BooleanField())
@@ -167,8 +167,8 @@ class PoolOut(serializers.ModelSerializer[Pool]):
     class Meta:
         model = Pool
         fields = [
-            "id", "cluster", "cluster_name", "name", "selector", "selector_text", "description", "version",
-            "created_at", "actions", "permissions",
+            "id", "cluster", "cluster_name", "name", "selector", "selector_text", "description", "hold_minutes",
+            "version", "created_at", "actions", "permissions",
         ]  # fmt: skip
 
     def get_selector_text(self, pool: Pool) -> str:
@@ -205,15 +205,24 @@ class SelectorIn(Body[Any]):
     selector = SelectorField(help_text="{matchLabels, matchExpressions}, or text such as `pool=train,zone in (a,b)`.")
 
 
+def _hold_minutes(**options: Any) -> serializers.IntegerField:
+    words = "New nodes with the taint setpoint.dev/untuned are held for at most so many minutes; null: they are not."
+    return serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=MOST_HOLD_MINUTES, help_text=words, **options
+    )
+
+
 class PoolIn(SelectorIn):
     name = serializers.CharField(max_length=63)
     description = serializers.CharField(required=False, allow_blank=True, max_length=300, default="")
+    hold_minutes = _hold_minutes(default=None)
 
 
 class PoolChange(Body[Any]):
     name = serializers.CharField(required=False, max_length=63)
     selector = SelectorField(required=False)
     description = serializers.CharField(required=False, allow_blank=True, max_length=300)
+    hold_minutes = _hold_minutes()
 
 
 class PreviewOut(serializers.Serializer[Any]):

@@ -1,6 +1,7 @@
 """Assignments, what is expected of each setting and seen of it, how nodes and components stand, and their changes."""
 
 from compliance.models.components import ComponentChange, ComponentStanding
+from compliance.models.held_nodes import HeldNode
 from compliance.models.settings import (
     Assignment,
     Cause,
@@ -20,6 +21,7 @@ __all__ = [
     "ComplianceState",
     "ComponentChange",
     "ComponentStanding",
+    "HeldNode",
     "NodeExpectation",
     "NodeStanding",
     "Outlier",

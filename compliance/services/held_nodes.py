@@ -1,0 +1,107 @@
+"""Nodes that hold pods off until they are compliant: Setpoint removes their taint, when they are or when time is up.
+
+The kubelet registers with the taint (`registerWithTaints`), so that no pod is there before Setpoint has seen the node.
+Only a pool with a time limit decides over it; elsewhere the taint is left alone. While Setpoint is away, or cannot
+reach the cluster, nothing removes it: the time counts from when Setpoint first sees the node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import TextField
+from django.db.models.functions import Cast
+
+from audit import services as audit
+from clusters.connection import registry
+from clusters.fleet import FleetError, Taint
+from clusters.models import Cluster, Node, Pool
+from clusters.objects import selects
+from common.clock import now
+from compliance.models import ComplianceState, HeldNode
+from contract import names
+
+log = logging.getLogger(__name__)
+
+EFFECT = "NoSchedule"
+
+
+def release() -> int:
+    """Look at every held node once, and release those that are compliant or whose time is up; return how many were."""
+    minutes = _held()
+    _remember(minutes)
+    due: dict[UUID, list[HeldNode]] = defaultdict(list)
+    known = Node.objects.heard().filter(standing__state=ComplianceState.COMPLIANT, tuning__malformed="")
+    compliant = set(known.exclude(hold=None).values_list("pk", flat=True))
+    ours = {"node__cluster__reach": Cluster.Reach.REACHABLE, "node__cluster__ownership": Cluster.Ownership.OURS}
+    for hold in HeldNode.objects.filter(**ours).select_related("node__cluster").order_by("node__name"):
+        if hold.released_at is not None or _decide(hold, is_compliant=hold.pk in compliant):
+            due[hold.node.cluster_id].append(hold)
+    return sum(_release(holds) for holds in due.values())
+
+
+def has_taint(node: Node) -> bool:
+    return any((t.get("key"), t.get("effect")) == (names.UNTUNED_TAINT, EFFECT) for t in node.taints)
+
+
+def _held() -> dict[int, int]:
+    """Return the minutes that each node with the taint is held at most, by the node's key."""
+    pools: dict[UUID, list[Pool]] = defaultdict(list)
+    for pool in Pool.objects.exclude(hold_minutes=None):
+        pools[pool.cluster_id].append(pool)
+    nodes = Node.objects.present().filter(cluster__in=list(pools)).alias(taints_text=Cast("taints", TextField()))
+    tainted = [node for node in nodes.filter(taints_text__contains=names.UNTUNED_TAINT) if has_taint(node)]
+    held = {
+        node.pk: [pool.hold_minutes or 0 for pool in pools[node.cluster_id] if selects(pool.selector, node.labels)]
+        for node in tainted
+    }
+    return {pk: max(minutes) for pk, minutes in held.items() if minutes}
+
+
+def _remember(minutes: Mapping[int, int]) -> None:
+    """Keep a row for each held node, and none for others."""
+    rows = [HeldNode(node_id=pk, minutes=limit) for pk, limit in minutes.items()]
+    HeldNode.objects.bulk_create(rows, update_conflicts=True, unique_fields=["node"], update_fields=["minutes"])
+    HeldNode.objects.exclude(pk__in=list(minutes)).delete()
+
+
+def _decide(hold: HeldNode, *, is_compliant: bool) -> bool:
+    """Decide whether the node is released now, and record why, before anything is written to the cluster."""
+    node = hold.node
+    if is_compliant:
+        why = "It is compliant."
+    elif hold.ends_at <= now():
+        why = f"It is not compliant, and was held for {hold.minutes} minutes, the limit of its pool."
+    else:
+        return False
+    with transaction.atomic():
+        if not HeldNode.objects.filter(pk=hold.pk, released_at=None).update(released_at=now()):
+            return False  # another worker was faster
+        audit.record(
+            by=None,
+            action="node.release",
+            target=f"node:{node.pk}",
+            target_name=node.name,
+            cluster_id=node.cluster_id,
+            message=why,
+            before={"taint": names.UNTUNED_TAINT},
+            after={"taint": None},
+        )
+    return True
+
+
+def _release(holds: list[HeldNode]) -> int:
+    """Remove the taint from nodes of one cluster. What fails is tried again at the next look."""
+    cluster, released = holds[0].node.cluster, 0
+    try:
+        fleet = registry.connect(cluster)
+        for hold in holds:
+            fleet.taint(hold.node.name, hold.node.uid, add=(), remove=[Taint(names.UNTUNED_TAINT, "", EFFECT)])
+            released += 1
+    except FleetError as error:
+        log.warning("held nodes of %s cannot be released: %s", cluster, error)
+    return released

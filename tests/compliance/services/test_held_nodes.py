@@ -1,0 +1,185 @@
+"""New nodes hold pods off until they are compliant, or until their pool's time is up."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit.models import Record
+from clusters.fleet import FleetUnavailable, Taint
+from clusters.models import Cluster, Node, NodeTuning, Pool
+from clusters.services import pools
+from common.errors import Invalid
+from compliance.models import HeldNode, SettingState
+from compliance.services import held_nodes
+from contract.names import UNTUNED_TAINT
+from tests.factories import TokenClient
+from tests.jobs.pages import browser
+
+HELD = Taint(UNTUNED_TAINT, "", "NoSchedule")
+OTHER = Taint("nvidia.com/gpu", "present", "NoSchedule")
+
+
+@pytest.fixture
+def held(make_world):
+    """A pool of two nodes that holds new ones for 30 minutes; n2 registered with the taint, and with one of its own."""
+    world = make_world(nodes=2)
+    Pool.objects.update(hold_minutes=30)
+    world.fleet.taint("n2", world.node("n2").uid, add=[HELD, OTHER], remove=())
+    world.look()
+    return world
+
+
+def taints(world, name="n2"):
+    """Return what the API server has, not what Setpoint's rows say."""
+    return {taint["key"] for taint in world.sim.node(name)["spec"].get("taints") or ()}
+
+
+def look(world, minutes=0.0):
+    world.tick(minutes * 60)
+    released = held_nodes.release()
+    world.look()
+    return released
+
+
+def test_a_node_is_held_until_the_kernel_answers_with_every_value(held):
+    rollout = held.started(canary=1, batch="1")
+    while rollout.status not in ("succeeded", "failed"):
+        is_done = SettingState.objects.filter(node__name="n2", state="compliant").exists()
+        assert look(held) == 0 or is_done
+        held.slice(rollout)
+        held.tick(2)
+        rollout.refresh_from_db()
+    assert rollout.status == "succeeded"
+
+    look(held)
+
+    assert taints(held) == {OTHER.key}
+    assert held.value("n2") == "10"
+    assert not look(held), "there is nothing left to do"
+    assert not HeldNode.objects.exists()
+    record = Record.objects.get(action="node.release")
+    assert (record.target_name, record.message) == ("n2", "It is compliant.")
+
+
+def test_a_node_that_is_not_compliant_is_released_when_the_time_of_its_pool_is_up(held):
+    assert not look(held)
+    assert not look(held, minutes=29)
+    assert taints(held) == {UNTUNED_TAINT, OTHER.key}
+
+    assert look(held, minutes=2) == 1
+
+    assert taints(held) == {OTHER.key}
+    assert "held for 30 minutes" in Record.objects.get(action="node.release").message
+
+
+def test_a_value_that_drifted_is_not_compliant(held):
+    held.run(held.started())
+    held.sim.drift("n2", "vm.swappiness", "60")
+    held.tick(6)
+    assert not look(held)
+    assert UNTUNED_TAINT in taints(held)
+
+
+def test_a_silent_agent_proves_nothing(held):
+    held.run(held.started())
+    NodeTuning.objects.filter(node__name="n2").update(silent_since=held.clock())
+    assert not held_nodes.release()
+    assert UNTUNED_TAINT in taints(held)
+
+
+@pytest.mark.parametrize("change", ["no limit", "not selected", "another key", "another effect"])
+def test_what_no_pool_decides_over_is_left_alone(held, change):
+    if change == "no limit":
+        Pool.objects.update(hold_minutes=None)
+    elif change == "not selected":
+        Pool.objects.update(selector={"matchLabels": {"pool": "other"}})
+    else:
+        alike = Taint(f"{UNTUNED_TAINT}-2", "", "NoSchedule") if change == "another key" else HELD
+        effect = "NoExecute" if change == "another effect" else "NoSchedule"
+        held.fleet.taint("n2", held.node("n2").uid, add=[Taint(alike.key, "", effect)], remove=[HELD])
+        held.look()
+    before = taints(held)
+    assert not look(held, minutes=60)
+    assert not look(held, minutes=60)
+    assert taints(held) == before
+
+
+def test_of_several_pools_the_longest_time_counts(held):
+    Pool.objects.create(cluster=held.cluster, name="b", selector={"matchLabels": {"pool": "train"}}, hold_minutes=90)
+    look(held)
+    assert not look(held, minutes=60)
+    assert look(held, minutes=31) == 1
+
+
+def test_while_the_cluster_cannot_be_reached_nothing_is_decided_and_the_time_goes_on(held):
+    look(held)
+    held.tick(40 * 60)
+    Cluster.objects.update(reach=Cluster.Reach.UNREACHABLE)
+    assert not held_nodes.release()
+    assert not Record.objects.filter(action="node.release").exists()
+    held.look()
+    assert look(held) == 1
+
+
+def test_a_write_that_fails_is_tried_again_with_one_record(held, monkeypatch):
+    look(held)
+    held.tick(31 * 60)
+
+    def refuse(*_, **__):
+        raise FleetUnavailable("the API server is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(held.fleet, "taint", refuse)
+        assert not held_nodes.release()
+        assert not held_nodes.release()
+    assert look(held) == 1
+    assert taints(held) == {OTHER.key}
+    assert Record.objects.filter(action="node.release").count() == 1
+
+
+def test_a_node_that_was_replaced_under_its_name_is_another_one(held):
+    look(held)
+    Node.objects.filter(name="n2").update(uid="of-before")
+    held.tick(31 * 60)
+    assert not held_nodes.release()
+    assert UNTUNED_TAINT in taints(held)
+
+
+@pytest.mark.parametrize("minutes", [0, -1, 1441, True, "30", 1.5])
+def test_a_time_that_cannot_be_is_refused_by_name(held, minutes):
+    with pytest.raises(Invalid) as refused:
+        pools.update_pool(Pool.objects.get(), by=held.operator, hold_minutes=minutes)
+    assert "hold_minutes" in refused.value.fields
+
+
+def test_the_pages_say_until_when_and_who_decides(held):
+    look(held)
+    client, node = browser(held.operator), held.node("n2")
+    assert 'data-hold="30"' in client.get(f"/nodes/{node.pk}/").content.decode()
+    assert "data-hold" not in client.get(f"/nodes/{held.node('n1').pk}/").content.decode()
+    pool = Pool.objects.get()
+    assert "registerWithTaints" in client.get(f"/pools/{pool.pk}/").content.decode()
+
+    saved = client.post(
+        f"/pools/{pool.pk}/",
+        {"name": pool.name, "selector": "pool=train", "hold_minutes": "", "version": pool.version, "intent": "save"},
+    )
+
+    assert saved.status_code == 302
+    assert Pool.objects.get().hold_minutes is None
+    held_nodes.release()
+    assert 'data-hold=""' in client.get(f"/nodes/{node.pk}/").content.decode()
+    assert "registerWithTaints" not in client.get(f"/pools/{pool.pk}/").content.decode()
+
+
+def test_rest_sets_and_shows_it(held):
+    api, pool = TokenClient(held.operator), Pool.objects.get()
+    assert api.get(f"/api/v1/pools/{pool.pk}").json()["hold_minutes"] == 30
+
+    def change(minutes):
+        return api.patch(f"/api/v1/pools/{pool.pk}", {"hold_minutes": minutes}, headers={"If-Match": "*"})
+
+    changed, refused, cleared = change(45), change(0), change(None)
+    assert (changed.status_code, changed.json()["hold_minutes"]) == (200, 45)
+    assert (refused.status_code, [error["field"] for error in refused.json()["errors"]]) == (422, ["hold_minutes"])
+    assert (cleared.status_code, cleared.json()["hold_minutes"]) == (200, None)
