@@ -57,7 +57,9 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         notes = [*place.notes, *identities.notes(cluster, server)]
         notes += impact.notes(server, served, compared, (), destroys)
         stays = {*component.crds, *brought.definitions(served, place.history, place.current)}
-        notes += _stays(server, served, stays - {compared_object.wanted.name for compared_object in compared})
+        goes = {compared_object.wanted.name for compared_object in compared}
+        goes |= set() if component.crds_stay else {*component.crds}  # a hook of the chart may delete what helm leaves
+        notes += _stays(server, served, stays - goes)
         notes += _in_use(server, served, cluster, component)
         notes += _removal_notes(place, is_put_back=deployed is not None)
         if who := gitops.manager(

@@ -31,7 +31,10 @@ from tests.full.components.tiny_chart import helm4
 
 pytestmark = pytest.mark.skipif(not ALL, reason=f"needs charts: there are no archives in {ARCHIVES}")
 
-OFFERED = ("monitoring.coreos.com/v1", "cert-manager.io/v1", "apiregistration.k8s.io/v1", "policy/v1")
+OFFERED = (
+    *("monitoring.coreos.com/v1", "monitoring.coreos.com/v1/ServiceMonitor", "cert-manager.io/v1"),
+    *("apiregistration.k8s.io/v1", "policy/v1"),
+)
 """APIs of components that presets need first: charts leave out what a cluster does not serve."""
 Object = tuple[Mapping[str, Any], bool]
 """An object, and whether it is of the chart's `crds/`."""
@@ -64,8 +67,11 @@ def annotations(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def definitions(component: Component) -> dict[str, bool]:
     """By name, whether an uninstall leaves it. With every preset: some definitions come with one only."""
     found = [one for presets in alone(component) for one in rendered(component.name, presets)]
+    hooks = [raw for raw, _ in found if "-delete" in str(annotations(raw).get(rendering.HOOK))]
+    removed_by_hooks = " ".join(map(str, hooks)).split()
     return {
-        raw["metadata"]["name"]: is_crd or annotations(raw).get(rendering.KEEP) == "keep"
+        raw["metadata"]["name"]: (is_crd or annotations(raw).get(rendering.KEEP) == "keep")
+        and raw["metadata"]["name"] not in removed_by_hooks
         for raw, is_crd in found
         if raw["kind"] == "CustomResourceDefinition"
     }

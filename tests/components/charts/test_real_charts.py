@@ -27,7 +27,10 @@ pytestmark = pytest.mark.skipif(not CHARTS.is_dir(), reason=f"needs charts: ther
 
 
 def chart(component: Component) -> tuple[str, dict[str, Any], dict[str, Any] | None]:
-    for path in (CHARTS / "archives").glob(f"{component.chart.chart}-*{component.newest.removeprefix('v')}.tgz"):
+    version = component.newest.removeprefix("v")
+    for path in (CHARTS / "archives").glob(f"{component.chart.chart}-*{version}.tgz"):
+        if path.stem not in (f"{component.chart.chart}-{version}", f"{component.chart.chart}-v{version}"):
+            continue  # of a chart whose name begins alike
         found = archives.judge(path.read_bytes())
         return found.values_text, dict(found.values), dict(found.schema) if found.schema is not None else None
     folder = CHARTS / component.chart.chart

@@ -21,6 +21,7 @@ from components.plans.hits import Blast
 from jobs.approvals import rulebook, rules
 from jobs.diffs.changes import Disruption
 from jobs.models import ApprovalRule
+from tests.jobs.forecast import accelerator_rows
 
 GPU = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-15b3.present": "true"}
 GROUND = Ground(
@@ -30,25 +31,37 @@ GROUND = Ground(
 ACTIONS = ("install", "upgrade", "values", "remove")
 # What is done:        install     upgrade     values      remove
 TABLE: dict[str, tuple[str, str, str, str]] = {
+    "argo-cd": ("new-pods", "live", "new-pods", "live"),
     "cert-manager": ("live", "live", "live", "new-pods"),
     "cilium": ("network", "network", "network", "network"),
     "cluster-autoscaler": ("drain", "drain", "drain", "new-pods"),
     "csi-driver-nfs": ("live", "new-pods", "new-pods", "new-pods"),
     "external-secrets": ("live", "live", "new-pods", "live"),
+    "fluent-bit": ("live", "live", "live", "live"),
+    "fluid": ("new-pods", "new-pods", "new-pods", "gpu-pods"),
     "gpu-operator": ("gpu-pods", "gpu-pods", "drain", "gpu-pods"),
+    "istio-base": ("live", "live", "live", "live"),
+    "istiod": ("new-pods", "new-pods", "network", "network"),
     "keda": ("live", "new-pods", "new-pods", "gpu-pods"),
     "kube-prometheus-stack": ("live", "live", "live", "live"),
     "kueue": ("new-pods", "new-pods", "gpu-pods", "gpu-pods"),
+    "kyverno": ("new-pods", "new-pods", "new-pods", "new-pods"),
     "local-static-provisioner": ("live", "new-pods", "new-pods", "new-pods"),
+    "loki": ("live", "live", "live", "live"),
     "metrics-server": ("live", "live", "live", "new-pods"),
     "network-operator": ("network", "network", "gpu-pods", "network"),
     "node-feature-discovery": ("new-pods", "gpu-pods", "gpu-pods", "gpu-pods"),
+    "node-problem-detector": ("live", "live", "live", "live"),
+    "opencost": ("live", "live", "live", "live"),
     "prometheus-adapter": ("live", "live", "new-pods", "new-pods"),
+    "rook-ceph": ("live", "network", "network", "network"),
+    "spegel": ("new-pods", "new-pods", "new-pods", "new-pods"),
     "trivy-operator": ("live", "live", "live", "live"),
     "velero": ("live", "live", "live", "live"),
     "vertical-pod-autoscaler": ("gpu-pods", "gpu-pods", "gpu-pods", "new-pods"),
     "volcano": ("new-pods", "new-pods", "gpu-pods", "gpu-pods"),
 }
+TABLE |= accelerator_rows.TABLE
 APPROVERS = {"live": 1, "new-pods": 1, "network": 2, "gpu-pods": 2, "drain": 2, "reboot": 2}
 """In production; one anywhere else, whatever the class."""
 
@@ -88,26 +101,41 @@ def nics(version: str) -> dict[str, Any]:
 
 
 UPGRADES = {  # the workload that an upgrade of the chart always changes
+    "argo-cd": ("StatefulSet", "argo-cd-argocd-application-controller", "application-controller"),
     "cert-manager": ("Deployment", "cert-manager-webhook", "webhook"),
     "cilium": ("DaemonSet", "cilium", "cilium-agent"),
     "cluster-autoscaler": ("Deployment", "cluster-autoscaler-aws-cluster-autoscaler", "aws-cluster-autoscaler"),
     "csi-driver-nfs": ("DaemonSet", "csi-nfs-node", "nfs"),
     "external-secrets": ("Deployment", "external-secrets", "external-secrets"),
+    "fluent-bit": ("DaemonSet", "fluent-bit", "fluent-bit"),
+    "fluid": ("DaemonSet", "csi-nodeplugin-fluid", "plugins"),
     "gpu-operator": ("Deployment", "gpu-operator", "gpu-operator"),
+    "istio-base": ("ValidatingWebhookConfiguration", "istiod-default-validator", "none"),
+    "istiod": ("Deployment", "istiod", "discovery"),
     "keda": ("Deployment", "keda-operator", "keda-operator"),
     "kube-prometheus-stack": ("DaemonSet", "kube-prometheus-stack-prometheus-node-exporter", "node-exporter"),
     "kueue": ("Deployment", "kueue-controller-manager", "manager"),
+    "kyverno": ("Deployment", "kyverno-admission-controller", "kyverno"),
     "local-static-provisioner": ("DaemonSet", "local-static-provisioner", "provisioner"),
+    "loki": ("StatefulSet", "loki", "loki"),
     "metrics-server": ("Deployment", "metrics-server", "metrics-server"),
     "network-operator": ("Deployment", "network-operator", "network-operator"),
     "node-feature-discovery": ("DaemonSet", "node-feature-discovery-worker", "worker"),
+    "node-problem-detector": ("DaemonSet", "node-problem-detector", "node-problem-detector"),
+    "opencost": ("Deployment", "opencost", "opencost"),
     "prometheus-adapter": ("Deployment", "prometheus-adapter", "prometheus-adapter"),
+    "rook-ceph": ("Deployment", "rook-ceph-operator", "rook-ceph-operator"),
+    "spegel": ("DaemonSet", "spegel", "registry"),
     "trivy-operator": ("Deployment", "trivy-operator", "trivy-operator"),
     "velero": ("DaemonSet", "node-agent", "node-agent"),
     "vertical-pod-autoscaler": ("Deployment", "vertical-pod-autoscaler-updater", "updater"),
     "volcano": ("Deployment", "volcano-scheduler", "volcano-scheduler"),
 }
+UPGRADES |= accelerator_rows.UPGRADES
 VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disruptive that people do set
+    "argo-cd": changed(
+        "ConfigMap", "argocd-cm", "data", {"timeout.reconciliation": "120s"}, {"timeout.reconciliation": "60s"}
+    ),
     "cert-manager": (
         settings("Deployment", "cert-manager", spec={"template": {"spec": {"priorityClassName": "a"}}}),
         settings("Deployment", "cert-manager", spec={"template": {"spec": {"priorityClassName": "b"}}}),
@@ -121,10 +149,16 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disrupt
     ),
     "csi-driver-nfs": changed("StorageClass", "nfs-csi", "mountOptions", ["nfsvers=4.1"], ["nfsvers=3"]),
     "external-secrets": changed("ClusterSecretStore", "vault", "spec", {"provider": "a"}, {"provider": "b"}),
+    "fluent-bit": changed("ConfigMap", "fluent-bit", "data", {"fluent-bit.conf": "a"}, {"fluent-bit.conf": "b"}),
+    "fluid": arguments("Deployment", "fluid-webhook", "--runtime-workers={}"),
     "gpu-operator": (
         settings("ClusterPolicy", "cluster-policy", spec=policy("580.95.05")),
         settings("ClusterPolicy", "cluster-policy", spec=policy("590.48.01")),
     ),
+    "istio-base": changed(
+        "ValidatingWebhookConfiguration", "istiod-default-validator", "webhooks", [], [{"name": "a"}]
+    ),
+    "istiod": changed("ConfigMap", "istio", "data", {"mesh": "a"}, {"mesh": "b"}),
     "keda": arguments("Deployment", "keda-operator", "--zap-log-level={}"),
     "kube-prometheus-stack": (
         settings("Prometheus", "kube-prometheus-stack-prometheus", spec={"retention": "10d"}),
@@ -134,10 +168,12 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disrupt
         settings("ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": "a"}),
         settings("ConfigMap", "kueue-manager-config", data={"controller_manager_config.yaml": "b"}),
     ),
+    "kyverno": changed("ConfigMap", "kyverno", "data", {"resourceFilters": "a"}, {"resourceFilters": "b"}),
     "local-static-provisioner": (
         settings("ConfigMap", "local-static-provisioner-config", data={"storageClassMap": "a"}),
         settings("ConfigMap", "local-static-provisioner-config", data={"storageClassMap": "b"}),
     ),
+    "loki": changed("ConfigMap", "loki", "data", {"config.yaml": "a"}, {"config.yaml": "b"}),
     "metrics-server": arguments("Deployment", "metrics-server", "--metric-resolution={}s"),
     "network-operator": (
         settings("NicClusterPolicy", "nic-cluster-policy", spec=nics("doca3.0")),
@@ -147,9 +183,15 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disrupt
         settings("ConfigMap", "node-feature-discovery-worker-conf", data={"nfd-worker.conf": "vendor"}),
         settings("ConfigMap", "node-feature-discovery-worker-conf", data={"nfd-worker.conf": "class"}),
     ),
+    "node-problem-detector": changed("ConfigMap", "node-problem-detector-custom-config", "data", {}, {"x.json": "b"}),
+    "opencost": arguments("Deployment", "opencost", "--log-level={}"),
     "prometheus-adapter": changed(
         "ConfigMap", "prometheus-adapter", "data", {"config.yaml": "a"}, {"config.yaml": "b"}
     ),
+    "rook-ceph": changed(
+        "ConfigMap", "rook-ceph-operator-config", "data", {"ROOK_LOG_LEVEL": "INFO"}, {"ROOK_LOG_LEVEL": "DEBUG"}
+    ),
+    "spegel": arguments("DaemonSet", "spegel", "--mirror-resolve-retries={}"),
     "trivy-operator": changed(
         "ConfigMap",
         "trivy-operator-config",
@@ -166,6 +208,8 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # the most disrupt
         settings("ConfigMap", "volcano-scheduler-configmap", data={"volcano-scheduler.conf": "reclaim"}),
     ),
 }
+
+VALUES |= {name: changed(*row) for name, row in accelerator_rows.VALUES.items()}
 
 
 def compared(change: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Compared:
