@@ -20,12 +20,12 @@ Idle = Callable[[Fleet, Mapping[str, Any]], str]
 
 
 def _works(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    """Nothing: the kind has no state of its own, and counts as soon as it is written."""
+    """Explain nothing: the kind has no state of its own, and counts as soon as it is written."""
     return ""
 
 
 def _goes(live: Mapping[str, Any]) -> str:
-    """Nothing: an object that a rollout made goes when that is put back."""
+    """Explain nothing: an object that a rollout made goes when that is reverted."""
     return ""
 
 
@@ -38,7 +38,7 @@ class KindRow:
     idle: Idle = _works
     """Explains why an existing object does not work yet; raises FleetError."""
     stays: Callable[[Mapping[str, Any]], str] = _goes
-    """Explains why an object that a rollout made is not removed when that is put back."""
+    """Explains why an object that a rollout made is not removed when that is reverted."""
     reads: int = 1
     """Looks in a row that must find it at work: some controllers say so too early, before they saw the change."""
     is_idle_at_first: bool = False

@@ -1,4 +1,4 @@
-"""When a policy object that is there works: what its controller answers in its status, kind by kind.
+"""Readiness of policy objects that are there: what the controller of each kind answers in the status.
 
 Sources: the API types of each kind's own project, named in `profiles.policies`.
 """
@@ -153,7 +153,7 @@ def offers(node: Mapping[str, Any], resource: str) -> bool:
 
 
 def sriov_node_policy(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    """On each node that has a NIC of it: the operator is done there, and the node offers its virtual functions."""
+    """Explain what is missing on a node that has a NIC of it: the operator's work, or the virtual functions offered."""
     meta, spec = live["metadata"], live.get("spec") or {}
     try:
         states = fleet.custom(_SRIOV, _STATES)

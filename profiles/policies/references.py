@@ -1,4 +1,4 @@
-"""What one policy object names of others: which come first, and which have to be in the cluster already."""
+"""References of one policy object to others: which come first, and which have to be in the cluster already."""
 
 from __future__ import annotations
 
