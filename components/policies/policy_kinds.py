@@ -20,12 +20,12 @@ Idle = Callable[[Fleet, Mapping[str, Any]], str]
 
 
 def _works(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    """Nothing: the kind has no state of its own, and counts as soon as it is written."""
+    """Explain nothing: the kind has no state of its own, and counts as soon as it is written."""
     return ""
 
 
 def _goes(live: Mapping[str, Any]) -> str:
-    """Nothing: an object that a rollout made goes when that is put back."""
+    """Explain nothing: an object that a rollout made goes when that is reverted."""
     return ""
 
 
@@ -38,7 +38,9 @@ class KindRow:
     idle: Idle = _works
     """Explains why an existing object does not work yet; raises FleetError."""
     stays: Callable[[Mapping[str, Any]], str] = _goes
-    """Explains why an object that a rollout made is not removed when that is put back."""
+    """Explains why an object that a rollout made is not removed when that is reverted."""
+    reads: int = 1
+    """Looks in a row that must find it at work: some controllers say so too early, before they saw the change."""
     is_idle_at_first: bool = False
     """Before it exists nothing is in it and nothing names it."""
 
@@ -139,7 +141,20 @@ ROWS: Mapping[str, KindRow] = {
         idle=policy_readiness.vertical,
     ),
     "HyperNode": KindRow(3, idle=policy_readiness.hyper_node),
-    "NicClusterPolicy": KindRow(3),
+    "NicClusterPolicy": KindRow(3, idle=policy_readiness.nic_cluster_policy, reads=2),
+    "NetworkAttachmentDefinition": KindRow(4),
+    "SriovNetworkNodePolicy": KindRow(4, idle=policy_readiness.sriov_node_policy, reads=2),
+    "SriovNetwork": KindRow(5, idle=policy_readiness.sriov_network),
+    "DeviceClass": KindRow(1, (_effect("DeviceClass", NEW_PODS, "Pods to come are placed by it; devices held stay."),)),
+    "ResourceClaimTemplate": KindRow(2, (_effect("ResourceClaimTemplate", NEW_PODS, _READ),)),
+    "Schedule": KindRow(
+        4,
+        (_effect("Schedule", LIVE, "Backups read what runs; they do not stop it."),),
+        idle=policy_readiness.schedule,
+    ),
+    "MultiKueueCluster": KindRow(1, idle=policy_readiness.kueue_active),
+    "MultiKueueConfig": KindRow(1),
+    "AdmissionCheck": KindRow(2, idle=policy_readiness.kueue_active),
     "Queue": KindRow(3, idle=policy_readiness.queue),
     "LocalQueue": KindRow(4),
 }

@@ -43,7 +43,7 @@ def kept(policy: PreparedObject) -> Iterator[PlanNote]:
         title = f"{policy.title} stays when the plan is reverted, once a claim and a volume are bound"
         yield PlanNote(INFO, "volume-stays", title, "What is stored there is not ours to delete.")
     if policy.change != "same" and _deletes_data(policy.manifest):
-        title = f"With {policy.title}, whoever deletes a claim deletes its data"
+        title = f"With {policy.title}, a claim that is deleted takes its data along"
         yield PlanNote(WARN, "deletes-data", title, "Its reclaim policy is Delete; with Retain the volume stays.")
 
 
@@ -55,7 +55,7 @@ def _deletes_data(manifest: Mapping[str, Any]) -> bool:
 
 
 def second_default(fleet: Fleet, made: Sequence[PreparedObject]) -> Iterator[PlanNote]:
-    """Two default classes are no error to Kubernetes: the newer one counts, which nobody may have meant."""
+    """Yield a note of two default classes: no error to Kubernetes, which takes the newer one, meant or not."""
     ours = {policy.ref.name for policy in made if policy.ref.kind == "StorageClass"}
     defaults = [p for p in made if p.ref.kind == "StorageClass" and p.change != "same" and is_default(p.manifest)]
     if not defaults:

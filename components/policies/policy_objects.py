@@ -249,11 +249,22 @@ def _before(policy: PreparedObject, live: Mapping[str, Any]) -> Mapping[str, Any
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def check_readiness(fleet: Fleet, prepared: PreparedPolicies, *, direction: str) -> ReadinessResult:
-    """One look, now: whether each object is as approved, or as before, and at work. Raises FleetUnavailable."""
+def check_readiness(
+    fleet: Fleet, prepared: PreparedPolicies, *, direction: str, seen: int | None = None
+) -> ReadinessResult:
+    """One look, now: whether each object is as approved, or as before, and at work. Raises FleetUnavailable.
+
+    `seen`: how many looks just before found nothing missing; None: this look is enough for every kind.
+    """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="policies") as pool:
         looks = pool.map(lambda policy: _looked(fleet, policy, direction), prepared.objects)
-        return next((look for look in looks if not look.is_ready), ReadinessResult(True))
+        if missing := next((look for look in looks if not look.is_ready), None):
+            return missing
+    slowest = max(prepared.objects, key=lambda policy: policy_kinds.row(policy.ref.kind).reads, default=None)
+    if direction != FORWARD or seen is None or not slowest or seen + 1 >= policy_kinds.row(slowest.ref.kind).reads:
+        return ReadinessResult(True)
+    again = f"{slowest.title} is as wanted; looked at again, to see that it stays so."
+    return ReadinessResult(False, missing=again, is_steady=True)
 
 
 def _looked(fleet: Fleet, policy: PreparedObject, direction: str) -> ReadinessResult:

@@ -1,14 +1,16 @@
-"""When a policy object that is there works: what its controller answers in its status, kind by kind.
+"""Readiness of policy objects that are there: what the controller of each kind answers in the status.
 
 Sources: the API types of each kind's own project, named in `profiles.policies`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clusters.fleet import Fleet, NotFound, ObjectRef
+from clusters.fleet import Fleet, FleetRefused, NotFound, ObjectRef
+from contract import quantities
 
 _CLASS = "storage.k8s.io/v1"
 
@@ -96,3 +98,110 @@ def horizontal(fleet: Fleet, live: Mapping[str, Any]) -> str:
 def vertical(fleet: Fleet, live: Mapping[str, Any]) -> str:
     condition = _condition(live, "ConfigUnsupported")
     return f"is not supported: {condition.get('message')}." if condition.get("status") == "True" else ""
+
+
+# ── NICs ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+_SRIOV, _STATES = "sriovnetwork.openshift.io/v1", "sriovnetworknodestates"
+_PLUGINS = (("rdmaSharedDevicePlugin", "configList", "rdma"), ("sriovDevicePlugin", "resourceList", ""))
+"""Part of the policy, list in its configuration, prefix of its resources."""
+_SHOWN = 3
+
+
+def nic_cluster_policy(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    """Its own word, part by part; and each resource that its device plugins are told to offer, on some node."""
+    status = _status(live)
+    if status.get("state") != "ready":
+        parts = status.get("appliedStates") or ()
+        behind = [str(part.get("name")) for part in parts if part.get("state") not in ("ready", "ignore")]
+        shown = f": {', '.join(behind[:_SHOWN])}" if behind else ""
+        return f"is {status.get('state') or 'not looked at by the operator yet'}{shown}."
+    wanted = list(dict.fromkeys(offered(live.get("spec") or {})))
+    if not wanted:
+        return ""
+    nodes = fleet.list("nodes").items
+    lacking = [name for name in wanted if not any(offers(node, name) for node in nodes)]
+    return f"is ready, and no node offers {', '.join(lacking[:_SHOWN])} yet." if lacking else ""
+
+
+def offered(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the resources that the policy's device plugins are configured for; `/name`: of any prefix.
+
+    The plugin of shared devices takes the prefix rdma where none is given, the one of virtual functions another in each
+    release of the operator.
+    """
+    for plugin, many, prefix in (
+        ("rdmaSharedDevicePlugin", "configList", "rdma"),
+        ("sriovDevicePlugin", "resourceList", ""),
+    ):
+        try:
+            config = json.loads((spec.get(plugin) or {}).get("config") or "{}")
+        except ValueError:
+            continue
+        for entry in (config.get(many) or ()) if isinstance(config, dict) else ():
+            if isinstance(entry, dict) and entry.get("resourceName"):
+                yield f"{entry.get('resourcePrefix') or prefix}/{entry['resourceName']}"
+
+
+def offers(node: Mapping[str, Any], resource: str) -> bool:
+    """Return whether the node has one to allocate at all. `resource`: `/name` is one of any prefix."""
+    amounts: Mapping[str, Any] = (node.get("status") or {}).get("allocatable") or {}
+    return any(
+        quantities.count(amount) > 0
+        for name, amount in amounts.items()
+        if name == resource or (resource.startswith("/") and name.endswith(resource))
+    )
+
+
+def sriov_node_policy(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    """Explain what is missing on a node that has a NIC of it: the operator's work, or the virtual functions offered."""
+    meta, spec = live["metadata"], live.get("spec") or {}
+    try:
+        states = fleet.custom(_SRIOV, _STATES)
+    except FleetRefused as refused:
+        return f"cannot be looked at node by node: {refused}."
+    mine = [state for state in states if state["metadata"].get("namespace") == meta.get("namespace")]
+    chosen = {str(state["metadata"]["name"]): state for state in mine if _is_of(state, str(meta["name"]))}
+    if not chosen:
+        return "has no NIC on any node yet that it selects."
+    for name, state in sorted(chosen.items()):
+        status = _status(state)
+        if (sync := status.get("syncStatus")) != "Succeeded":
+            why = str(status.get("lastSyncError") or "")
+            return f"is {sync or 'not begun'} on node {name}{f': {why[:200]}' if why else ''}."
+    if not spec.get("numVfs"):
+        return ""
+    resource = f"/{spec.get('resourceName')}"
+    lacking = [name for name in sorted(chosen) if not offers(fleet.node(name), resource)]
+    return f"is done, and node {', '.join(lacking[:_SHOWN])} does not offer {resource[1:]} yet." if lacking else ""
+
+
+def _is_of(state: Mapping[str, Any], policy: str) -> bool:
+    """Return whether the operator gave the node some NIC by this policy."""
+    interfaces = (state.get("spec") or {}).get("interfaces") or ()
+    groups = [group for interface in interfaces for group in interface.get("vfGroups") or ()]
+    return any(group.get("policyName") == policy for group in groups)
+
+
+def sriov_network(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    """The operator makes a NetworkAttachmentDefinition of its name, which is what pods ask for."""
+    meta = live["metadata"]
+    space = str((live.get("spec") or {}).get("networkNamespace") or meta["namespace"])
+    made = ObjectRef("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", str(meta["name"]), space)
+    try:
+        fleet.policy(made)
+    except NotFound:
+        return f"has no NetworkAttachmentDefinition {made} yet."
+    return ""
+
+
+# ── Backups, other clusters ───────────────────────────────────────────────────────────────────────────────────────────
+def schedule(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    phase = _status(live).get("phase") or "New"
+    if phase == "Enabled":
+        return ""
+    errors = _status(live).get("validationErrors") or ()
+    return f"is {phase}, not Enabled{f': {errors[0]}' if errors else ''}."
+
+
+def kueue_active(fleet: Fleet, live: Mapping[str, Any]) -> str:
+    return _lacks(live, "Active", "active")

@@ -97,5 +97,5 @@ def check_readiness(
     `seen`: how many looks just before were steady (ReadinessResult.is_steady).
     """
     if isinstance(prepared, PreparedPolicies):
-        return policy_objects.check_readiness(registry.connect(cluster), prepared, direction=direction)
+        return policy_objects.check_readiness(registry.connect(cluster), prepared, direction=direction, seen=seen)
     return work.check_readiness(cluster, prepared, direction=direction, seen=seen)

@@ -10,7 +10,7 @@ from common import yaml
 from profiles.content.cluster import WantedObject
 from profiles.document import plain_json
 from profiles.document.document import DocumentComponent, ProfileNote, printable_path
-from profiles.policies import kinds
+from profiles.policies import kinds, manifests
 from profiles.policies.kubernetes import Judge
 
 MAX_COMPONENTS = 32
@@ -179,5 +179,5 @@ class ClusterReader:
             lambda at, code, message: self._refuse((*path, *at), code, message),
             lambda at, code, message: self._warn((*path, *at), code, message),
         )
-        policy = kinds.read(checked, judge)
+        policy = manifests.read(checked, judge)
         return policy if len(self.problems) == before else None

@@ -27,7 +27,7 @@ _CREDENTIALS = {
 """By forms that are fixed: PEM (RFC 7468), AWS' and GitHub's prefixes, RFC 7519, RFC 3986, kubectl's configuration."""
 _SETTING = re.compile(r"""[\s{,\[-]*["']?([A-Za-z0-9_.-]{1,80})["']?\s*[:=]\s*["']?([^\s"',}]*)""")
 _NO_VALUE = re.compile(r"(?:|null|none|true|false|~|\|-?|>-?|&\S*|\$\{?\S*|\{\{.*|<\S*)", re.IGNORECASE)
-"""What stands for a value without being one: nothing, a switch, a reference to the environment or to a template."""
+"""Values that are no secret: none, a switch, a reference to the environment or to a template."""
 
 
 def config_map(judge: Judge, raw: Mapping[str, Any]) -> None:
@@ -35,7 +35,7 @@ def config_map(judge: Judge, raw: Mapping[str, Any]) -> None:
     if name in RESERVED:
         judge.refuse(("metadata", "name"), f"{name} is the cluster's own", code="reserved")
     if raw.get("binaryData") is not None:
-        judge.refuse(("binaryData",), "cannot be read by whoever approves it: write text under data")
+        judge.refuse(("binaryData",), "cannot be read by those who approve it: write text under data")
     judge.boolean(("immutable",), raw.get("immutable"))
     data = judge.mapping(("data",), raw.get("data"), required=raw.get("binaryData") is None)
     if len(data) > MAX_ENTRIES:

@@ -38,9 +38,9 @@ def network_policy(judge: Judge, raw: Mapping[str, Any]) -> None:
 def cilium_network_policy(judge: Judge, raw: Mapping[str, Any]) -> None:
     if raw.get("spec") is None and raw.get("specs") is None:
         judge.refuse((), "must have spec or specs")
-    one = judge.mapping(("spec",), raw.get("spec"), required="spec" in raw)
+    single = judge.mapping(("spec",), raw.get("spec"), required="spec" in raw)
     many = judge.items(("specs",), raw.get("specs"), required="specs" in raw)
-    rules: list[tuple[yaml.Path, Any]] = [(("spec",), one)] if one else []
+    rules: list[tuple[yaml.Path, Any]] = [(("spec",), single)] if single else []
     rules += [(("specs", index), rule) for index, rule in enumerate(many)]
     for path, item in rules:
         rule = judge.mapping(path, item, required=True)

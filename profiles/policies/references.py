@@ -1,4 +1,4 @@
-"""What one policy object names of others: which come first, and which have to be in the cluster already."""
+"""References of one policy object to others: which come first, and which have to be in the cluster already."""
 
 from __future__ import annotations
 
@@ -59,6 +59,24 @@ def _binding(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Referenc
         yield "roleRef.name", "Role", f"{policy.namespace}/{reference['name']}"
 
 
+def _multikueue(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    for index, name in enumerate(spec["clusters"]):
+        yield f"spec.clusters[{index}]", "MultiKueueCluster", name
+
+
+def _admission_check(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    yield "spec.parameters.name", "MultiKueueConfig", spec["parameters"]["name"]
+
+
+def _claim_template(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    for index, request in enumerate(spec["spec"]["devices"]["requests"]):
+        at = f"spec.spec.devices.requests[{index}]"
+        if "exactly" in request:
+            yield f"{at}.exactly.deviceClassName", "DeviceClass", request["exactly"]["deviceClassName"]
+        for number, other in enumerate(request.get("firstAvailable") or ()):
+            yield f"{at}.firstAvailable[{number}].deviceClassName", "DeviceClass", other["deviceClassName"]
+
+
 _OF_KIND: Mapping[str, Callable[[WantedObject, Mapping[str, Any]], Iterator[Reference]]] = {
     "Queue": _queue,
     "LocalQueue": _local_queue,
@@ -67,4 +85,7 @@ _OF_KIND: Mapping[str, Callable[[WantedObject, Mapping[str, Any]], Iterator[Refe
     "PersistentVolumeClaim": _claim,
     "HyperNode": _hyper_node,
     "RoleBinding": _binding,
+    "MultiKueueConfig": _multikueue,
+    "AdmissionCheck": _admission_check,
+    "ResourceClaimTemplate": _claim_template,
 }

@@ -85,7 +85,7 @@ def _reclaim(judge: Judge, raw: Any) -> None:
     path: yaml.Path = ("spec", "persistentVolumeReclaimPolicy")
     judge.one_of(path, raw, RECLAIM)
     if raw == "Delete":
-        judge.warn(path, "whoever deletes the claim has its data deleted, too; Retain keeps it", "deletes-data")
+        judge.warn(path, "a claim that is deleted takes the volume's data along; Retain keeps it", "deletes-data")
 
 
 def _nfs(judge: Judge, nfs: Mapping[str, Any]) -> None:

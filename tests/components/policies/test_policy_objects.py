@@ -186,7 +186,8 @@ def test_the_optional_role_is_what_these_kinds_need_and_nothing_else():
     }
     needed["", "namespaces"].remove("delete")
     needed["storage.k8s.io", "storageclasses"].add("list")
-    needed["setpoint.dev", "policies"] = {"apply"}
+    needed["policies.setpoint.dev", "objects"] = {"apply"}
+    needed["sriovnetwork.openshift.io", "sriovnetworknodestates"] = {"list"}
     assert granted == needed
 
 

@@ -87,6 +87,14 @@ policies:
       minReplicas: 1
       maxReplicas: 4
       metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
+  - apiVersion: resource.k8s.io/v1
+    kind: DeviceClass
+    metadata: {name: TEAM}
+    spec: {selectors: [{cel: {expression: "device.driver == 'gpu.nvidia.com'"}}]}
+  - apiVersion: resource.k8s.io/v1
+    kind: ResourceClaimTemplate
+    metadata: {name: gpu, namespace: TEAM}
+    spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: TEAM, count: 1}}]}}}
 """
 DRIFT: dict[str, tuple[str, dict[str, Any], tuple[str | int, ...]]] = {
     "StorageClass": ("storageclasses", {"allowVolumeExpansion": True}, ("allowVolumeExpansion",)),
@@ -108,6 +116,11 @@ DRIFT: dict[str, tuple[str, dict[str, Any], tuple[str | int, ...]]] = {
         ("subjects",),
     ),
     "HorizontalPodAutoscaler": ("horizontalpodautoscalers", {"spec": {"maxReplicas": 400}}, ("spec", "maxReplicas")),
+    "DeviceClass": (
+        "deviceclasses",
+        {"spec": {"selectors": [{"cel": {"expression": "true"}}]}},
+        ("spec", "selectors"),
+    ),
 }
 """By kind: its plural, what alice makes of it, and the field that has to come back."""
 
@@ -120,7 +133,7 @@ def team(deployed: Plane) -> Iterator[str]:
     yield name
     deployed.kubectl("delete", "namespace", name, "--wait=false")
     deployed.kubectl("delete", "pv", name, f"{name}-local", "--ignore-not-found", "--wait=false")
-    deployed.kubectl("delete", "storageclass", name, "--ignore-not-found")
+    deployed.kubectl("delete", "storageclass,deviceclass", name, "--ignore-not-found")
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +260,7 @@ def test_what_kubernetes_never_changes_blocks_the_plan_with_what_to_do(controlle
         "path: /models": "path: /other",
         "[ReadWriteMany]\n      storageClassName": "[ReadWriteOnce]\n      storageClassName",
         "kind: Role, name: reads": "kind: ClusterRole, name: view",
+        "count: 1": "count: 2",
     }
     blocked = {
         note.title.split(" would ")[0].partition("/")[0]: note.detail
@@ -257,6 +271,7 @@ def test_what_kubernetes_never_changes_blocks_the_plan_with_what_to_do(controlle
     assert "never changes provisioner and reclaimPolicy of a StorageClass" in blocked["StorageClass"]
     assert "never changes spec.nfs of a PersistentVolume" in blocked["PersistentVolume"]
     assert "never changes spec.accessModes of a PersistentVolumeClaim" in blocked["PersistentVolumeClaim"]
+    assert "never changes spec of a ResourceClaimTemplate" in blocked["ResourceClaimTemplate"]
     assert "RoleBinding" in blocked
 
 

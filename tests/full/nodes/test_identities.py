@@ -17,7 +17,8 @@ from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
 
-COMPONENTS = Path(__file__).resolve().parents[3] / "deploy" / "setpoint-components.yaml"
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+COMPONENTS, POLICIES = DEPLOY / "setpoint-components.yaml", DEPLOY / "setpoint-policies.yaml"
 CONTROLLER, HELM, ISSUER = (
     names.CONTROLLER_SERVICE_ACCOUNT,
     names.HELM_SERVICE_ACCOUNT,
@@ -229,3 +230,30 @@ def test_kubernetes_asks_no_policy_about_admission_policies(equipped, cluster_ad
     finally:
         hand.server.close()
         equipped.kubectl("delete", "clusterrolebinding", "too-much")
+
+
+def test_where_policy_objects_are_carried_out_the_controller_writes_their_kinds_and_only_where_profiles_may(
+    equipped, hands
+):
+    """The policy for components asks whether the file for policy objects is applied, whose own fence then holds."""
+    maps = f"{CORE}/namespaces/default/configmaps"
+    roles = f"{RBAC}/namespaces/default/roles"
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    equipped.kubectl("apply", "-f", str(POLICIES))
+    try:
+        deadline = time.monotonic() + 60
+        while not hands(CONTROLLER).may("POST", maps, named("v1", "ConfigMap", "of-a-profile")):
+            assert time.monotonic() < deadline, "60 s after the manifest, the controller may not write a ConfigMap"
+            time.sleep(0.3)
+        while hands(CONTROLLER).may("POST", f"{CORE}/namespaces/kube-public/configmaps", MAP, **DRY):
+            assert time.monotonic() < deadline, "60 s after the manifest, its fence is not in force"
+            time.sleep(0.3)
+        assert hands(CONTROLLER).may("POST", roles, named(RBAC[6:], "Role", rules=[]))
+        for bad in (secrets, {**secrets, "resources": ["*"]}, {**secrets, "verbs": ["*"]}):
+            assert not hands(CONTROLLER).may("POST", roles, named(RBAC[6:], "Role", "bad", rules=[bad]))
+        assert not hands(CONTROLLER).may("POST", f"{CORE}/namespaces/default/secrets", named("v1", "Secret"))
+        assert not hands(CONTROLLER).may("POST", f"{RBAC}/clusterroles", role("still-not"))
+    finally:
+        equipped.kubectl("delete", "-f", str(POLICIES))
+        equipped.kubectl("delete", "configmap", "of-a-profile", "--ignore-not-found")
+        equipped.kubectl("delete", "role", "tried", "--ignore-not-found")

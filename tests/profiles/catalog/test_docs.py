@@ -40,7 +40,7 @@ def test_its_example_of_components_and_objects_can_be_published():
 
 
 def test_it_names_every_kind_of_object_and_whether_it_has_a_namespace():
-    named = {word: of for first, of, _ in rows("Kind") for word in re.findall(r"`(\w+)`", first)}
+    named = {word: of for first, of, *_ in rows("Kind") for word in re.findall(r"`(\w+)`", first)}
     assert named == {name: "namespace" if kind.is_namespaced else "cluster" for name, kind in kinds.KINDS.items()}
     assert f"at most {cluster_schema.MAX_VALUES // 1024} KiB and {plain_json.MAX_DEPTH} levels" in TEXT
 

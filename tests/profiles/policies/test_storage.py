@@ -112,7 +112,7 @@ def test_a_second_default_class_of_one_profile_is_refused():
 
 
 def test_data_that_goes_with_its_claim_is_told():
-    assert "data deleted" in told(nfs(persistentVolumeReclaimPolicy="Delete"))["deletes-data"]
+    assert "takes the volume's data along" in told(nfs(persistentVolumeReclaimPolicy="Delete"))["deletes-data"]
     assert "deletes-data" not in told(nfs(persistentVolumeReclaimPolicy="Retain"))
 
 
