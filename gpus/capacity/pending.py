@@ -201,7 +201,7 @@ def _workload(raw: Raw) -> Gang | None:
     pods, wanted = [], []
     for part in spec.get("podSets") or ():
         containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
-        requests = [(container.get("resources") or {}).get("requests") for container in containers]
+        requests = [_requested(container.get("resources") or {}) for container in containers]
         wanted += requests
         each = sum(gpus_of(request) for request in requests)
         if each and (count := int(part.get("count") or 1)):
@@ -213,6 +213,11 @@ def _workload(raw: Raw) -> Gang | None:
         reason = reason or "It is switched off (spec.active)."
     gang = _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason)
     return replace(gang, profile=_profile(wanted))
+
+
+def _requested(resources: Raw) -> Raw:
+    """Return a container's requests; a limit without a request is one, which a job's template does not show."""
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 
 
 def _profile(wanted: Iterable[Raw | None]) -> str:

@@ -37,4 +37,16 @@ def files(port: int, folder: Path, authority: Authority) -> Mapping[str, str]:
 
 
 def flags(port: int, folder: Path) -> Sequence[str]:
-    return [f"--egress-selector-config-file={folder}/egress.yaml"] if port else []
+    """Return the API server's flags, those that API services know it by among them, as kubeadm sets them."""
+    if not port:
+        return []
+    return [
+        f"--egress-selector-config-file={folder}/egress.yaml",
+        f"--requestheader-client-ca-file={folder}/ca.crt",
+        "--requestheader-allowed-names=egress",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={folder}/egress.crt",
+        f"--proxy-client-key-file={folder}/egress.key",
+    ]

@@ -81,8 +81,18 @@ def images() -> list[Path]:
 class Node:
     """`machine` is the computer, the rest is the node that it is in the cluster."""
 
-    def __init__(self, plane: Plane, admin: Admin, folder: Path, name: str, archives: Sequence[Path]) -> None:
-        self.plane, self.admin, self.name = plane, admin, name
+    def __init__(
+        self,
+        plane: Plane,
+        admin: Admin,
+        folder: Path,
+        name: str,
+        archives: Sequence[Path],
+        *,
+        patience: float = READY_SECONDS,
+    ) -> None:
+        """`patience`: seconds for what is awaited; a node that imports many images at its first boot needs more."""
+        self.plane, self.admin, self.name, self.patience = plane, admin, name, patience
         port = plane.url.rpartition(":")[2]
         plane.kubectl("apply", "-f", "-", text=SERVICE.format(host=HOST, port=port))
         built = binaries()
@@ -137,7 +147,7 @@ class Node:
 
     def await_ready(self, boot: str = "") -> None:
         """Wait until kubelet (of this boot, where one is named) says Ready and the agent's pod runs."""
-        self.eventually(lambda: self.is_ready and boot in ("", self.boot_id) and self.agent_is_running(), READY_SECONDS)
+        self.eventually(lambda: self.is_ready and boot in ("", self.boot_id) and self.agent_is_running())
 
     def agent_is_running(self) -> bool:
         return any(
@@ -207,8 +217,8 @@ class Node:
         lines = [*out.splitlines(), *[""] * len(keys)]
         return {key: " ".join(_chosen(line).split()) for key, line in zip(keys, lines, strict=False)}
 
-    def eventually(self, what: Callable[[], Any], seconds: float = READY_SECONDS) -> Any:
-        deadline = time.monotonic() + seconds
+    def eventually(self, what: Callable[[], Any], seconds: float = 0) -> Any:
+        deadline = time.monotonic() + (seconds or self.patience)
         while not (found := what()):
             assert time.monotonic() < deadline, self.story()
             time.sleep(0.5)

@@ -203,6 +203,24 @@ def test_kueue_says_what_each_set_of_pods_wants(world):
     assert (queue["held"], queue["limit"], queue["waiting"], queue["state"]) == (12, 16, 1, "Active")
 
 
+@pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [
+        ({"limits": {"nvidia.com/gpu": "2"}}, 2),
+        ({"limits": {"nvidia.com/gpu": "2"}, "requests": {"cpu": "1"}}, 2),
+        ({"limits": {"nvidia.com/mig-1g.10gb": "3"}}, 3),
+    ],
+)
+def test_a_limit_without_a_request_is_requested_by_a_pod_of_kueue(world, resources, gpus):
+    """Kubernetes copies the limit when it makes the pod; a Workload keeps the template of the job as it was written."""
+    world.install()
+    template = {"spec": {"containers": [{"resources": resources}]}}
+    spec = {"queueName": "research", "podSets": [{"count": 1, "template": template}]}
+    world.create("workloads", "job-a", namespace="vision", spec=spec, status={})
+    world.look()
+    assert [(gang["name"], gang["gpus"]) for gang in world.answer()["gangs"]] == [("job-a", gpus)]
+
+
 def test_a_refused_read_is_said_and_the_rest_goes_on(world):
     world.install()
     world.sim.api.forbidden.add(("list", KINDS[0].qualified))
