@@ -8,6 +8,7 @@ from clusters import objects
 from jobs.diffs.changes import Disruption
 from jobs.rollouts import rollout_actions
 from profiles.catalog import known_settings
+from tests.jobs.engine.nodes.test_taints import job, tainted
 
 PIDS = {"kubelet.podPidsLimit": "4096", "kubelet.maxPods": "250"}
 MEMLOCK = {"containerd.LimitMEMLOCK": "infinity"}
@@ -101,3 +102,17 @@ def test_a_kubelet_that_was_restarted_with_another_value_meanwhile_is_left_alone
     assert rollout.steps.get().status != "succeeded"
     assert "kubelet.maxPods" in rollout.steps.get().error + rollout.waiting_for
     assert setpoints(machine) == set()
+
+
+def test_a_field_beside_a_taint_that_drains_still_gets_its_restart(make_world):
+    """The most disruptive change of the step is the drain, and a drain restarts nothing."""
+    world = make_world(nodes=1)
+    machine = world.sim.nodes.machine("n1")
+    job(world, "goes", "n1")
+    plan = tainted(world, settings=PIDS)
+    assert plan.worst_class == Disruption.DRAIN
+
+    rollout = world.run(world.started(plan), seconds=4000, step=5)
+
+    assert rollout.status == "succeeded", rollout.steps.get().error or rollout.waiting_for
+    assert machine.kubelet_config["podPidsLimit"] == "4096"
