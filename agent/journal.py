@@ -113,7 +113,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class LoadedConfig:
-    """What one run of the kubelet was started with: read from files that are older than it, when it is first seen."""
+    """Configuration that one run of the kubelet was started with, read when the run is first seen."""
 
     boot_id: str = ""
     run: str = ""

@@ -86,7 +86,7 @@ def _forbidden(node: Node, key: str, now: EffectiveValue, original: EffectiveVal
         return None
     handler = node.handler(key)
     if isinstance(handler, AtStart) and (not isinstance(handler, Cmdline) or uses_drop_in(node.host)):
-        return None  # the drop-in loses its line; what is said without it is the node's own
+        return None  # the drop-in loses its line; the value without it is the node's own
     values = dict.fromkeys([*keys.parts(original.value), *original.places.values()])
     return next((why for value in values if (why := node.host.refusal(key, value))), None)
 

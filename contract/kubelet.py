@@ -1,4 +1,4 @@
-"""What of the kubelet's configuration and of the services' limits may be set, with the kubelet's own rules for it.
+"""Fields of the kubelet's configuration and limits of services that may be set, with the kubelet's own rules for them.
 
 Fields, defaults and bounds: KubeletConfiguration v1beta1 (pkg/kubelet/apis/config: v1beta1/defaults.go and
 validation/validation.go); flags: cmd/kubelet/app/options/options.go. Limits: systemd.exec(5).

@@ -91,7 +91,7 @@ class AtStart(Handler):
     """A kind that the kernel or a service reads at its start: its file is written with the other persisted ones."""
 
     def write(self, host: Host, key: str, operator: str, value: str) -> None:
-        """Nothing now: the file is rendered from the journal."""
+        """Do nothing now: the file is rendered from the journal."""
 
     def take_away(self, host: Host, key: str, written: str, original: EffectiveValue) -> None:
         """Undo write, as far as the file does not. Raises Refused."""

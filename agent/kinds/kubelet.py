@@ -42,7 +42,7 @@ class _Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """How a kubelet was told to read its configuration."""
+    """Flags of a kubelet, and where they tell it to read its configuration."""
 
     config: str
     folder: str

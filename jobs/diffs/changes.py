@@ -121,6 +121,12 @@ class Changes:
         return most_disruptive(c.apply_class for c in self.items)
 
     @property
+    def restart(self) -> str:
+        """The restart grant that all of them together need; a drain or a restart of network agents needs none."""
+        worst_first = sorted({Disruption(c.apply_class) for c in self.items}, key=lambda c: -c.rank)
+        return next((c.restart for c in worst_first if c.restart), "")
+
+    @property
     def digest(self) -> str:
         return digest(self.to_json())
 

@@ -76,6 +76,11 @@ class NodeView(StepView):
     def worst(self) -> Disruption:
         return Disruption(self.step.worst_class)
 
+    @property
+    def restart(self) -> str:
+        """The restart grant that the step needs; its most disruptive change may be one that restarts nothing."""
+        return self.changes.restart
+
 
 @dataclass(slots=True)
 class StepOutcome:

@@ -34,7 +34,7 @@ def restart_grant(view: NodeView, boot_id: str) -> RestartGrant:
     until = view.fleet.clock().timestamp() + view.strategy.step_deadline_seconds
     return RestartGrant(
         id=f"{view.step.pk}.{view.step.attempt}",
-        action=view.worst.restart,
+        action=view.restart,
         boot_id=boot_id,
         expires=clock.stamp(until),
     )

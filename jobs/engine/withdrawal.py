@@ -76,7 +76,7 @@ def withdraw_before_return(view: NodeView) -> StepOutcome | None:
     written = _withdraw(view, raw, is_over=True)
     raw = written or raw
     was_granted = has_grant or step.granted_at is not None or step.withdrawn_at is not None
-    if not (view.worst.restart and was_granted) or _has_seen(raw):
+    if not (view.restart and was_granted) or _has_seen(raw):
         return None
     since = now() if has_grant or step.withdrawn_at is None else step.withdrawn_at
     if (now() - since).total_seconds() >= SETTLES_SECONDS:

@@ -24,7 +24,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     fields = draft.exact(of_kind(content, KeyKind.KUBELET), "Talos")
     if overrides := {setting.key.removeprefix("kubelet."): int(setting.value) for setting in fields}:
         machine["kubelet"] = {"extraConfig": overrides}
-        draft.remark("Talos writes the kubelet's file anew for it, and restarts the kubelet.")
+        draft.remark("Talos writes the kubelet's file with it, and restarts the kubelet.")
     for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, "Talos has no systemd, and starts its services with limits of its own")
     if modules := _modules(content, draft):

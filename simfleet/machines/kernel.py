@@ -42,7 +42,7 @@ class VirtualKernel:
         self.changed_at: dict[str, float] = {}
         """When files and directories of the disk changed last, in `seconds`; none: before all else."""
         self.seconds: Callable[[], float] = lambda: 0.0
-        """Since this machine was made; its own uptime, too, which here goes on over boots."""
+        """Since this machine was made; its own uptime, too, which no boot sets back here."""
         self.next_cmdline = hardware.cmdline
         """What the boot loader hands to the next kernel."""
         self.fragmentation = 0.0

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from clusters import objects
 from common.clock import now
 from contract.nodetuning import SettingStatus
+from jobs.diffs.changes import Disruption
 from jobs.engine import spec
 from jobs.engine.event_log import clock_time
 from jobs.engine.failure import fail
@@ -46,20 +47,20 @@ def restarting(view: NodeView) -> StepOutcome:
         raw = view.fleet.tune(
             step.node_name, spec.build(view, restart=spec.restart_grant(view, str(fields["boot_id"])))
         )
-        out = StepOutcome(waits_for=f"Granted one {view.worst.restart} restart.", fields=fields)
+        out = StepOutcome(waits_for=f"Granted one {view.restart} restart.", fields=fields)
         out.fields["generation"] = int(objects.meta(raw).get("generation") or 0)
         out.raw_tuning = raw
-        return out.says(f"Granted {view.worst.restart} of boot {str(fields['boot_id'])[:8]}.")
+        return out.says(f"Granted {view.restart} of boot {str(fields['boot_id'])[:8]}.")
     if report.get("id") == grant and report.get("state") == "Refused":
         return fail(view, f"The agent refused the restart: {report.get('reason') or 'no reason given'}.")
     is_taken = report.get("id") == grant
-    if view.worst.restart == "reboot":
+    if view.restart == "reboot":
         if node.boot_id == step.boot_id:
             return _going_down(view, is_taken=is_taken)
         if not answers or tuning.status.get("bootID") == step.boot_id:
             return wait(f"{node.name} has booted (boot {node.boot_id[:8]}); waiting for its agent to answer.")
         return _after_restart(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
-    services = "containerd and the kubelet" if view.worst.restart == "containerd" else "the kubelet"
+    services = "containerd and the kubelet" if view.restart == "containerd" else "the kubelet"
     if not is_taken or report.get("state") != "Done":
         return wait(_asked_of_agent(view, "grant", f"restart {services}", step.deadline_at, is_taken=is_taken))
     return _after_restart(view, f"Restarted {services}.")
@@ -123,7 +124,7 @@ def _needs_restart(view: NodeView) -> bool:
     settings = view.tuning.status.get("settings", ())
     if any(s.get("state") == SettingStatus.PENDING_RESTART for s in settings):
         return True
-    return not view.is_revert and any(c.apply_class == view.worst.value for c in view.changes.items)
+    return not view.is_revert and any(Disruption(c.apply_class).restart == view.restart for c in view.changes.items)
 
 
 def unasked_reboot(view: NodeView) -> StepOutcome | None:

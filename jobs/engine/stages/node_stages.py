@@ -62,7 +62,7 @@ def applying(view: NodeView) -> StepOutcome:
     view.before_write()
     raw = view.fleet.tune(view.step.node_name, spec.build(view))
     generation = int(objects.meta(raw).get("generation") or 0)
-    after = Status.RESTARTING if view.worst.restart else Status.VERIFYING
+    after = Status.RESTARTING if view.restart else Status.VERIFYING
     out = go(after, generation=generation, has_applied=True)
     if view.worst.takes_slot:
         out.fields["is_disrupted"] = True

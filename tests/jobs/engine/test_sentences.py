@@ -107,7 +107,7 @@ def test_a_node_that_has_booted_waits_for_its_agent_by_name(make_world):
 def test_a_kubelet_restart_that_does_not_end_is_told_with_its_deadline(make_world, monkeypatch):
     world = make_world(nodes=1)
     rollout = world.started(world.plan(world.revision(HUGE), canary=0, step_deadline_seconds=120))
-    monkeypatch.setattr("agent.restarts._kubelet_restarted", lambda node, grant: None)
+    monkeypatch.setattr("agent.restarts._restarted", lambda node, grant: None)
     step = granted(world, rollout)
     world.tick(10)
     sentence = said(world, rollout)

@@ -13,7 +13,7 @@ from agent.journal import Journal
 from contract import keys
 from contract.nodetuning import Restore
 from tests.agent.kernel import Agent, PowerCut, states, want
-from tests.agent.services_node import CONTAINERD_DROP_IN, KUBELET_DROP_IN, UNIT, ServicesNode, restart
+from tests.agent.services.node import CONTAINERD_DROP_IN, KUBELET_DROP_IN, UNIT, ServicesNode, restart
 
 MEMLOCK = want("containerd.LimitMEMLOCK", "infinity", "8388608")
 BACK = Restore("containerd.LimitMEMLOCK", "8388608", "infinity")

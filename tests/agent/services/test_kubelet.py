@@ -14,7 +14,7 @@ from agent.journal import Journal
 from contract import kubelet
 from contract.nodetuning import Restore
 from tests.agent.kernel import Agent, PowerCut, states, want
-from tests.agent.services_node import CONFIG, DEFAULTS, FOLDER, OWN, ServicesNode, restart
+from tests.agent.services.node import CONFIG, DEFAULTS, FOLDER, OWN, ServicesNode, restart
 
 PIDS = want("kubelet.podPidsLimit", "4096", "-1")
 BACK = Restore("kubelet.podPidsLimit", "-1", "4096")
