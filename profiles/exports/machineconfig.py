@@ -12,6 +12,7 @@ from profiles.exports.parts import (
     ExportDraft,
     argument,
     dump,
+    in_order_of_the_kernel,
     module_name,
     module_parameter,
     of_kind,
@@ -26,7 +27,8 @@ IGNITION = "3.2.0"
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "a machine config is applied below Kubernetes")
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
-    arguments += [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
+    arguments += [argument(setting) for setting in wanted]
     modules = [module_name(setting) for setting in of_kind(content, KeyKind.MODULE)]
     options = [
         f"options {module} {parameter}={setting.value}"

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from contract import keys
 from contract.keys import KeyKind
 from profiles import exports
+from profiles.catalog.host_paths import PAGE_SIZES
 from profiles.content.content import Content, WantedSetting, build
 from profiles.document import schema
-from profiles.exports.parts import PAGE_SIZES, argument, sysfs_path
+from profiles.exports.parts import argument, sysfs_path
 from profiles.services import library
 from tests.profiles.strategies import SETTABLE, documents, wishes
 
@@ -127,13 +128,16 @@ def read_tuned(text: str, content: Content) -> Pairs:
 
 
 def read_arguments(words: list[str], content: Content) -> Pairs:
+    """Pages of a size come first, in pairs, where the format has them as arguments at all."""
     spelled = {argument(wanted): wanted for wanted in of(content, KeyKind.CMDLINE)}
     sizes = {size: key for key, (_, size) in PAGE_SIZES.items()}
     out: Pairs = {}
     while words:
         word = words.pop(0)
         name, _, value = word.partition("=")
-        if name == "hugepagesz" and words and words[0].startswith("hugepages=") and value in sizes:
+        if (name == "hugepagesz" and word not in spelled and words[0].startswith("hugepages=")) or (
+            name == "hugepagesz" and words and words[0] not in spelled
+        ):
             out[sizes[value]] = ("=", words.pop(0).partition("=")[2])
         else:
             out[spelled[word].key] = ("=", spelled[word].value)
@@ -172,6 +176,12 @@ def read_ansible(text: str, content: Content) -> Pairs:
             _, module, option = line["line"].split()
             parameter, _, value = option.partition("=")
             out[f"module_parameter.{module}.{parameter}"] = ("=", value)
+        elif (copy := task.get("ansible.builtin.copy")) and copy["dest"].startswith("/usr/local/sbin/"):
+            puts = re.findall(r"(?m)^(?:put|for file in) (/sys/[^ ;]+).* '([<>]?=)' '(.*?)'", copy["content"])
+            out |= {by_path(content)[path].key: (operator, value) for path, operator, value in puts}
+        elif copy and "/grub.d/" in copy["dest"]:
+            words = copy["content"].split('"')[1].split()
+            out |= read_arguments(words[1:], content)
     return out
 
 
