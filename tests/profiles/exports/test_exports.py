@@ -135,9 +135,8 @@ def read_arguments(words: list[str], content: Content) -> Pairs:
     while words:
         word = words.pop(0)
         name, _, value = word.partition("=")
-        if (name == "hugepagesz" and word not in spelled and words[0].startswith("hugepages=")) or (
-            name == "hugepagesz" and words and words[0] not in spelled
-        ):
+        is_pair = name == "hugepagesz" and bool(words) and words[0].startswith("hugepages=")
+        if is_pair and not (word in spelled and words[0] in spelled):
             out[sizes[value]] = ("=", words.pop(0).partition("=")[2])
         else:
             out[spelled[word].key] = ("=", spelled[word].value)
