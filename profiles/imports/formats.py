@@ -12,6 +12,8 @@ from profiles.imports.draft import ImportedDraft, invalid
 
 PROFILE = "profile"
 """Setpoint's own format, which needs no translation."""
+AUTOMATIC = "auto"
+"""In place of a format's key: the one that the text looks like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ FORMATS: dict[str, ImportFormat] = {
 
 _SECTION = re.compile(r"^[ \t]*\[[^\]\n]+\][ \t]*$", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"-?[A-Za-z0-9_./*?\[\]-]+[ \t]*=.*")
+_EXCLUSION = re.compile(r"-[A-Za-z0-9_./-]+")
 
 
 def recognize(text: str) -> ImportFormat:
@@ -62,7 +65,8 @@ def recognize(text: str) -> ImportFormat:
     written = [line for line in lines if line and line[0] not in "#;"]
     if _SECTION.search(text):
         return FORMATS["tuned"]
-    if written and all(_ASSIGNMENT.fullmatch(line) or line.startswith("-") for line in written):
+    rest = [line for line in written if not _ASSIGNMENT.fullmatch(line)]
+    if len(rest) < len(written) and all(_EXCLUSION.fullmatch(line) for line in rest):
         return FORMATS["sysctl.d"]
     return FORMATS[PROFILE]
 

@@ -209,6 +209,8 @@ def test_ini_files_are_read_as_tuned_reads_them(lines: list[str]) -> None:
         ("settings: {vm.swappiness: 10}\n", PROFILE),
         ("settings:\n  vm.swappiness: [\n", PROFILE),
         ("", PROFILE),
+        ("- 1\n", PROFILE),
+        ("-a.b\n", PROFILE),
         ("kind: [Tuned]\n", PROFILE),
     ],
 )
