@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import urllib.parse
 from collections.abc import Iterable
@@ -69,6 +70,11 @@ def test_what_belongs_to_the_cluster_is_in_the_file_or_said_to_be_missing(to):
         again = schema.flatten(schema.parse(export.text), None, origin="x r1").content
         assert schema.digest(again) == schema.digest(CLUSTER)
         assert again.component("cilium") == CLUSTER.component("cilium")
+    elif to in exports.OF_CLUSTER:
+        assert {m.key for m in export.missing if m.part == "components"} == {"cilium"}, "it has no preset of this name"
+        resources = json.loads(export.text)["resource"]
+        assert resources["kubernetes_manifest"]["Namespace_team-a"]["manifest"]["metadata"] == {"name": "team-a"}
+        assert {*resources["helm_release"]} == {"volcano"}
     else:
         missing = {(m.part, m.kind, m.key, m.wanted) for m in export.missing if m.part in ("components", "policies")}
         assert missing == {
@@ -216,6 +222,10 @@ def read_profile(text: str, content: Content) -> Pairs:
     return {wish.key: (wish.operator, wish.value) for wish in document.settings}
 
 
+def read_terraform(text: str, content: Content) -> Pairs:
+    return {}
+
+
 READERS = {
     "profile": read_profile,
     "sysctl.d": lambda text, content: read_sysctl_d(text),
@@ -225,6 +235,7 @@ READERS = {
     "ansible": read_ansible,
     "talos": read_talos,
     "nodewright": read_nodewright,
+    "terraform": read_terraform,
 }
 
 
@@ -257,8 +268,8 @@ def test_each_setting_is_in_the_file_with_its_value_or_named_as_missing(
 def test_each_mark_is_in_the_file_or_named_as_missing(to: str, content: Content) -> None:
     export = written(content, to)
 
-    if to == "profile":
-        return  # its reader looks at them, too
+    if to in exports.OF_CLUSTER:
+        return  # the profile's reader looks at them, too, and Terraform's has tests of its own
     machine = yaml.safe_load(export.text)["machine"] if to == "talos" else {}
     for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):
         marks = {mark.key: mark.value for mark in getattr(content, part)}
@@ -269,6 +280,17 @@ def test_each_mark_is_in_the_file_or_named_as_missing(to: str, content: Content)
     assert taints | {m.key for m in export.missing if m.part == "taints"} == {t.name for t in content.taints}
 
 
+def head_of(export: exports.Export) -> list[str]:
+    """Return the lines for people that a file begins with."""
+    if export.format.key == "terraform":
+        document = json.loads(export.text)
+        assert next(iter(document)) == "//"
+        return [str(line) for line in document["//"]]
+    head = export.text.split("\n\n")[0].splitlines()
+    assert all(line.startswith("#") for line in head)
+    return [line.removeprefix("#").removeprefix(" ") for line in head]
+
+
 @pytest.mark.parametrize("to", READERS)
 def test_what_is_missing_stands_in_the_first_lines_as_comments(to: str) -> None:
     content = schema.flatten(schema.parse(library.source("gpu-baseline")), None, origin="x").content
@@ -277,10 +299,9 @@ def test_what_is_missing_stands_in_the_first_lines_as_comments(to: str) -> None:
 
     export = written(content, to)
 
-    head = export.text.split("\n\n")[0]
-    assert all(line.startswith("#") for line in head.splitlines())
-    assert export.text.startswith("# gpu-base r1, sha256:00\n")
-    assert [str(missing) in head for missing in export.missing] == [True] * len(export.missing)
+    head = head_of(export)
+    assert head[0] == "gpu-base r1, sha256:00"
+    assert [f"  {missing}" in head for missing in export.missing] == [True] * len(export.missing)
 
 
 def test_sysctl_d_does_not_lower_a_node_that_has_more_unless_asked_to():
@@ -310,7 +331,9 @@ def test_shapes_that_other_programs_insist_on():
     text = "settings: {vm.swappiness: 10, cmdline.iommu: pt, hugepages-1Gi: 2, module.ib_umad: loaded}\n"
     content = schema.flatten(schema.parse(text), None, origin="x").content
     documents = {
-        to: yaml.safe_load(written(content, to).text) for to in READERS if to not in ("profile", "sysctl.d", "tuned")
+        to: yaml.safe_load(written(content, to).text)
+        for to in READERS
+        if to not in ("profile", "sysctl.d", "tuned", "terraform")
     }
 
     assert documents["openshift-tuned"]["metadata"]["namespace"] == "openshift-cluster-node-tuning-operator"
@@ -333,7 +356,7 @@ def remarks(to: str, text: str, is_fixed: bool = False) -> str:
     content = schema.flatten(schema.parse(text), None, origin="x").content
     export = written(content, to, is_fixed)
     for remark in export.remarks:
-        assert f"# {remark}\n" in export.text, "it goes with the file"
+        assert remark in head_of(export), "it goes with the file"
     return " ".join(export.remarks[1:])
 
 
@@ -349,7 +372,7 @@ def test_what_a_file_does_beside_its_settings_is_said_where_it_holds_and_nowhere
     assert "at boot" in remarks("machineconfig", "settings: {block.nvme.read_ahead_kb: 4096}\n")
     assert "next time" in remarks("ansible", "settings: {module_parameter.nvme_core.io_timeout: 255}\n")
     for to in READERS:
-        assert remarks(to, "labels: {a: b}\n") == "", to
+        assert (remarks(to, "labels: {a: b}\n") == "") == (to != "terraform"), to
 
 
 def test_a_plain_value_for_at_least_is_said_to_be_one():
