@@ -324,3 +324,28 @@ class ComponentChoice:
 
 component_choices = Question[[], ComponentChoice]("component_choices")
 """What the catalog of components offers, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentRelease:
+    """The Helm release that a component of a profile would be, for files of other tools."""
+
+    name: str
+    repository: str = ""
+    chart: str = ""
+    version: str = ""
+    namespace: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """All layers but a cluster's, without secrets."""
+    secrets: Sequence[str] = ()
+    """Paths of values that are a secret."""
+    decisions: Sequence[str] = ()
+    """Paths of values that each cluster must give."""
+    requires: Sequence[str] = ()
+    """Components that must be there first."""
+    problem: str = ""
+    """Reason why there is none; everything else is empty then."""
+
+
+component_releases = Question[[Any], ComponentRelease]("component_releases", is_strict=True)
+"""Asked with a profiles.content.content.Content, flattened: what its components would be installed as."""

@@ -6,15 +6,29 @@ so that it is not lost with the answer it came in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from contract.nodetuning import Operator
 from profiles.content.content import Content
-from profiles.exports import ansible, flat, machineconfig, nodewright, openshift_tuned, sysctl_d, talos, tuned
+from profiles.exports import (
+    ansible,
+    flat,
+    machineconfig,
+    nodewright,
+    openshift_tuned,
+    sysctl_d,
+    talos,
+    terraform,
+    tuned,
+)
 from profiles.exports.parts import ExportDraft, MissingPart
 
 __all__ = ["FORMATS", "Export", "Format", "MissingPart", "export"]
+
+
+def _with_comments(head: Sequence[str], body: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in head) + "\n" + body
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,8 @@ class Format:
     caveat: str
     """What to know before applying the file."""
     write: Callable[[Content, ExportDraft], str]
+    join: Callable[[Sequence[str], str], str] = _with_comments
+    """How the first lines, which are for people, and the rest become one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +64,10 @@ class Export:
 
 
 WHOLE = frozenset({"profile"})
-"""Formats that carry what is wanted of the cluster, too."""
-YAML, PLAIN = "application/yaml", "text/plain"
+"""Formats that carry everything."""
+OF_CLUSTER = WHOLE | {"terraform"}
+"""Formats that carry what is wanted of the cluster, or name it themselves."""
+YAML, PLAIN, JSON = "application/yaml", "text/plain", "application/json"
 
 FORMATS: dict[str, Format] = {
     format.key: format
@@ -119,6 +137,16 @@ FORMATS: dict[str, Format] = {
             "Set nodeSelectors first. Older operators know it as Skyhook, skyhook.nvidia.com/v1alpha1, with this spec.",
             nodewright.write,
         ),
+        Format(
+            "terraform",
+            "Terraform (JSON)",
+            "tf.json",
+            JSON,
+            "Configure the providers kubernetes and helm beside it. What is there already, Terraform takes over only "
+            "after terraform import.",
+            terraform.write,
+            terraform.with_comments,
+        ),
     )
 }
 
@@ -132,7 +160,7 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
     format = FORMATS[to]
     draft = ExportDraft(name=name, is_fixed=is_fixed)
     body = format.write(content, draft)
-    if to not in WHOLE:
+    if to not in OF_CLUSTER:
         draft.miss_cluster(content, f"{format.title} is about nodes; this belongs to the cluster")
     if is_fixed and any(setting.operator != Operator.EQUALS for setting in content.settings):
         draft.remark(
@@ -142,7 +170,9 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
     head = [f"{revision}, {digest}", f"{format.title}, written by Setpoint.", *remarks]
     if draft.missing:
         head += ["", "Not in this file:", *(f"  {missing}" for missing in draft.missing)]
-    text = "".join(f"# {line}".rstrip() + "\n" for line in head) + "\n" + body
+    text = format.join(head, body)
     filename = format.extension if format.extension == "tuned.conf" else f"{name}-{to}.{format.extension}"
-    filename = {"sysctl.d": f"90-{name}.conf", "profile": f"{name}.yaml"}.get(to, filename)
+    filename = {"sysctl.d": f"90-{name}.conf", "profile": f"{name}.yaml", "terraform": f"{name}.tf.json"}.get(
+        to, filename
+    )
     return Export(format, filename, text, tuple(draft.missing), is_fixed, remarks)

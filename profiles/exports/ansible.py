@@ -1,4 +1,7 @@
-"""Ansible: one play. Single numbers wanted with >= or <= are compared with the kernel's before they are written."""
+"""Ansible: one play. Single numbers wanted with >= or <= are compared with the kernel's before they are written.
+
+What Ansible has no module for is in `ansible_host`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
+from profiles.exports import ansible_host
 from profiles.exports.parts import ExportDraft, dump, miss_services, module_name, module_parameter, of_kind
 
 _COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}
@@ -29,12 +33,19 @@ def write(content: Content, draft: ExportDraft) -> str:
         tasks.append(_module_option(setting, draft))
     if of_kind(content, KeyKind.MODULE_PARAMETER):
         draft.remark("Module options count the next time the module is loaded, at the latest after a reboot.")
-    for setting in of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.HUGEPAGES, KeyKind.CMDLINE):
-        draft.miss(setting, "Ansible has no module for it that works the same on every distribution")
+    if boot := ansible_host.boot_tasks(content, draft):
+        tasks = [ansible_host.assertion(), *tasks, *boot]
+    tasks += ansible_host.sysfs_tasks(content, draft)
     miss_services(content, draft, "needs a drop-in and a restart of the service, which the play does not do")
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
-    play = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
+    play: dict[str, Any] = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
+    if handlers := [_handler(task["notify"]) for task in tasks if "notify" in task]:
+        play["handlers"] = handlers
     return dump([play])
+
+
+def _handler(name: str) -> dict[str, Any]:
+    return {"name": name, "ansible.builtin.command": {"argv": ansible_host.HANDLERS[name]}}
 
 
 def _sysctl(setting: WantedSetting, draft: ExportDraft) -> list[dict[str, Any]]:

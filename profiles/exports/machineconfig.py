@@ -12,6 +12,7 @@ from profiles.exports.parts import (
     ExportDraft,
     argument,
     dump,
+    in_order_of_the_kernel,
     module_name,
     module_parameter,
     of_kind,
@@ -30,7 +31,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, "OpenShift runs containers by CRI-O, which has limits of its own")
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
-    arguments += [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
+    arguments += [argument(setting) for setting in wanted]
     modules = [module_name(setting) for setting in of_kind(content, KeyKind.MODULE)]
     options = [
         f"options {module} {parameter}={setting.value}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from contract.keys import KeyKind
 from profiles.content.content import Content
-from profiles.exports.parts import ExportDraft, argument, dump, of_kind, others, page_arguments
+from profiles.exports.parts import ExportDraft, argument, dump, in_order_of_the_kernel, of_kind, others, page_arguments
 
 IMAGE = "ghcr.io/nvidia/skyhook-packages/tuning"
 VERSION = "1.1.4"
@@ -25,7 +25,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     ]
     pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument")
     arguments = page_arguments(pages, draft.miss)
-    arguments += [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
+    arguments += [argument(setting) for setting in wanted]
     config: dict[str, str] = {}
     interrupts: dict[str, Any] = {}
     if arguments:

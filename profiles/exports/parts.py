@@ -11,14 +11,9 @@ import yaml as pyyaml
 from contract import keys
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
+from profiles.catalog import host_paths
+from profiles.catalog.host_paths import PAGE_SIZES
 from profiles.content.content import Content, WantedComponent, WantedSetting
-
-PAGE_SIZES = {"hugepages-2Mi": ("2048kB", "2M"), "hugepages-1Gi": ("1048576kB", "1G")}
-"""(directory under /sys/kernel/mm/hugepages, the boot argument's spelling)"""
-THP = "/sys/kernel/mm/transparent_hugepage"
-GOVERNOR = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
-DISKS = {"nvme": "nvme*n*", "sd": "sd*", "vd": "vd*", "xvd": "xvd*"}
-"""Names under /sys/block of each class of disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +102,17 @@ def argument(setting: WantedSetting) -> str:
 
 def sysfs_path(setting: WantedSetting) -> str | None:
     """Return the path of a setting under /sys, as a glob; None where it is not there."""
-    match kind(setting):
-        case KeyKind.THP:
-            return f"{THP}/{setting.key.rpartition('.')[2]}"
-        case KeyKind.GOVERNOR:
-            return GOVERNOR
-        case KeyKind.BLOCK:
-            _, disks, attribute = setting.key.split(".")
-            return f"/sys/block/{DISKS[disks]}/queue/{attribute}"
-        case KeyKind.MODULE_PARAMETER:
-            module, parameter = module_parameter(setting)
-            return f"/sys/module/{module}/parameters/{parameter}"
-        case KeyKind.HUGEPAGES:
-            size, _, node = setting.key.partition(".")
-            root = f"/sys/devices/system/node/{node}" if node else "/sys/kernel/mm"
-            return f"{root}/hugepages/hugepages-{PAGE_SIZES[size][0]}/nr_hugepages"
-    return None
+    return host_paths.sysfs_path(setting.key)
+
+
+def in_order_of_the_kernel(arguments: Iterable[WantedSetting]) -> list[WantedSetting]:
+    """Sort kernel arguments so that `hugepages` counts pages of the size that the profile means.
+
+    The kernel reads from left to right, and `hugepages` is about the size before it: Documentation/admin-guide/mm/
+    hugetlbpage.rst. The rest keeps its order.
+    """
+    order = ["cmdline.default_hugepagesz", "cmdline.hugepagesz"]
+    return sorted(arguments, key=lambda setting: order.index(setting.key) if setting.key in order else len(order))
 
 
 def page_arguments(pages: Iterable[WantedSetting], refuse: Callable[[WantedSetting, str], None]) -> list[str]:

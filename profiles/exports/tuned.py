@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
+from profiles.catalog.host_paths import DISKS
 from profiles.content.content import Content, WantedSetting
 from profiles.exports.parts import (
-    DISKS,
     ExportDraft,
     argument,
+    in_order_of_the_kernel,
     miss_services,
     module_name,
     module_parameter,
@@ -32,7 +33,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     _disks(content, draft, sections)
     pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "TuneD's sysfs plugin")
     _put(sections, "sysfs", [f"{sysfs_path(setting)}={setting.value}" for setting in pages])
-    arguments = [argument(setting) for setting in draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument")]
+    wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
+    arguments = [argument(setting) for setting in wanted]
     if arguments:
         _put(sections, "bootloader", [f"cmdline_setpoint=+{' '.join(arguments)}"])
     return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())

@@ -102,16 +102,23 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=serializers.ImportIn, responses=serializers.ImportOut)
     @action(detail=False, methods=["post"], url_path="actions/import", url_name="import")
     def import_(self, request: UserApiRequest) -> Response:
-        """Return the effect of importing this text under this name; with the answer's token, import it."""
+        """Return the effect of importing this text under this name; with the answer's token, import it.
+
+        Of another tool's file, `source` is the draft that is made of it, and `not_taken` names each line that is not
+        in it.
+        """
         body = serializers.ImportIn(data=request.data)
         body.is_valid(raise_exception=True)
-        name, source = body.validated_data["name"], body.validated_data["source"]
-        seen = imports.preview(name=name, source=source, by=request.user)
+        sent = {name: value for name, value in body.validated_data.items() if name != "token"}
+        seen = imports.preview(**sent, by=request.user)
         token = body.validated_data.get("token")
         if token:
-            imports.store(name=name, source=source, token=token, by=request.user)
+            imports.store(**sent, token=token, by=request.user)
         answer = {
-            "name": name,
+            "name": seen.name,
+            "format": seen.format.key,
+            "source": seen.source,
+            "not_taken": [entry.to_json() for entry in seen.not_taken],
             "would": seen.would,
             "token": seen.token,
             "is_stored": bool(token),

@@ -11,6 +11,7 @@ from django.http import QueryDict
 from common.errors import Invalid
 from profiles.editor.component_rows import ComponentFields
 from profiles.editor.form_data import MarkLine, SettingLine, Sheet, TaintLine, one_line
+from profiles.imports import formats
 from profiles.services import editing
 
 
@@ -68,10 +69,22 @@ class ImportForm(forms.Form):
         required=False,
         allow_empty_file=True,
         help_text="Its text goes into the box below, where you can read and change it. A text in the box comes first.",
-        widget=forms.FileInput(attrs={"accept": ".yaml,.yml,text/plain", "data-into": "#id_source"}),
+        widget=forms.FileInput(attrs={"accept": ".yaml,.yml,.conf,text/plain", "data-into": "#id_source"}),
+    )
+    format = forms.ChoiceField(
+        required=False,
+        initial=formats.AUTOMATIC,
+        choices=[
+            (formats.AUTOMATIC, "Recognize it"),
+            *((format.key, format.title) for format in formats.FORMATS.values()),
+        ],
+        help_text="Of another tool's file a draft is made, and each line that cannot be taken is named.",
     )
     source = SourceField(required=False)
     token = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
+
+    def clean_format(self) -> str:
+        return self.cleaned_data["format"] or formats.AUTOMATIC
 
     def clean(self) -> dict[str, Any]:
         """Take the file's text: with JavaScript it is in the box already; without, it is read here, and shown there."""
@@ -80,7 +93,7 @@ class ImportForm(forms.Form):
             try:
                 text = file.read(editing.MAX_SOURCE + 1).decode("utf-8").replace("\r\n", "\n")
             except UnicodeDecodeError:
-                self.add_error("file", "This is not text in UTF-8: choose the YAML file itself.")
+                self.add_error("file", "This is not text in UTF-8: choose the file itself.")
             else:
                 self.data = {**dict(self.data.items()), "source": text}
                 self._take(text)

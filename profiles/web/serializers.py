@@ -12,6 +12,7 @@ from common.bodies import Body
 from contract.keys import ApplyClass
 from profiles import exports
 from profiles.content.content import PARTS, ContentDifference
+from profiles.imports import formats
 from profiles.models import Profile, Revision
 from profiles.services import editing, imports
 
@@ -152,8 +153,17 @@ class UseOut(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
 
 
+class LineNotTakenOut(serializers.Serializer[Any]):
+    line = serializers.IntegerField(help_text="Of the text that was sent, counted from 1.")
+    text = serializers.CharField()
+    reason = serializers.CharField()
+
+
 class ImportOut(serializers.Serializer[Any]):
     name = serializers.CharField()
+    format = serializers.ChoiceField(list(formats.FORMATS), help_text="What the text was read as.")
+    source = serializers.CharField(help_text="The profile, in YAML, that is stored with the token.")  # type: ignore[assignment]
+    not_taken = LineNotTakenOut(many=True, help_text="Lines of another tool's file that are not in it.")
     would = serializers.ChoiceField([imports.CREATE, imports.REPLACE, imports.NOTHING])
     token = serializers.CharField(help_text="Send it back to store exactly this.")
     is_stored = serializers.BooleanField()
@@ -183,6 +193,11 @@ class PublishIn(Body[Revision]):
 
 class ImportIn(Body[Any]):
     name = serializers.CharField(max_length=63)
+    format = serializers.ChoiceField(
+        [formats.AUTOMATIC, *formats.FORMATS],
+        required=False,
+        help_text="Of the text; auto recognizes it. Without it, a profile is expected.",
+    )
     source = _source()  # type: ignore[assignment]
     token = serializers.CharField(
         required=False, max_length=64, help_text="Of a preview of the same; without it nothing is stored."

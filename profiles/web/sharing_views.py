@@ -11,9 +11,9 @@ profiles/export.html
     formats         [Format]; `export`: the one shown, with its text and what is missing; `is_fixed`
 
 profiles/import.html
-    form            ImportForm: name, source, token (hidden; of what was looked at)
+    form            ImportForm: name, format, source, token (hidden; of what was looked at)
     preview         imports.ImportPreview or None: nothing is stored before it was shown
-    problems, warnings    [(Note, the text of its line)]
+    problems, warnings    [(Note, the text of its line)]; of another tool's file, of the draft made of it
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ def profile_import(request: UserRequest) -> HttpResponse:
     preview, status = None, 422
     problems: Sequence[ProfileNote] = ()
     if form.is_valid():
-        name, source = form.cleaned_data["name"], form.cleaned_data["source"]
+        sent_import = {name: form.cleaned_data[name] for name in ("name", "format", "source")}
         try:
             if request.POST.get("intent") == "store":
-                stored = imports.store(name=name, source=source, token=form.cleaned_data["token"], by=request.user)
+                stored = imports.store(**sent_import, token=form.cleaned_data["token"], by=request.user)
                 messages.success(request, f"{stored} has it as its draft. Publish it to be able to plan with it.")
                 return redirect("profiles:profile", stored.name)
-            preview, status = imports.preview(name=name, source=source, by=request.user), 200
+            preview, status = imports.preview(**sent_import, by=request.user), 200
         except InvalidProfile as refusal:
             problems, status = refusal.problems, refusal.status
         except Refusal as refusal:
@@ -151,6 +151,6 @@ def profile_import(request: UserRequest) -> HttpResponse:
         "form": form,
         "preview": preview,
         "problems": presentation.beside(problems, source),
-        "warnings": presentation.beside(preview.warnings, source) if preview else [],
+        "warnings": presentation.beside(preview.warnings, preview.source) if preview else [],
     }
     return render(request, "profiles/import.html", context, status=status)

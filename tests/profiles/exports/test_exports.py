@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import urllib.parse
 from collections.abc import Iterable
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 from contract import keys
 from contract.keys import KeyKind
 from profiles import exports
+from profiles.catalog.host_paths import PAGE_SIZES
 from profiles.content.content import Content, WantedSetting, build
 from profiles.document import schema
-from profiles.exports.parts import PAGE_SIZES, argument, sysfs_path
+from profiles.exports.parts import argument, sysfs_path
 from profiles.services import library
 from tests.profiles.strategies import SETTABLE, documents, wishes
 
@@ -68,6 +70,11 @@ def test_what_belongs_to_the_cluster_is_in_the_file_or_said_to_be_missing(to):
         again = schema.flatten(schema.parse(export.text), None, origin="x r1").content
         assert schema.digest(again) == schema.digest(CLUSTER)
         assert again.component("cilium") == CLUSTER.component("cilium")
+    elif to in exports.OF_CLUSTER:
+        assert {m.key for m in export.missing if m.part == "components"} == {"cilium"}, "it has no preset of this name"
+        resources = json.loads(export.text)["resource"]
+        assert resources["kubernetes_manifest"]["Namespace_team-a"]["manifest"]["metadata"] == {"name": "team-a"}
+        assert {*resources["helm_release"]} == {"volcano"}
     else:
         missing = {(m.part, m.kind, m.key, m.wanted) for m in export.missing if m.part in ("components", "policies")}
         assert missing == {
@@ -127,13 +134,15 @@ def read_tuned(text: str, content: Content) -> Pairs:
 
 
 def read_arguments(words: list[str], content: Content) -> Pairs:
+    """Pages of a size come first, in pairs, where the format has them as arguments at all."""
     spelled = {argument(wanted): wanted for wanted in of(content, KeyKind.CMDLINE)}
     sizes = {size: key for key, (_, size) in PAGE_SIZES.items()}
     out: Pairs = {}
     while words:
         word = words.pop(0)
         name, _, value = word.partition("=")
-        if name == "hugepagesz" and words and words[0].startswith("hugepages=") and value in sizes:
+        is_pair = name == "hugepagesz" and bool(words) and words[0].startswith("hugepages=")
+        if is_pair and not (word in spelled and words[0] in spelled):
             out[sizes[value]] = ("=", words.pop(0).partition("=")[2])
         else:
             out[spelled[word].key] = ("=", spelled[word].value)
@@ -172,6 +181,12 @@ def read_ansible(text: str, content: Content) -> Pairs:
             _, module, option = line["line"].split()
             parameter, _, value = option.partition("=")
             out[f"module_parameter.{module}.{parameter}"] = ("=", value)
+        elif (copy := task.get("ansible.builtin.copy")) and copy["dest"].startswith("/usr/local/sbin/"):
+            puts = re.findall(r"(?m)^(?:put|for file in) (/sys/[^ ;]+).* '([<>]?=)' '(.*?)'", copy["content"])
+            out |= {by_path(content)[path].key: (operator, value) for path, operator, value in puts}
+        elif copy and "/grub.d/" in copy["dest"]:
+            words = copy["content"].split('"')[1].split()
+            out |= read_arguments(words[1:], content)
     return out
 
 
@@ -209,6 +224,10 @@ def read_profile(text: str, content: Content) -> Pairs:
     return {wish.key: (wish.operator, wish.value) for wish in document.settings}
 
 
+def read_terraform(text: str, content: Content) -> Pairs:
+    return {}
+
+
 READERS = {
     "profile": read_profile,
     "sysctl.d": lambda text, content: read_sysctl_d(text),
@@ -218,6 +237,7 @@ READERS = {
     "ansible": read_ansible,
     "talos": read_talos,
     "nodewright": read_nodewright,
+    "terraform": read_terraform,
 }
 
 
@@ -250,8 +270,8 @@ def test_each_setting_is_in_the_file_with_its_value_or_named_as_missing(
 def test_each_mark_is_in_the_file_or_named_as_missing(to: str, content: Content) -> None:
     export = written(content, to)
 
-    if to == "profile":
-        return  # its reader looks at them, too
+    if to in exports.OF_CLUSTER:
+        return  # the profile's reader looks at them, too, and Terraform's has tests of its own
     machine = yaml.safe_load(export.text)["machine"] if to == "talos" else {}
     for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):
         marks = {mark.key: mark.value for mark in getattr(content, part)}
@@ -262,6 +282,17 @@ def test_each_mark_is_in_the_file_or_named_as_missing(to: str, content: Content)
     assert taints | {m.key for m in export.missing if m.part == "taints"} == {t.name for t in content.taints}
 
 
+def head_of(export: exports.Export) -> list[str]:
+    """Return the lines for people that a file begins with."""
+    if export.format.key == "terraform":
+        document = json.loads(export.text)
+        assert next(iter(document)) == "//"
+        return [str(line) for line in document["//"]]
+    head = export.text.split("\n\n")[0].splitlines()
+    assert all(line.startswith("#") for line in head)
+    return [line.removeprefix("#").removeprefix(" ") for line in head]
+
+
 @pytest.mark.parametrize("to", READERS)
 def test_what_is_missing_stands_in_the_first_lines_as_comments(to: str) -> None:
     content = schema.flatten(schema.parse(library.source("gpu-baseline")), None, origin="x").content
@@ -270,10 +301,9 @@ def test_what_is_missing_stands_in_the_first_lines_as_comments(to: str) -> None:
 
     export = written(content, to)
 
-    head = export.text.split("\n\n")[0]
-    assert all(line.startswith("#") for line in head.splitlines())
-    assert export.text.startswith("# gpu-base r1, sha256:00\n")
-    assert [str(missing) in head for missing in export.missing] == [True] * len(export.missing)
+    head = head_of(export)
+    assert head[0] == "gpu-base r1, sha256:00"
+    assert [f"  {missing}" in head for missing in export.missing] == [True] * len(export.missing)
 
 
 def test_sysctl_d_does_not_lower_a_node_that_has_more_unless_asked_to():
@@ -303,7 +333,9 @@ def test_shapes_that_other_programs_insist_on():
     text = "settings: {vm.swappiness: 10, cmdline.iommu: pt, hugepages-1Gi: 2, module.ib_umad: loaded}\n"
     content = schema.flatten(schema.parse(text), None, origin="x").content
     documents = {
-        to: yaml.safe_load(written(content, to).text) for to in READERS if to not in ("profile", "sysctl.d", "tuned")
+        to: yaml.safe_load(written(content, to).text)
+        for to in READERS
+        if to not in ("profile", "sysctl.d", "tuned", "terraform")
     }
 
     assert documents["openshift-tuned"]["metadata"]["namespace"] == "openshift-cluster-node-tuning-operator"
@@ -326,7 +358,7 @@ def remarks(to: str, text: str, is_fixed: bool = False) -> str:
     content = schema.flatten(schema.parse(text), None, origin="x").content
     export = written(content, to, is_fixed)
     for remark in export.remarks:
-        assert f"# {remark}\n" in export.text, "it goes with the file"
+        assert remark in head_of(export), "it goes with the file"
     return " ".join(export.remarks[1:])
 
 
@@ -342,7 +374,7 @@ def test_what_a_file_does_beside_its_settings_is_said_where_it_holds_and_nowhere
     assert "at boot" in remarks("machineconfig", "settings: {block.nvme.read_ahead_kb: 4096}\n")
     assert "next time" in remarks("ansible", "settings: {module_parameter.nvme_core.io_timeout: 255}\n")
     for to in READERS:
-        assert remarks(to, "labels: {a: b}\n") == "", to
+        assert (remarks(to, "labels: {a: b}\n") == "") == (to != "terraform"), to
 
 
 def test_a_plain_value_for_at_least_is_said_to_be_one():

@@ -105,7 +105,7 @@ def test_every_format_is_previewed_and_downloaded(vera, olga, to):
     export = page.context["export"]
     assert file.content.decode() == export.text
     assert f'filename="{export.filename}"' in file["Content-Disposition"]
-    assert file.content.decode().startswith("# base r1, sha256:")
+    assert "base r1, sha256:" in "".join(file.content.decode().splitlines()[:3])
     for missing in export.missing:
         assert missing.key in page.content.decode()
     assert client.get(at("export_file", "base", 1, "floppy")).status_code == 404
