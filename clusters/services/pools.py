@@ -23,7 +23,7 @@ Role = permissions.Role
 SHOWN = 5
 
 MOST_HOLD_MINUTES = 1440
-"""A node that is not tuned within a day waits for a person, not for time."""
+"""A day: a node that is not tuned by then needs attention, not more time."""
 AUTHORS = 100
 """Changes of a selector whose authors are kept: more than are made between two plans."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

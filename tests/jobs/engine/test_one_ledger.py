@@ -124,7 +124,7 @@ def test_what_every_plan_under_way_lists_is_before_and_takes_no_place(two):
 
 @pytest.mark.parametrize(("now", "granted"), [(9, 3), (1, 1)], ids=["raised", "lowered"])
 def test_the_budget_is_that_of_now_and_never_more_than_the_approvers_saw(two, now, granted):
-    """Also for a worker that read its cluster before the budget was changed."""
+    """The law holds for a worker that read its cluster before the budget was changed, too."""
     world, (first, _) = two
     Node.objects.update(is_cordoned=False)
     Cluster.objects.update(budget=now)
