@@ -62,7 +62,7 @@ def annotations(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 # ── Definitions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def definitions(component: Component) -> dict[str, bool]:
-    """By name, whether an uninstall leaves it. With every preset: some definitions come with one only."""
+    """Map each to whether an uninstall leaves it. With every preset: some definitions come with one only."""
     found = [one for presets in alone(component) for one in rendered(component.name, presets)]
     return {
         raw["metadata"]["name"]: is_crd or annotations(raw).get(rendering.KEEP) == "keep"
