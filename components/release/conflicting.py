@@ -1,7 +1,7 @@
 """Conflicts of a component with what a cluster has, or is to have: other releases, and workloads that anyone brought.
 
 The catalog declares them (`conflicts`). A profile that wants both of two components is refused when it is written; here
-the cluster is asked, which may have one of them from another pool's target, from someone else's helm, or without helm.
+the cluster is asked, which may have one of them from another pool's target, from another party's helm, or without helm.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from clusters.fleet import FleetRefused
 from clusters.kube import paging
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import Cluster
+from common.errors import Refusal
 from components.catalog import catalog, layering
 from components.catalog.entry import Component, ComponentConflict, WorkloadPattern
 from components.helm import releases
@@ -34,7 +35,7 @@ _RUNS = ("desiredNumberScheduled", "numberReady", "replicas")
 
 @dataclass
 class ConflictCheck:
-    """What one component conflicts with in one cluster."""
+    """Search of one cluster for what a component conflicts with there."""
 
     server: ApiServer
     cluster: Cluster
@@ -64,34 +65,37 @@ class ConflictCheck:
         """Say where the other one is, where nothing settles the conflict."""
         wishes = [peer for peer in self.peers if peer.name == name]
         if any(peer.is_gone for peer in wishes):
-            return  # it is removed by the same plan, or the target of another pool wants it removed
-        found = [(self._values(peer), "it is wanted in this cluster, too") for peer in wishes[:1]]
-        if name and not found:
+            return  # the same plan removes it, before this one comes
+        others = [(self._values(peer), "it is wanted in this cluster, too") for peer in wishes[:1]]
+        if name and not others:
             chart = catalog.get(name).chart.chart.rpartition("/")[2]
             there = [release for release in self._releases if release.chart == chart]
-            found = [(layering.coalesced(one.values, one.defaults), _place(one)) for one in there]
-        for theirs, where in found:
+            others = [(layering.coalesced(release.values, release.defaults), _place(release)) for release in there]
+        for theirs, where in others:
             if conflict.stands(values, theirs) if is_own else conflict.stands(theirs, values):
                 yield where
-        if not found and is_own and conflict.workloads is not None and conflict.stands(values, {}):
+        if not others and is_own and conflict.workloads is not None and conflict.stands(values, {}):
             yield from self._workloads(conflict.workloads)
 
     def _values(self, peer: WantedComponent) -> Mapping[str, Any]:
         row = ClusterValues.objects.filter(cluster=self.cluster, component=peer.name).first()
-        given = layering.layered(peer.name, peer.version, peer.presets, peer.values, row.values if row else {})
-        return given.values
+        try:
+            wanted = layering.layered(peer.name, peer.version, peer.presets, peer.values, row.values if row else {})
+        except Refusal:
+            return {}  # presets that do not exist, or exclude each other: its own plan says so
+        return wanted.values
 
     @cached_property
     def _releases(self) -> list[Release]:
         """Every release of the cluster but the component's own; those that cannot be read are of an unknown chart."""
-        found = []
+        readable = []
         for revision in releases.newest(self.server):
             try:
-                found.append(revision.read())
+                readable.append(revision.read())
             except releases.BadRecord:
                 continue
         own = (self.place.namespace, self.place.release)
-        return [one for one in found if (one.namespace, one.name) != own]
+        return [release for release in readable if (release.namespace, release.name) != own]
 
     def _workloads(self, pattern: WorkloadPattern) -> Iterator[str]:
         plural = f"{pattern.kind.lower()}s"
@@ -108,7 +112,7 @@ class ConflictCheck:
         return pattern.is_about(namespace, name) and _runs(raw) and not self._is_own(meta)
 
     def _is_own(self, meta: Mapping[str, Any]) -> bool:
-        """Of the component's own release, or made by its operator: owned by another object, beside the release."""
+        """Tell whether it is of the component's release, or made by its operator: owned by an object, beside it."""
         given = meta.get("annotations") or {}
         of_release = (given.get("meta.helm.sh/release-namespace"), given.get("meta.helm.sh/release-name"))
         is_made = bool(meta.get("ownerReferences")) and meta.get("namespace") == self.place.namespace
