@@ -16,6 +16,7 @@ from clusters.fleet import FleetRefused
 from clusters.kube import paging
 from clusters.kube.apiserver import ApiServer, Call
 from clusters.models import Cluster
+from common.errors import Refusal
 from components.catalog import catalog, layering
 from components.catalog.entry import Component, ComponentConflict, WorkloadPattern
 from components.helm import releases
@@ -34,7 +35,7 @@ _RUNS = ("desiredNumberScheduled", "numberReady", "replicas")
 
 @dataclass
 class ConflictCheck:
-    """Check of one component against what one cluster has."""
+    """Search of one cluster for what a component conflicts with there."""
 
     server: ApiServer
     cluster: Cluster
@@ -64,7 +65,7 @@ class ConflictCheck:
         """Say where the other one is, where nothing settles the conflict."""
         wishes = [peer for peer in self.peers if peer.name == name]
         if any(peer.is_gone for peer in wishes):
-            return  # it is removed by the same plan, or the target of another pool wants it removed
+            return  # the same plan removes it, before this one comes
         others = [(self._values(peer), "it is wanted in this cluster, too") for peer in wishes[:1]]
         if name and not others:
             chart = catalog.get(name).chart.chart.rpartition("/")[2]
@@ -78,8 +79,11 @@ class ConflictCheck:
 
     def _values(self, peer: WantedComponent) -> Mapping[str, Any]:
         row = ClusterValues.objects.filter(cluster=self.cluster, component=peer.name).first()
-        given = layering.layered(peer.name, peer.version, peer.presets, peer.values, row.values if row else {})
-        return given.values
+        try:
+            wanted = layering.layered(peer.name, peer.version, peer.presets, peer.values, row.values if row else {})
+        except Refusal:
+            return {}  # presets that do not exist, or exclude each other: its own plan says so
+        return wanted.values
 
     @cached_property
     def _releases(self) -> list[Release]:
@@ -108,7 +112,7 @@ class ConflictCheck:
         return pattern.is_about(namespace, name) and _runs(raw) and not self._is_own(meta)
 
     def _is_own(self, meta: Mapping[str, Any]) -> bool:
-        """Tell whether its own release has it, or its operator made it: owned by another object, beside the release."""
+        """Tell whether it is of the component's release, or made by its operator: owned by an object, beside it."""
         given = meta.get("annotations") or {}
         of_release = (given.get("meta.helm.sh/release-namespace"), given.get("meta.helm.sh/release-name"))
         is_made = bool(meta.get("ownerReferences")) and meta.get("namespace") == self.place.namespace

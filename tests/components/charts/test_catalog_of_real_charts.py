@@ -65,7 +65,7 @@ def annotations_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 # ── Definitions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def definitions(component: Component) -> dict[str, bool]:
-    """Return by name whether an uninstall leaves it. With every preset: some definitions come with one only."""
+    """Map each to whether an uninstall leaves it. With every preset: some definitions come with one only."""
     found = [one for presets in alone(component) for one in rendered(component.name, presets)]
     hooks = [raw for raw, _ in found if "-delete" in str(annotations_of(raw).get(rendering.HOOK))]
     removed_by_hooks = " ".join(map(str, hooks)).split()

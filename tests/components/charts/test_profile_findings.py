@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -71,6 +72,32 @@ def test_two_components_that_fight_block_and_a_preset_settles_it():
     assert found(nfd, want("gpu-operator", "shared-nfd")) == {}
     assert found(nfd, want("gpu-operator", values={"nfd": {"enabled": False}})) == {}
     assert found(want("kueue"), want("volcano"))["components.volcano"] == ("warn", "conflict")
+
+
+DEVICE_PLUGINS = ("gpu-operator", "hami", "nvidia-device-plugin")
+OFF = {"devicePlugin": {"enabled": False}}
+
+
+def blocking(*wanted: WantedComponent) -> list[str]:
+    """Codes of what blocks: a component may have a sentence of another kind at the same path."""
+    notes = profile_findings.component_findings(Content(components=wanted))
+    return [note.code for note in notes if note.severity == "block"]
+
+
+@pytest.mark.parametrize("pair", [*itertools.combinations(DEVICE_PLUGINS, 2)], ids=" ".join)
+def test_two_device_plugins_for_the_same_gpus_block_until_one_is_switched_off(pair):
+    one, other = pair
+    assert blocking(want(one), want(other)) == ["conflict"], "one sentence for the pair"
+    assert blocking(want(one, values=OFF), want(other)) == []
+    assert blocking(want(one), want(other, values=OFF)) == []
+
+
+@pytest.mark.parametrize("plugin", DEVICE_PLUGINS)
+def test_the_dra_driver_shares_no_gpu_with_a_device_plugin(plugin):
+    driver = "dra-driver-nvidia-gpu"
+    assert blocking(want(plugin), want(driver)) == [], "ComputeDomains alone take no GPU from it"
+    assert blocking(want(plugin), want(driver, "gpus")) == ["conflict"]
+    assert blocking(want(plugin, values=OFF), want(driver, "gpus")) == []
 
 
 def test_what_must_be_there_first_is_named():

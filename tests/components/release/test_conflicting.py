@@ -16,6 +16,7 @@ from components.charts import archives
 from components.helm import releases
 from components.plans.prepared import PlanNote, Prepared
 from components.release import work
+from config.demo import packing
 from profiles.content.cluster import WantedComponent
 from tests.components.factories import ClusterValuesFactory
 from tests.components.packing import entry, versioned
@@ -117,6 +118,23 @@ def test_a_daemonset_without_a_node_to_run_on_is_no_conflict(world):
     """Clouds put one for each maker of GPUs into every cluster."""
     daemonset(world, "calico-node", "kube-system", selector="no-such-label")
     assert planned(world, "overlay") == []
+
+
+@pytest.mark.parametrize(("name", "title"), [("calico-node", "Calico"), ("kube-flannel-ds", "flannel")])
+def test_cilium_is_not_planned_as_the_only_network_beside_another(world, name, title):
+    archive = archives.store(packing.pack(packing.CHARTS / "cilium"), origin="uploaded")
+    given = {"k8sServiceHost": "10.0.0.1", "k8sServicePort": 6443}
+
+    def planned_cilium(**more: Any) -> list[tuple[str, str]]:
+        wanted = WantedComponent("cilium", archive.version, values=given | more)
+        return conflicts(work.prepare(world.cluster, wanted))
+
+    assert planned_cilium() == []
+    daemonset(world, name, "kube-system")
+    assert planned_cilium() == [
+        ("block", f"It conflicts with {title}: the cluster runs the DaemonSet kube-system/{name}")
+    ]
+    assert planned_cilium(cni={"customConf": True}) == [], "a migration, or a chain"
 
 
 def test_its_own_workloads_are_no_conflict_and_neither_is_what_its_operator_makes(world):
