@@ -292,8 +292,14 @@ def is_refused(workload: dict[str, Any]) -> bool:
 
 
 def volcano_job(name: str, pods: int) -> dict[str, Any]:
-    """A job of Volcano's whose pods start together or not at all."""
-    task = {"name": "worker", "replicas": pods, "template": {"spec": pod_spec(name)}}
+    """A job of Volcano's whose pods start together or not at all.
+
+    Volcano adds up requests for its PodGroup, and takes no limit for one.
+    """
+    template = pod_spec(name)
+    resources = template["containers"][0]["resources"]
+    resources["requests"] = resources["limits"]
+    task = {"name": "worker", "replicas": pods, "template": {"spec": template}}
     spec = {"schedulerName": "volcano", "minAvailable": pods, "queue": "default", "tasks": [task]}
     metadata = {"name": name, "namespace": GANGS}
     return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": spec}
@@ -348,9 +354,11 @@ def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, site: Site, 
     assert gang["verdict"] == f"It requests {GPUS + 1} GPUs; {GPUS} of one model are free."
     assert gang["verdict"] in look.page()
     assert look.queue("volcano", "default")["state"] == "Open"
+    assert [pod["metadata"]["name"] for pod in look.items("pods", GANGS) if pod["spec"].get("nodeName")] == []
 
     stage.plane.kubectl("delete", "podgroups,pods", "--all", "-n", GANGS, "--wait=false")
     stage.plane.kubectl("delete", "jobs.batch.volcano.sh", "crowd", "-n", GANGS)
+    eventually(lambda: not look.items("podgroups", GANGS), lambda: str(look.items("podgroups", GANGS)))
     look.create(volcano_job("pair", GPUS))
     look.agree([f"pair-worker-{number}" for number in range(GPUS)], GANGS)
     group = look.items("podgroups", GANGS)[0]

@@ -211,6 +211,16 @@ def test_a_node_may_stay_cordoned_only_after_a_failed_disruption(status: str, is
     assert len(judged(lawful()[:-1], status=status, is_disrupted=is_disrupted)) == broken
 
 
+def test_a_json_patch_is_read_as_well():
+    label = [{"op": "add", "path": "/metadata/labels/feature.node.kubernetes.io~1cpu", "value": "x"}]
+    taken = [{"op": "replace", "path": "/spec/unschedulable", "value": False}]
+    wanted = [{"op": "replace", "path": "/spec/settings", "value": []}]
+    assert judged([event(9, "nfd", "patch", "nodes", "n1", label), *lawful()]) == []
+    assert len(judged([cordon(10)])) == 1
+    assert judged([cordon(10), event(11, "eve", "patch", "nodes", "n1", taken)]) == []
+    assert "eve wrote the spec of n1" in judged([event(9, "eve", "patch", "nodetunings", "n1", wanted)])[0]
+
+
 def test_a_cordon_that_a_person_took_off_or_took_over_is_no_breach():
     assert judged([*lawful()[:-1], by_eve(14, cordoned=False), uncordon(15)]) == []
     assert judged([*lawful()[:-1], hand_over(15)]) == []

@@ -281,7 +281,7 @@ class Judge:
             self._break(event, f"the agent of {bound or 'no node'} wrote {name}")
 
     def _by_others(self, event: Mapping[str, Any], place: tuple[str, str], user: str) -> None:
-        node, body = str(event["objectRef"].get("name")), event.get("requestObject") or {}
+        node, body = str(event["objectRef"].get("name")), _merged(event.get("requestObject") or {})
         if place == ("nodetunings", "") and event["verb"] in ("create", "update", "patch") and "spec" in body:
             self._break(event, f"{user} wrote the spec of {node}")
         if place != ("nodes", ""):
@@ -324,6 +324,20 @@ class Judge:
 def _is_policy(what: Mapping[str, Any], place: tuple[str, str]) -> bool:
     """Setpoint marks a cluster as its own with a ConfigMap in its own namespace, which is no object of a profile."""
     return place[0] in POLICIES and (place[0], what.get("namespace")) != ("configmaps", names.NAMESPACE)
+
+
+def _merged(body: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return a body as a merge patch; a JSON patch (RFC 6902), as Node Feature Discovery sends, is a list."""
+    if isinstance(body, Mapping):
+        return body
+    out: dict[str, Any] = {}
+    for change in body:
+        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in change["path"].split("/")[1:])
+        inner = out
+        for part in parents:
+            inner = inner.setdefault(part, {})
+        inner[last] = change.get("value")
+    return out
 
 
 def _time(text: str) -> datetime:

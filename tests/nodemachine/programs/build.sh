@@ -24,7 +24,7 @@ volcano)
 esac
 version=$(sed -nE "s|^\s*$module (v[0-9.]+).*|\1|p" "$modules/go.mod")
 
-key=$(find "$modules" "${BASH_SOURCE[0]}" -type f -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-16)
+key=$(find "$modules" "$here/build.sh" -type f -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-16)
 cache="${SETPOINT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/setpoint}/node"
 bin="$cache/$component-$version-$key"
 if [ -d "$bin" ]; then
