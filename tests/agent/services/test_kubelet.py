@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.host import Command
 from agent.journal import Journal
+from agent.services import SEARCH_SECONDS
 from contract import kubelet
 from contract.nodetuning import Restore
 from tests.agent.kernel import Agent, PowerCut, states, want
@@ -247,6 +248,7 @@ def test_a_kubelet_that_does_not_run_is_no_reason_to_keep_setpoints_field(agent,
     assert states(status) == {"kubelet.podPidsLimit": "PendingRestart"}
     assert kernel.setpoints() == {}
     kernel.start("kubelet")
+    kernel.seconds += SEARCH_SECONDS
     assert states(agent.core.verify()) == {"kubelet.podPidsLimit": "Restored"}
 
 
@@ -330,3 +332,16 @@ def test_a_refused_restart_is_reported_and_the_value_stays_the_running_one(agent
 
     assert status.restart.state == "Refused"
     assert (states(status), effective(status)) == ({"kubelet.podPidsLimit": "PendingRestart"}, "-1")
+
+
+def test_a_node_without_a_kubelet_is_not_searched_for_one_at_every_key(agent, kernel):
+    del kernel.live["/proc/4242/comm"]
+    searches = []
+    glob = kernel.glob
+    kernel.glob = lambda pattern: searches.append(pattern) or glob(pattern)
+    agent.restart()
+
+    for _ in range(5):
+        agent.ask(observe=tuple(f"kubelet.{name}" for name in DEFAULTS))
+
+    assert searches.count("/proc/[0-9]*/comm") == 1
