@@ -19,6 +19,32 @@ UNIT_FOLDERS = (
 """In systemd's order: the first folder that has a file of a name hides the others' (systemd.unit(5))."""
 
 
+SEARCH_SECONDS = 30.0
+"""How long a service that was not there is not looked for again: that takes a file of every process on the node."""
+
+
+class Running:
+    """Runs of the node's services as they were seen last, shared by the kinds that ask for them at every look."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, str] = {}
+        self._searched: dict[str, float] = {}
+        """The node's uptime at which a service was not there."""
+
+    def find(self, host: Host, service: str, known: str = "") -> str:
+        """Return the service's run as `run_of` does; empty for a while after there was none."""
+        known = self._runs.get(service) or known
+        now = uptime(host)
+        since = self._searched.get(service)
+        if not known and now is not None and since is not None and 0 <= now - since < SEARCH_SECONDS:
+            return ""
+        run = self._runs[service] = run_of(host, service, known)
+        self._searched.pop(service, None)
+        if not run and now is not None:
+            self._searched[service] = now
+        return run
+
+
 def run_of(host: Host, service: str, known: str = "") -> str:
     """`pid:start` of the running service, empty if there is none: another value is another run.
 
@@ -41,11 +67,16 @@ def _run(host: Host, service: str, pid: str) -> str:
     return f"{pid}:{fields[19]}" if len(fields) > 19 and fields[1] == "1" else ""
 
 
+def uptime(host: Host) -> float | None:
+    """Seconds since the node's boot; None where the kernel does not say."""
+    words = (host.read_text("/proc/uptime") or "").split()
+    return float(words[0]) if words else None
+
+
 def age(host: Host, run: str) -> float | None:
     """Seconds since the run began; None where the kernel does not say."""
-    uptime = (host.read_text("/proc/uptime") or "").split()
-    start = run.partition(":")[2]
-    return float(uptime[0]) - int(start) / TICKS if uptime and start.isdecimal() else None
+    now, start = uptime(host), run.partition(":")[2]
+    return None if now is None or not start.isdecimal() else now - int(start) / TICKS
 
 
 def command_line(host: Host, run: str) -> list[str]:

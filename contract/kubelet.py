@@ -37,6 +37,9 @@ UNLIMITED = "infinity"
 LEAST_LOCKED = 65536
 """Bytes. The kernel's own limit until 5.16; below it, programs for control groups cannot be loaded on older ones."""
 
+LEAST_PIDS = 64
+"""A judgment: well below what any pod needs, and above what keeps the network plugin's own from starting."""
+
 _PODS_AND_PERCENT: Mapping[str, tuple[int, int]] = {
     "kubelet.maxPods": (1, 2**31 - 1),
     "kubelet.imageGCHighThresholdPercent": (0, 100),
@@ -57,7 +60,8 @@ def bad_value(key: str, value: str) -> str:
     if not _WHOLE.fullmatch(value):
         return "must be a whole number"
     if key == "kubelet.podPidsLimit":
-        return "" if value == "-1" or 0 < int(value) < 2**63 else "must be -1, which is no limit, or at least 1"
+        is_fit = value == "-1" or LEAST_PIDS <= int(value) < 2**63
+        return "" if is_fit else f"must be -1, which is no limit, or at least {LEAST_PIDS}: with fewer no pod starts"
     low, high = _PODS_AND_PERCENT[key]
     return "" if low <= int(value) <= high else f"must be {low} to {high}"
 

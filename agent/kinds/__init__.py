@@ -14,12 +14,14 @@ from agent.kinds.readonly import ReadOnly
 from agent.kinds.service_limits import ServiceLimit
 from agent.kinds.sysctl import Sysctl
 from agent.kinds.sysfs import Block, Governor, ModuleParameter, TransparentHugepage
+from agent.services import Running
 from contract.keys import KeyKind
 
 
 def handlers(loaded: LoadedConfig) -> Mapping[KeyKind, Handler]:
     """Fresh ones: a handler may remember things of its node. `loaded` is the journal's, and filled in here."""
-    kubelet = Kubelet(loaded)
+    running = Running()
+    kubelet = Kubelet(loaded, running)
     return {
         KeyKind.SYSCTL: Sysctl(),
         KeyKind.HUGEPAGES: Hugepages(),
@@ -30,8 +32,8 @@ def handlers(loaded: LoadedConfig) -> Mapping[KeyKind, Handler]:
         KeyKind.BLOCK: Block(),
         KeyKind.CMDLINE: Cmdline(),
         KeyKind.KUBELET: kubelet,
-        KeyKind.SERVICE_LIMIT: ServiceLimit(),
-        KeyKind.READ_ONLY: ReadOnly(kubelet),
+        KeyKind.SERVICE_LIMIT: ServiceLimit(running),
+        KeyKind.READ_ONLY: ReadOnly(kubelet, running),
     }
 
 

@@ -61,15 +61,15 @@ class _Start:
 class Kubelet(AtStart):
     restart = RestartAction.KUBELET
 
-    def __init__(self, loaded: LoadedConfig) -> None:
-        self._loaded = loaded
+    def __init__(self, loaded: LoadedConfig, running: services.Running) -> None:
+        self._loaded, self._running = loaded, running
 
     def read(self, host: Host, key: str) -> EffectiveValue:
         return EffectiveValue(self._look(host).values.get(key))
 
     def _look(self, host: Host) -> LoadedConfig:
         loaded, boot = self._loaded, host.boot_id()
-        run = services.run_of(host, "kubelet", loaded.run)
+        run = self._running.find(host, "kubelet", loaded.run)
         if (boot, run) != (loaded.boot_id, loaded.run):
             loaded.boot_id, loaded.run, loaded.values, loaded.unknown, loaded.files = boot, run, {}, "", {}
             try:

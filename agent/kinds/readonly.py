@@ -14,15 +14,14 @@ LIMITS = {"containerd.LimitSTACK": "Max stack size"}
 
 
 class ReadOnly(Handler):
-    def __init__(self, kubelet: Kubelet) -> None:
-        self._kubelet = kubelet
-        self._containerd = ""
+    def __init__(self, kubelet: Kubelet, running: services.Running) -> None:
+        self._kubelet, self._running = kubelet, running
         self._fallback: str | None = None
 
     def read(self, host: Host, key: str) -> EffectiveValue:
         if name := LIMITS.get(key):
-            self._containerd = services.run_of(host, "containerd", self._containerd)
-            return EffectiveValue(services.limit(host, self._containerd, name) if self._containerd else None)
+            run = self._running.find(host, "containerd")
+            return EffectiveValue(services.limit(host, run, name) if run else None)
         if key == BOOT_FALLBACK:
             self._fallback = self._fallback or {True: "grub", False: "none", None: None}[can_fall_back(host)]
             return EffectiveValue(self._fallback)

@@ -20,23 +20,22 @@ def drop_in(service: str) -> str:
 
 
 class ServiceLimit(AtStart):
-    def __init__(self) -> None:
-        self._runs: dict[str, str] = {}
-        """The run of each service that was seen last: it spares reading the name of every process."""
+    def __init__(self, running: services.Running) -> None:
+        self._running = running
 
     def restart_of(self, key: str) -> RestartAction:
         return {"containerd": RestartAction.CONTAINERD, "kubelet": RestartAction.KUBELET}[SERVICE_LIMITS[key][0]]
 
     def read(self, host: Host, key: str) -> EffectiveValue:
         service, name = SERVICE_LIMITS[key]
-        run = self._runs[service] = services.run_of(host, service, self._runs.get(service, ""))
+        run = self._running.find(host, service)
         return EffectiveValue(services.limit(host, run, name) if run else None)
 
     def check(self, host: Host, key: str, value: str) -> None:
         service, directive = SERVICE_LIMITS[key][0], key.partition(".")[2]
         if not host.has("systemctl"):
             raise Unsupported("unsupported here: the host has no systemctl")
-        if services.unit_file(host, service) is None or not services.run_of(host, service, self._runs.get(service, "")):
+        if services.unit_file(host, service) is None or not self._running.find(host, service):
             raise Unsupported(f"unsupported here: no {service}.service runs {service}")
         if service == "containerd" and _last(host, service, "KillMode") != "process":
             raise Unsupported(

@@ -59,9 +59,7 @@ def limits_of_a_pod(node: Node, name: str) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("_with_drop_ins")
-def test_a_limit_of_processes_and_of_locked_memory_reach_a_new_pod_and_go_back(
-    site: Site, node: Node, pool: int
-) -> None:
+def test_limits_of_processes_and_locked_memory_reach_a_new_pod_and_go_back(site: Site, node: Node, pool: int) -> None:
     before = limits_of_a_pod(node, "before")
     assert before[1] == "8388608 8388608"
     boot = node.boot_id
@@ -90,6 +88,5 @@ def test_a_kubelet_without_a_directory_for_drop_ins_fails_the_step_with_what_to_
 ) -> None:
     rollout = site.rollout_of(pool, site.revision({PIDS: "2048"}))
 
-    site.until(rollout, "failed", seconds=300)
-
-    assert FOLDER in str(site.steps(rollout))
+    site.until_step(rollout, node.name, "failed", says=f"add --config-dir={FOLDER}", seconds=300)
+    assert node.machine.shell("find /etc -name '*setpoint*'") == ""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.host import Command
 from agent.journal import Journal
+from agent.services import SEARCH_SECONDS
 from contract import kubelet
 from contract.nodetuning import Restore
 from tests.agent.kernel import Agent, PowerCut, states, want
@@ -86,7 +87,7 @@ def test_a_file_edited_after_the_start_changes_no_answer_and_holds_the_step(agen
 
     status = agent.ask(want("kubelet.podPidsLimit", "4096", "-1"), observe=("kubelet.maxPods",))
 
-    assert status.observed["kubelet.maxPods"] == str(kernel.loaded["maxPods"]) == "110"
+    assert status.observed.get("kubelet.maxPods") == str(kernel.loaded["maxPods"]) == "110"
     assert states(status) == {"kubelet.podPidsLimit": "Failed"}
     assert CONFIG in status.setting("kubelet.podPidsLimit").reason
     assert kernel.setpoints() == {}
@@ -199,7 +200,8 @@ def test_a_value_is_a_decimal_number_as_yaml_and_the_kubelet_read_it_or_none(key
     if not kubelet.bad_value(key, value):
         assert yaml.safe_load(value) == int(value)
         assert str(int(value)) == value
-        assert int(value) >= (1 if key == "kubelet.maxPods" else 0) or (key, value) == ("kubelet.podPidsLimit", "-1")
+        least = {"kubelet.podPidsLimit": 64, "kubelet.maxPods": 1}.get(key, 0)
+        assert int(value) >= least or (key, value) == ("kubelet.podPidsLimit", "-1")
 
 
 NAMES = st.sampled_from(["00-a.conf", "50-b.conf", "99-zz-a.conf", "99-zz-t.conf", "sub/10.conf", "a.yaml"])
@@ -246,6 +248,7 @@ def test_a_kubelet_that_does_not_run_is_no_reason_to_keep_setpoints_field(agent,
     assert states(status) == {"kubelet.podPidsLimit": "PendingRestart"}
     assert kernel.setpoints() == {}
     kernel.start("kubelet")
+    kernel.seconds += SEARCH_SECONDS
     assert states(agent.core.verify()) == {"kubelet.podPidsLimit": "Restored"}
 
 
@@ -329,3 +332,16 @@ def test_a_refused_restart_is_reported_and_the_value_stays_the_running_one(agent
 
     assert status.restart.state == "Refused"
     assert (states(status), effective(status)) == ({"kubelet.podPidsLimit": "PendingRestart"}, "-1")
+
+
+def test_a_node_without_a_kubelet_is_not_searched_for_one_at_every_key(agent, kernel):
+    del kernel.live["/proc/4242/comm"]
+    searches = []
+    glob = kernel.glob
+    kernel.glob = lambda pattern: searches.append(pattern) or glob(pattern)
+    agent.restart()
+
+    for _ in range(5):
+        agent.ask(observe=tuple(f"kubelet.{name}" for name in DEFAULTS))
+
+    assert searches.count("/proc/[0-9]*/comm") == 1

@@ -30,7 +30,8 @@ def test_what_the_kubelet_and_systemd_take_may_be_asked_for(key, value):
 @pytest.mark.parametrize(
     ("key", "value", "part"),
     [
-        ("kubelet.podPidsLimit", 0, "at least 1"),
+        ("kubelet.podPidsLimit", 0, "at least 64"),
+        ("kubelet.podPidsLimit", 63, "at least 64"),
         ("kubelet.podPidsLimit", -2, "-1 to"),
         ("kubelet.podPidsLimit", "4Ki", "without 'Ki'"),
         ("kubelet.podPidsLimit", ">= 4096", "no order"),
