@@ -45,7 +45,7 @@ def sysfs_path(key: str) -> str | None:
 
 
 def key_of_path(path: str) -> str | None:
-    """Return the key that stands for exactly this path or glob; None where a profile has none.
+    """Return the key of exactly this path or glob; None where a profile has none.
 
     A single disk or CPU has none: a profile speaks of whole classes.
     """

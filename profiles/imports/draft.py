@@ -75,7 +75,7 @@ class DraftBuilder:
         self.description = printable(" ".join(text.split()))[:MAX_DESCRIPTION]
 
     def assign(self, key: str, value: str, *, line: int, text: str, operator: str = Operator.EQUALS) -> None:
-        """Take a setting, of whatever key and value; `finish` refuses those that no profile may have."""
+        """Take a setting of any key and value; `finish` refuses those that no profile may have."""
         try:
             name = setting_check.key(key)
         except SettingRefused as refusal:

@@ -1,4 +1,4 @@
-"""What was exported is imported again, and any text at all is a draft or a refusal that names the field."""
+"""Exported files are imported again, and any text at all is a draft or a refusal that names the field."""
 
 from __future__ import annotations
 
