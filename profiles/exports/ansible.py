@@ -38,8 +38,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     tasks += ansible_host.sysfs_tasks(content, draft)
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
     play: dict[str, Any] = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
-    if handlers := [_handler(task["notify"]) for task in tasks if "notify" in task]:
-        play["handlers"] = handlers
+    if notified := dict.fromkeys(task["notify"] for task in tasks if "notify" in task):
+        play["handlers"] = [_handler(name) for name in notified]
     return dump([play])
 
 
