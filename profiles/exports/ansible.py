@@ -39,8 +39,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     miss_services(content, draft, "needs a drop-in and a restart of the service, which the play does not do")
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
     play: dict[str, Any] = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
-    if handlers := [_handler(task["notify"]) for task in tasks if "notify" in task]:
-        play["handlers"] = handlers
+    if notified := dict.fromkeys(task["notify"] for task in tasks if "notify" in task):
+        play["handlers"] = [_handler(name) for name in notified]
     return dump([play])
 
 

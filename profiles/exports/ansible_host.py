@@ -145,8 +145,23 @@ def boot_tasks(content: Content, draft: ExportDraft) -> list[dict[str, Any]]:
     drop_in = f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join(words)}"\n'
     line = r"""setpoint_kernel.stdout | regex_search('(?m)^args="(.*)"$', '\\1') | default([''], true) | first"""
     return [
+        {
+            "name": "Make the folder of GRUB's drop-ins",
+            "ansible.builtin.file": {"path": "/etc/default/grub.d", "state": "directory", "mode": "0755"},
+            "when": debian,
+        },
         _file("Add kernel arguments", f"/etc/default/grub.d/90-{draft.name}.cfg", drop_in)
         | {"when": debian, "notify": "Write GRUB's menu"},
+        {  # a run before this one may have ended between the drop-in and the menu
+            "name": "Look for the kernel arguments in GRUB's menu",
+            "ansible.builtin.command": {"argv": ["grep", "-qF", "--", " ".join(words), "/boot/grub/grub.cfg"]},
+            "register": "setpoint_menu",
+            "changed_when": "setpoint_menu.rc != 0",
+            "failed_when": False,
+            "check_mode": False,
+            "when": debian,
+            "notify": "Write GRUB's menu",
+        },
         {"name": "Write GRUB's menu before anything else can fail", "ansible.builtin.meta": "flush_handlers"},
         {
             "name": "Read the kernel arguments of the next boot",

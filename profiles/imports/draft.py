@@ -22,6 +22,7 @@ from profiles.document.setting_check import SettingRefused
 MAX_NOT_TAKEN = 1000
 """A text with more lines that cannot be taken is no file of this format, and no page would show them."""
 MAX_EXCERPT = 120
+MAX_REASON = 400
 MAX_DESCRIPTION = 300
 _NUMBERS = re.compile(r"-?[0-9]+(?:[ \t]+-?[0-9]+)*")
 _OTHER_BASE = re.compile(r"-?0[0-9A-Za-z]+")
@@ -72,7 +73,7 @@ class DraftBuilder:
 
     def describe(self, text: str) -> None:
         """Take the file's own sentence about itself."""
-        self.description = printable(" ".join(text.split()))[:MAX_DESCRIPTION]
+        self.description = printable(" ".join(text[: 2 * MAX_DESCRIPTION].split()))[:MAX_DESCRIPTION].strip()
 
     def assign(self, key: str, value: str, *, line: int, text: str, operator: str = Operator.EQUALS) -> None:
         """Take a setting of any key and value; `finish` refuses those that no profile may have."""
@@ -85,7 +86,7 @@ class DraftBuilder:
 
     def refuse(self, line: int, text: str, reason: str) -> None:
         """Name a line that cannot be taken, or a part of it. Raises Invalid when there are too many."""
-        self._not_taken.append(LineNotTaken(line, excerpt(text), printable(reason)))
+        self._not_taken.append(LineNotTaken(line, excerpt(text), excerpt(reason, MAX_REASON)))
         if len(self._not_taken) > MAX_NOT_TAKEN:
             message = f"More than {MAX_NOT_TAKEN:,} lines could not be taken; is it really of this format?"
             raise Invalid(message, fields={"source": [message]})
@@ -163,9 +164,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def excerpt(text: str) -> str:
-    shown = printable(text.strip())
-    return shown if len(shown) <= MAX_EXCERPT else shown[: MAX_EXCERPT - 1] + "…"
+def excerpt(text: str, most: int = MAX_EXCERPT) -> str:
+    """Return the beginning of a text, printable."""
+    shown = printable(text.strip()[: most + 1])
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def invalid(message: str) -> Invalid:

@@ -29,10 +29,17 @@ class Section:
     name: str
     line: int
     options: list[Option] = field(default_factory=list)
+    last: dict[str, Option] = field(default_factory=dict)
+    """The option of each name that counts: the last one."""
+
+    def add(self, option: Option) -> None:
+        self.options.append(option)
+        self.last[option.name] = option
 
     def option(self, name: str) -> str | None:
-        """Return the last value of an option, for a later one wins."""
-        return next((option.value for option in reversed(self.options) if option.name == name), None)
+        """Return the value of an option that counts."""
+        option = self.last.get(name)
+        return option.value if option else None
 
 
 @dataclass(slots=True)
@@ -49,11 +56,12 @@ def parse(text: str) -> Ini:
     section: Section | None = None
     option: Option | None = None
     option_indent = 0
+    more: dict[int, list[str]] = {}
     for number, line in _meaningful(text):
         stripped = line.strip()
         indent = len(line) - len(line.lstrip())
         if section and option and indent > option_indent:
-            option.value = f"{option.value}\n{stripped}".strip()
+            more.setdefault(option.line, [option.value]).append(stripped)
         elif header := _HEADER.match(stripped):
             option, option_indent = None, indent
             section = by_name.setdefault(header[1], Section(header[1], number))
@@ -64,8 +72,10 @@ def parse(text: str) -> Ini:
         else:
             name, _, value = stripped.partition("=")
             option, option_indent = Option(name.strip(), value.strip(), number), indent
-            section.options.append(option)
+            section.add(option)
     ini.sections = list(by_name.values())
+    for option in (option for section in ini.sections for option in section.options if option.line in more):
+        option.value = "\n".join(more[option.line]).strip()
     return ini
 
 

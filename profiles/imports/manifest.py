@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from common import yaml
@@ -18,7 +18,7 @@ IDENTITY = ("name", "namespace")
 class Manifest:
     """One object, and the draft that it becomes."""
 
-    def __init__(self, text: str, kinds: Collection[tuple[str, str]]) -> None:
+    def __init__(self, text: str, kinds: Sequence[tuple[str, str]]) -> None:
         """Read an object of one of these kinds, each (API group, kind). Raises Invalid."""
         try:
             self.document = yaml.load(text)
@@ -29,7 +29,7 @@ class Manifest:
         if not isinstance(data, dict):
             raise invalid(f"Must be a Kubernetes object: {expected}.")
         group, kind = str(data.get("apiVersion")).partition("/")[0], data.get("kind")
-        if (group, str(kind)) not in kinds:
+        if not isinstance(kind, str) or (group, kind) not in kinds:
             raise invalid(f"line {self.document.line('kind')}: must be a {expected}, not {str(kind)[:60]!a}.")
         self.data: dict[str, Any] = data
         self.builder = DraftBuilder()

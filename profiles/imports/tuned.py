@@ -100,7 +100,7 @@ class _Taker:
 
     def _reason_of_section(self, section: Section, plugin: str, option: Option, is_known: bool) -> str:
         """Return why an option is not looked at; empty: it is, or has its effect on the rest."""
-        narrowing = next((name for name in _NARROWING if section.option(name) is not None), None)
+        narrowing = next((name for name in _NARROWING if name in section.last), None)
         if plugin == "variables":
             return "a variable is not taken; lines that use it are named"
         if not is_known:
@@ -116,7 +116,7 @@ class _Taker:
         return "uses a variable or a function of TuneD's" if "${" in option.text else ""
 
     def _is_replaced(self, section: Section, option: Option) -> bool:
-        later = next((other for other in reversed(section.options) if other.name == option.name), option)
+        later = section.last[option.name]
         if later is not option:
             self.refuse(option, f"line {later.line} sets it again")
         return later is not option
@@ -188,7 +188,8 @@ class _Taker:
 
     def _disks(self, section: Section, options: list[Option]) -> None:
         devices = section.option("devices")
-        names = [name.strip() for name in devices.replace(";", ",").split(",")] if devices else list(DISKS.values())
+        given = devices.replace(";", ",").split(",") if devices else DISKS.values()
+        names = list(dict.fromkeys(name.strip() for name in given))
         unknown = [name for name in names if name not in _CLASSES]
         for option in options:
             if unknown:

@@ -174,6 +174,25 @@ def test_kernel_arguments_are_added_to_those_there_and_each_size_before_its_coun
     assert "ansible.builtin.assert" in play["tasks"][0], "an unknown boot loader stops it before anything changes"
 
 
+def test_a_menu_without_the_arguments_is_written_though_the_drop_in_is_there(tmp_path: Path) -> None:
+    play = play_of("settings: {cmdline.iommu: pt, cmdline.nosoftlockup: present}\n")
+    (look,) = (task for task in play["tasks"] if task.get("register") == "setpoint_menu")
+    menu = tmp_path / "grub.cfg"
+    argv = [str(menu) if word == "/boot/grub/grub.cfg" else word for word in look["ansible.builtin.command"]["argv"]]
+
+    def is_missing() -> bool:
+        ran = subprocess.run(argv, capture_output=True, check=False, timeout=30)
+        return ran.returncode != 0
+
+    assert (look["changed_when"], look["failed_when"]) == ("setpoint_menu.rc != 0", False)
+    assert look["notify"] in {handler["name"] for handler in play["handlers"]}
+    assert is_missing(), "there is no menu yet"
+    menu.write_text("linux /vmlinuz root=/dev/x ro quiet\n")
+    assert is_missing()
+    menu.write_text("linux /vmlinuz root=/dev/x ro iommu=pt nosoftlockup quiet\n")
+    assert not is_missing()
+
+
 def test_a_play_without_kernel_arguments_runs_on_every_distribution() -> None:
     play = play_of("settings: {hugepages-2Mi: 8}\n")
 

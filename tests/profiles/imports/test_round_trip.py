@@ -1,4 +1,4 @@
-"""Exports are imported again, and any text at all is a draft or a refusal that names the field."""
+"""Exported files are imported again, and any text at all is a draft or a refusal that names the field."""
 
 from __future__ import annotations
 
@@ -123,6 +123,13 @@ def only_invalid(text: str, format: Any) -> None:
 @example("vm.swappiness=" + "9" * 5000)
 @example("kernel.pid_max=>" + "9" * 5000 + "\n[disk]\nreadahead=" + "9" * 5000 + " s\n")
 @example("é" * yaml.MAX_BYTES)
+@example("[sysctl]\n" + "a=1\n" * 60_000)
+@example("[sysctl]\na=1\n" + " b\n" * 80_000)
+@example("[modules]\n" + "a" * 100_000 + "=" + "b=1 " * 30_000)
+@example("[disk]\ndevices=" + "sd*," * 30_000 + "\n" + "readahead=1\n" * 10_000)
+@example("[bootloader]\ncmdline=" + "hugepagesz=2M hugepages=1 " * 9_000)
+@example("-" + "a" * 200_000 + "=1\n")
+@example("[" * 100_000 + "]" * 100_000)
 def test_any_text_is_a_draft_or_a_refusal_of_the_text(format: Any, text: str) -> None:
     only_invalid(text, format)
     assert recognize(text).key in FORMATS
