@@ -15,6 +15,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
 
 from agent.host import LinuxHost
+from agent.journal import LoadedConfig
 from agent.kinds import handlers
 from contract import key_lists, keys
 
@@ -56,7 +57,7 @@ def content(path: str) -> str:
 
 
 def main() -> None:
-    host, kinds = Listener(), handlers()
+    host, kinds = Listener(), handlers(LoadedConfig())
     nodes = [path.rpartition("/")[2] for path in host.glob(NODES)]
     pools = {f"hugepages-{size}.{node}" for size in ("2Mi", "1Gi") for node in nodes}
     for key in key_lists.ALLOWED | pools:
