@@ -9,7 +9,7 @@ import pytest
 from tests.full.harness.site import Site
 from tests.nodemachine.node import Node
 
-pytestmark = pytest.mark.usefixtures("judged")
+pytestmark = [pytest.mark.usefixtures("judged"), pytest.mark.long]
 
 FOLDER = "/etc/kubernetes/kubelet.conf.d"
 FLAGS = "/etc/systemd/system/kubelet.service.d/10-config-dir.conf"
