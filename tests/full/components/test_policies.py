@@ -311,7 +311,7 @@ def test_settings_labels_a_taint_quotas_queues_and_components_go_there_and_back(
     assert all(line.split()[-1] in said or line.split()[-1] in IMPLIED for line in left), "not said in the plan"
     assert before <= standing(deployed) | left
     assert {name: _marks(cluster_admin, name) for name in NODES} == marks
-    written = site.judge().writes
+    written = site.judge().writes.keys() - {"configmaps"}  # with which Setpoint marks the cluster as its own
     assert {kind for kind in written if kind in POLICIES} == {
         "namespaces", "resourcequotas", "limitranges", "priorityclasses", "runtimeclasses", "queues",
     }  # fmt: skip
