@@ -33,11 +33,13 @@ from tests.ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("judged")]
 
-NFD = Case("node-feature-discovery", "0.19.0", "0.19.0")
+PATIENT = {"livenessProbe": {"timeoutSeconds": 30, "failureThreshold": 10}}
+"""A busy emulated processor takes longer than a probe's second, which is no reason to restart."""
+NFD = Case("node-feature-discovery", "0.19.0", "0.19.0", base=dict.fromkeys(("master", "worker", "gc"), PATIENT))
 KUEUE = Case(
     "kueue", "0.19.2", "0.19.2", ("opt-in",),
     # The archive is the repository's own, which names staging images.
-    {"controllerManager": {"manager": {
+    {"controllerManager": {**PATIENT, "manager": {
         "image": {"repository": "registry.k8s.io/kueue/kueue", "tag": "v0.19.2", "pullPolicy": "IfNotPresent"},
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
     }}},
