@@ -56,7 +56,7 @@ EVERY = [(one.name, presets) for one in COMPONENTS for presets in alone(one)]
 named = pytest.mark.parametrize("component", COMPONENTS, ids=lambda one: one.name)
 
 
-def annotations(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def marks(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw["metadata"].get("annotations") or {}
 
 
@@ -65,7 +65,7 @@ def definitions(component: Component) -> dict[str, bool]:
     """Map each to whether an uninstall leaves it. With every preset: some definitions come with one only."""
     found = [one for presets in alone(component) for one in rendered(component.name, presets)]
     return {
-        raw["metadata"]["name"]: is_crd or annotations(raw).get(rendering.KEEP) == "keep"
+        raw["metadata"]["name"]: is_crd or marks(raw).get(rendering.KEEP) == "keep"
         for raw, is_crd in found
         if raw["kind"] == "CustomResourceDefinition"
     }
@@ -208,7 +208,7 @@ def test_the_namespaces_pod_security_level_admits_every_pod_of_the_chart(name, p
         f"{raw['kind']} {raw['metadata']['name']}": level(spec)
         for raw, _ in rendered(name, presets)
         if raw["metadata"].get("namespace", component.namespace) == component.namespace
-        and "test" not in str(annotations(raw).get(rendering.HOOK, ""))
+        and "test" not in str(marks(raw).get(rendering.HOOK, ""))
         for spec in pods(raw)
     }
 
