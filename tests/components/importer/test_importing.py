@@ -96,7 +96,7 @@ def test_what_cannot_be_taken_says_why(kube, operator):
     broken = record(release(name="broken", version="1.2.3"))
     broken["data"] = {"release": "bm8="}
     others = [
-        release(name="loki", chart="loki"),
+        release(name="wordpress", chart="wordpress"),
         release(name="busy", info={"status": "pending-upgrade"}),
         release({"a": 2**60}, name="huge"),
         release({"a": "\ud800"}, name="half"),
@@ -107,7 +107,7 @@ def test_what_cannot_be_taken_says_why(kube, operator):
     assert draft.source == ""
     assert not any(one.is_taken for one in draft.found)
     assert "cannot be read" in why["broken"]
-    assert why["loki"] == "The catalog has no component of the chart loki."
+    assert why["wordpress"] == "The catalog has no component of the chart wordpress."
     assert "is pending-upgrade: another helm works on it" in why["busy"]
     assert "cannot carry exactly" in why["huge"]
     assert "no Unicode" in why["half"]
@@ -168,7 +168,7 @@ def test_two_passwords_of_one_name_get_two_keys_and_each_key_is_one_that_a_secre
 
 def test_the_page_reads_only_when_it_is_asked_and_its_draft_opens_in_the_editor(kube, operator):
     cluster, client = ClusterFactory(name="atlas"), browser(operator)
-    installed(kube, release({"color": "red"}), release(name="loki", chart="loki"))
+    installed(kube, release({"color": "red"}), release(name="wordpress", chart="wordpress"))
     address = reverse("components:installed", args=[cluster.pk])
     assert address in client.get(reverse("components:installed_choose")).content.decode()
     assert client.get(address).status_code == 200
@@ -176,7 +176,7 @@ def test_the_page_reads_only_when_it_is_asked_and_its_draft_opens_in_the_editor(
 
     answer = client.post(address)
     page = answer.content.decode()
-    assert "The catalog has no component of the chart loki." in page
+    assert "The catalog has no component of the chart wordpress." in page
     assert "color: red" in page
     sent = {"view": "yaml", "intent": "check", "source": answer.context["draft"].source}
     editor = client.post(reverse("profiles:profile_new"), sent)
