@@ -263,9 +263,13 @@ def test_a_full_queue_of_kueue_holds_the_second_job_until_the_first_ends(stage: 
         lambda: [one for one in look.items("workloads") if is_refused(one)], lambda: str(look.items("workloads"))
     )
     assert [one["metadata"]["ownerReferences"][0]["name"] for one in waiting] == ["second"]
-    gang = eventually(lambda: look.gangs("kueue"), lambda: str(look.fit()), seconds=60)[0]
     said = [one["message"] for one in waiting[0]["status"]["conditions"] if one["type"] == "QuotaReserved"]
-    assert [gang["reason"]] == said
+    # Setpoint may have read the Workload before Kueue gave it a reason.
+    gang = eventually(
+        lambda: [gang for gang in look.gangs("kueue") if [gang["reason"]] == said],
+        lambda: f"{said}: {look.fit()}",
+        seconds=60,
+    )[0]
     assert (gang["namespace"], gang["name"]) == (TEAM, waiting[0]["metadata"]["name"])
     assert (gang["pods"], gang["gpus"], gang["fits"]) == ([[1, 1]], 1, True), "a GPU is free: the quota is what is full"
     full = {"system": "kueue", "name": "training", "waiting": 1, "held": 1, "limit": 1, "state": "Active"}
