@@ -136,8 +136,8 @@ def test_a_plan_whose_archive_is_deleted_while_it_is_made_is_not_stored(make_wor
     releases = Releases().install(monkeypatch)
     real = releases.prepare
 
-    def prepare(cluster, wanted_):
-        prepared = real(cluster, wanted_)
+    def prepare(*arguments):
+        prepared = real(*arguments)
         uploads.delete(Archive.objects.get(pk=prepared.archive), by=admin)
         return prepared
 

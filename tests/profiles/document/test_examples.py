@@ -32,12 +32,17 @@ def flat(raw: Any) -> Content:
     return schema.flatten(schema.parse(written), parent, origin="mine r1").content
 
 
-def as_profile(raw: dict[str, Any], component: str) -> dict[str, Any]:
-    """An object belongs below `policies`, a profile is itself, and anything else on a component's page are values."""
+def as_profile(raw: dict[str, Any], page: Path) -> dict[str, Any]:
+    """An object belongs below `policies`, a profile is itself, and anything else on a component's page are values.
+
+    Values may be called like a part of a profile (`settings`), so a profile there names components or policies.
+    """
     if "kind" in raw:
         return {"policies": [raw]}
     is_profile = raw.keys() <= set(schema._PARTS) | {"extends", "description"}
-    return raw if is_profile else {"components": {component: {"values": raw}}}
+    if page.parent.name == "components":
+        is_profile = is_profile and bool(raw.keys() & {"components", "policies"})
+    return raw if is_profile else {"components": {page.stem: {"values": raw}}}
 
 
 @pytest.mark.parametrize(("component", "example"), EXAMPLES, ids=lambda one: getattr(one, "title", one))
@@ -50,7 +55,7 @@ def test_an_example_of_the_catalog_can_be_wanted_and_its_kind_comes_with_its_com
 
 @pytest.mark.parametrize(("page", "number", "text"), FENCES, ids=lambda one: str(one)[:40])
 def test_yaml_of_a_document_can_be_published(page, number, text):
-    assert flat(as_profile(yaml.safe_load(text), page.stem))
+    assert flat(as_profile(yaml.safe_load(text), page))
 
 
 def test_there_are_examples():
