@@ -58,7 +58,9 @@ def _numbered(manifest: Manifest, there: Mapping[str, Any] | None, numbers: Set[
 
 
 def _recorded(release: Release) -> Iterator[Manifest]:
-    for text in (release.manifest, *release.hooks):
+    # helm records a hook without the line break at its end, with which `helm template` prints it: a text of several
+    # lines that ends there would be another one.
+    for text in (release.manifest, *(f"{hook}\n" for hook in release.hooks)):
         yield from _manifests(text)
 
 

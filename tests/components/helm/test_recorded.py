@@ -81,6 +81,30 @@ def test_a_chart_that_hides_what_it_looks_up_is_not_installed_as_approved(world:
     assert world.site.helm("list", "--all-namespaces", "--all", "--short") == ""
 
 
+SCRIPT = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: script, annotations: {helm.sh/hook: pre-install}}
+data:
+  run.sh: |
+    echo a
+"""
+
+
+@pytest.mark.django_db
+def test_a_hook_that_ends_with_a_text_of_several_lines_is_as_approved(world: World, extended):
+    """helm records a hook without the line break at its end, which `helm template` prints."""
+    files = {"Chart.yaml": "apiVersion: v2\nname: sly\nversion: 1.0.0\n"}
+    second = SETTINGS % "'1'" + "---\n" + SCRIPT.replace("script", "b")
+    files |= {"templates/a.yaml": SCRIPT, "templates/b.yaml": second}
+    archives.store(packed(files, "sly"), origin="uploaded")
+
+    prepared = world.prepare("sly", "1.0.0")
+    world.carry_out(prepared)
+
+    assert "sly" in world.site.helm("list", "--all-namespaces", "--short")
+
+
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
 
 
