@@ -26,6 +26,8 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ("--full", "tests/node", "-v")
 """One test at a time: a machine that is emulated wants both cores."""
+TWO = ("-n2", "--dist=loadgroup")
+"""Two processes; tests of an xdist_group share one, because they share what is slow to make."""
 NO_TESTS = 5  # pytest's exit status when nothing was collected
 SLOWEST = 15
 """Files of a run that are named with their seconds."""
@@ -145,10 +147,10 @@ def full(arguments: Sequence[str]) -> int:
         if arguments:
             return Run(["--full", *arguments], database)()
         # SQLite has seen all cases of a parametrized test, most of which are other words to refuse, not other queries.
-        of_database = ["-n2", "-m", "database and not one_database", "--cases=2"]
+        of_database = [*TWO, "-m", "database and not one_database", "--cases=2"]
         return several(
             {
-                "fast, on SQLite,": Run(["-n2"], {"TIER": "fast"}),
+                "fast, on SQLite,": Run(TWO, {"TIER": "fast"}),
                 "fast, on PostgreSQL,": Run(of_database, {"TIER": "fast", **database}),
                 "node": Run([*NODE, "-m", "not long"], database, is_early=True),
                 "full": Run(["--full", "-m", "full", "-n2", "-v"], database),
@@ -169,7 +171,7 @@ def main(tier: str, arguments: Sequence[str]) -> int:
     if tier == "node":
         return node(arguments)
     if tier == "fast":
-        return Run(arguments or ["-n2"], {"TIER": "fast"})()
+        return Run(arguments or TWO, {"TIER": "fast"})()
     print(f"TIER must be fast, node or full, not {tier!r}", file=sys.stderr)
     return 2
 

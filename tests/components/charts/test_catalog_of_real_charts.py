@@ -23,13 +23,18 @@ from tests.components.charts.test_real_archives import (
     ALL,
     ARCHIVES,
     COMPONENTS,
+    DEEP,
+    IS_ALL,
     MADE_BY_OPERATORS,
     answered,
     archive_of,
 )
 from tests.full.components.tiny_chart import helm4
 
-pytestmark = pytest.mark.skipif(not ALL, reason=f"needs charts: there are no archives in {ARCHIVES}")
+pytestmark = [
+    pytest.mark.skipif(not ALL, reason=f"needs charts: there are no archives in {ARCHIVES}"),
+    pytest.mark.xdist_group("rendered charts"),  # one process renders each once
+]
 
 OFFERED = (
     *("monitoring.coreos.com/v1", "monitoring.coreos.com/v1/ServiceMonitor", "cert-manager.io/v1"),
@@ -259,7 +264,7 @@ def shared(name: str) -> frozenset[tuple[str, str]]:
 
 # ── helm v4 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "presets"), EVERY, ids=str)
+@pytest.mark.parametrize(("name", "presets"), [way for way in EVERY if not way[1] or way[0] in DEEP or IS_ALL], ids=str)
 def test_every_preset_renders_the_same_objects_with_helm_v4(name, presets, settings):
     """The fast tests above render them with helm v3."""
     if not os.access(helm4(), os.X_OK):

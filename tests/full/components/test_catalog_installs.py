@@ -6,7 +6,6 @@ wait for a pod ends at the deadline. No third party's chart is committed: see te
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
@@ -16,7 +15,7 @@ from components.charts import archives
 from components.plans.prepared import Prepared
 from components.release import work
 from profiles.content.cluster import WantedComponent
-from tests.components.charts.test_real_archives import COMPONENTS, answered, archive_of
+from tests.components.charts.test_real_archives import COMPONENTS, IS_ALL, answered, archive_of
 from tests.full.components.test_rights import Place, cluster, failed, fenced, lacking
 from tests.full.harness.charts.cases import CASES
 from tests.full.harness.client import eventually
@@ -26,10 +25,7 @@ pytestmark = pytest.mark.django_db
 EVERY_RUN = ("node-problem-detector",)
 """Each takes half a minute with each helm: all are tried with SETPOINT_ALL_CHARTS=1."""
 TRIED = [
-    one
-    for one in COMPONENTS
-    if one.name not in {case.name for case in CASES}
-    and (one.name in EVERY_RUN or os.environ.get("SETPOINT_ALL_CHARTS") == "1")
+    one for one in COMPONENTS if one.name not in {case.name for case in CASES} and (one.name in EVERY_RUN or IS_ALL)
 ]
 HOOKS = {"argo-cd", "velero", "vertical-pod-autoscaler"}
 """Of these a hook waits for its pod before or behind the install."""
