@@ -23,7 +23,7 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     assert isinstance(request.user, User)
     if held_nodes.has_taint(node) and not node.gone_at:
         yield Panel(
-            "compliance/_node_hold.html", {"node": node, "hold": HeldNode.objects.filter(pk=node.pk).first()}, 5
+            "compliance/_node_hold.html", {"node": node, "hold": HeldNode.objects.filter(pk=node.pk).first()}, 0
         )
     yield Panel("compliance/_node_settings.html", node_settings(request.user, node), order=10)
     yield Panel("compliance/_timeline.html", {"url": reverse("compliance:node_timeline", args=[node.pk])}, order=90)

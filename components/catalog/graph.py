@@ -59,10 +59,26 @@ def before(component: Component) -> set[str]:
     return {name for name in {*component.needs(component.presets), *component.after} if name != NODES}
 
 
-def whole(here: str = "") -> Graph:
-    """The whole catalog; `here` is the box that the page is about."""
-    known = {component.name: component for component in catalog.all()}
-    behind = {name: before(component) for name, component in known.items()}
+def whole() -> Graph:
+    """The whole catalog."""
+    return _of({component.name for component in catalog.all()})
+
+
+def around(here: str) -> Graph:
+    """Lay out a component with everything that comes before it, and what comes right after it."""
+    behind = {component.name: before(component) for component in catalog.all()}
+    shown = {here, *(name for name, earlier in _direct(behind).items() if here in earlier)}
+    waiting = [here]
+    while waiting:
+        earlier = behind[waiting.pop()] - shown
+        shown |= earlier
+        waiting += earlier
+    return _of(shown, here)
+
+
+def _of(names: set[str], here: str = "") -> Graph:
+    known = {component.name: component for component in catalog.all() if component.name in names}
+    behind = {name: before(component) & names for name, component in known.items()}
     return laid_out(behind, {name: component.newest for name, component in known.items()}, here)
 
 

@@ -1,8 +1,7 @@
 """Pages of the catalog. What each template gets:
 
 components/list.html
-    components      [Component], in the order in which they are installed when all are wanted
-    graph           Graph: boxes, edges, width, height, sentence
+    components      [Component], by title, or what matches
     query           what was searched for
     total           how many there are
 
@@ -15,7 +14,8 @@ components/component.html
     examples        [(Example, yaml)]
     hazards         [(heading, icon, class, [Hazard])]
     before, behind  [Component]: components that come before it when wanted, and behind it
-    graph, wish
+    graph           Graph: boxes, edges, width, height, sentence
+    wish
     panels          [Panel] of rooms above: where it is installed
     may_edit        whether this person may write profiles; else `why_not` says why
 """
@@ -44,8 +44,8 @@ def components(request: UserRequest) -> HttpResponse:
     may_see(request.user)
     query = request.GET.get("q", "").strip()[:100]
     everything = catalog.all()
-    matching = catalog.search(query)
-    context = {"components": matching, "graph": graph.whole(), "query": query, "total": len(everything)}
+    matching = catalog.search(query) if query else sorted(everything, key=lambda entry: entry.title.casefold())
+    context = {"components": matching, "query": query, "total": len(everything)}
     return render(request, "components/list.html", context)
 
 
@@ -65,7 +65,7 @@ def component(request: UserRequest, name: str) -> HttpResponse:
         "hazards": presentation.hazards(entry),
         "before": [other for other in everything if other.name in graph.before(entry)],
         "behind": [other for other in everything if entry.name in graph.before(other)],
-        "graph": graph.whole(entry.name),
+        "graph": graph.around(entry.name),
         "wish": presentation.wish(entry),
         "may_edit": may(request.user, Role.OPERATOR, ANYWHERE),
         "why_not": "You need the role operator.",

@@ -189,22 +189,32 @@ def test_the_fields_of_a_file_are_all_explained(tmp_path):
 
 
 # ── The drawing ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_no_two_boxes_overlap_and_every_arrow_goes_to_the_right():
-    drawn = graph.whole("gpu-operator")
+@pytest.mark.parametrize("here", ["", *NAMES])
+def test_no_two_boxes_overlap_and_every_arrow_goes_to_the_right(here):
+    drawn = graph.around(here) if here else graph.whole()
 
     places = [(box.x, box.y) for box in drawn.boxes]
-    assert len(set(places)) == len(places) == len(NAMES)
+    assert len(set(places)) == len(places)
     for one in drawn.boxes:
         for other in drawn.boxes:
             if one is not other and one.x == other.x:
                 assert abs(one.y - other.y) >= drawn.box_height
     at = {box.name: box for box in drawn.boxes}
+    assert here or at.keys() == set(NAMES)
     for component in catalog.all():
-        for other in graph.before(component):
+        for other in graph.before(component) & at.keys() if component.name in at else ():
             assert at[other].x < at[component.name].x
-    assert [box.name for box in drawn.boxes if box.is_here] == ["gpu-operator"]
+    assert [box.name for box in drawn.boxes if box.is_here] == ([here] if here else [])
     assert max(box.x + drawn.box_width for box in drawn.boxes) <= drawn.width
     assert max(box.y + drawn.box_height for box in drawn.boxes) <= drawn.height
+
+
+def test_a_components_drawing_has_what_comes_before_it_and_right_behind_it():
+    names = {box.name for box in graph.around("kserve-crd").boxes}
+    assert {"kserve-crd", "kserve"} <= names
+    assert "volcano" not in names
+    behind = {box.name for box in graph.around("kserve").boxes}
+    assert {"kserve-crd", *graph.before(catalog.get("kserve"))} <= behind
 
 
 def test_a_long_arrow_runs_between_the_rows_and_an_implied_one_is_left_out(tmp_path):
