@@ -29,6 +29,8 @@ from tests.jobs.conftest import World
 from tests.jobs.forecast.test_blast_table import ACTIONS, APPROVERS, GPU, TABLE, UPGRADES, workload
 
 REMOVE = ACTIONS.index("remove")
+WITH_WORKLOADS = [name for name in TABLE if UPGRADES[name][0] in ("Deployment", "DaemonSet", "StatefulSet")]
+"""istio-base is definitions and a webhook, which the simulated cluster does not serve."""
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def approvers(plan: Plan, environment: str) -> int:
     return max(rule.approvers for rule in rules.requirements_for(Plan.objects.get(pk=plan.pk)))
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", WITH_WORKLOADS)
 def test_a_planned_removal_has_the_class_and_the_approvers_that_the_table_says(cluster, name):
     world, entrance = cluster
     installed(world, entrance, name)
