@@ -18,7 +18,7 @@ from django.db.models.functions import Cast
 
 from audit import services as audit
 from clusters.connection import registry
-from clusters.fleet import FleetError, Taint
+from clusters.fleet import Fleet, FleetError, FleetRefused, Taint
 from clusters.models import Cluster, Node, Pool
 from clusters.objects import selects
 from common.clock import now
@@ -63,10 +63,13 @@ def _held() -> dict[int, int]:
 
 
 def _remember(minutes: Mapping[int, int]) -> None:
-    """Keep a row for each held node, and none for others."""
-    rows = [HeldNode(node_id=pk, minutes=limit) for pk, limit in minutes.items()]
+    """Keep a row for each held node, and none for others. Writes nothing where nothing changed."""
+    known = dict(HeldNode.objects.values_list("pk", "minutes"))
+    news = {pk: limit for pk, limit in minutes.items() if known.get(pk) != limit}
+    rows = [HeldNode(node_id=pk, minutes=limit) for pk, limit in news.items()]
     HeldNode.objects.bulk_create(rows, update_conflicts=True, unique_fields=["node"], update_fields=["minutes"])
-    HeldNode.objects.exclude(pk__in=list(minutes)).delete()
+    if over := known.keys() - minutes.keys():
+        HeldNode.objects.filter(pk__in=over).delete()
 
 
 def _decide(hold: HeldNode, *, is_compliant: bool) -> bool:
@@ -100,8 +103,17 @@ def _release(holds: list[HeldNode]) -> int:
     try:
         fleet = registry.connect(cluster)
         for hold in holds:
-            fleet.taint(hold.node.name, hold.node.uid, add=(), remove=[Taint(names.UNTUNED_TAINT, "", EFFECT)])
-            released += 1
-    except FleetError as error:
+            released += _untaint(fleet, hold.node)
+    except FleetError as error:  # the next node's would fail as well
         log.warning("held nodes of %s cannot be released: %s", cluster, error)
     return released
+
+
+def _untaint(fleet: Fleet, node: Node) -> bool:
+    """Remove a node's taint; return whether it was. A refusal is about this node alone: it may have been replaced."""
+    try:
+        fleet.taint(node.name, node.uid, add=(), remove=[Taint(names.UNTUNED_TAINT, "", EFFECT)])
+    except FleetRefused as error:
+        log.warning("held node %s cannot be released: %s", node, error)
+        return False
+    return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from audit.models import Record
 from clusters.fleet import FleetUnavailable, Taint
@@ -137,12 +139,22 @@ def test_a_write_that_fails_is_tried_again_with_one_record(held, monkeypatch):
     assert Record.objects.filter(action="node.release").count() == 1
 
 
-def test_a_node_that_was_replaced_under_its_name_is_another_one(held):
+def test_a_node_that_was_replaced_under_its_name_is_another_one_and_keeps_no_other_back(held):
+    held.sim.add_node("n3", labels={"pool": "train"}, taints=[{"key": UNTUNED_TAINT, "effect": "NoSchedule"}])
+    held.observe()
     look(held)
-    Node.objects.filter(name="n2").update(uid="of-before")
     held.tick(31 * 60)
-    assert not held_nodes.release()
+    Node.objects.filter(name="n2").update(uid="of-before")
+    assert held_nodes.release() == 1
     assert UNTUNED_TAINT in taints(held)
+    assert UNTUNED_TAINT not in taints(held, "n3")
+
+
+def test_a_look_at_nodes_that_wait_writes_nothing(held):
+    look(held)
+    with CaptureQueriesContext(connection) as queries:
+        assert not held_nodes.release()
+    assert [query["sql"] for query in queries if not query["sql"].startswith("SELECT")] == []
 
 
 @pytest.mark.parametrize("minutes", [0, -1, 1441, True, "30", 1.5])
