@@ -1,4 +1,4 @@
-"""The page of what is covered keeps to its own counts, and each row names a test that exists or says why there is none."""
+"""The page of what is covered keeps to its own counts; each row names a test that exists, or the reason for none."""
 
 from __future__ import annotations
 
