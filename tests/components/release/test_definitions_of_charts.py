@@ -27,7 +27,7 @@ from tests.components.release.test_destroying import COMPONENT, DEFINITION, THIN
 from tests.components.release.test_work import World
 from tests.simfleet.site import Site
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]  # helm and an API server
 ROOT = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OTHER = DEFINITION.replace("thing", "other").replace("Thing", "Other")
 UNLISTED = COMPONENT.replace("crds: {names: [things.example.org], stay: false}", "crds: {names: []}")

@@ -19,7 +19,7 @@ from tests.components import records
 from tests.components.release.test_work import World, version_of, world
 
 __all__ = ["world"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]  # helm and an API server
 NAMESPACE, NAME = "volcano-system", "volcano"
 
 

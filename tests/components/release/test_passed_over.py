@@ -21,7 +21,7 @@ from tests.components.release.test_removing import installed, removal
 from tests.components.release.test_work import World, version_of, world
 
 __all__ = ["world"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]  # helm and an API server
 KINDS = ("priorityclasses", "validatingwebhookconfigurations")
 WEBHOOK = "volcano-admission-service-queues-validate"
 HELM = person("helm")

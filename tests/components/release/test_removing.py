@@ -19,7 +19,7 @@ from tests.components.release.test_work import World, version_of, world
 from tests.jobs.forecast.test_blast_table import ACTIONS, TABLE
 
 __all__ = ["world"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]  # helm and an API server
 GIVEN = {
     "cilium": {"k8sServiceHost": "10.0.0.1", "k8sServicePort": 6443},
 }

@@ -20,7 +20,7 @@ from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.packing import entry, versioned
 from tests.simfleet.site import Site
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]  # helm and an API server
 GPU_NODE = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
 
 
