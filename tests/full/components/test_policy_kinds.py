@@ -284,7 +284,7 @@ policies:
   - apiVersion: rbac.authorization.k8s.io/v1
     kind: Role
     metadata: {name: more, namespace: TEAM}
-    rules: [{apiGroups: [''], resources: [services], verbs: [create]}]
+    rules: [{apiGroups: [example.org], resources: [things], verbs: [create]}]
 """
     policies = schema.flatten(schema.parse(text.replace("TEAM", team)), None, origin="a r1").content.policies
     # A binding that an earlier test took away counts for a moment more.
