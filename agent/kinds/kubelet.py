@@ -71,11 +71,15 @@ class Kubelet(AtStart):
         loaded, boot = self._loaded, host.boot_id()
         run = self._running.find(host, "kubelet", loaded.run)
         if (boot, run) != (loaded.boot_id, loaded.run):
-            loaded.boot_id, loaded.run, loaded.values, loaded.unknown, loaded.files = boot, run, {}, "", {}
+            values: dict[str, str] = {}
+            files: dict[str, str] = {}
+            unknown = ""
             try:
-                loaded.values, loaded.files = _loaded_by(host, run)
+                values, files = _loaded_by(host, run)
             except _Unreadable as error:
-                loaded.unknown = str(error)
+                unknown = str(error)
+            # Only now: an OSError above says nothing about this run, and the next look reads it again.
+            loaded.boot_id, loaded.run, loaded.values, loaded.unknown, loaded.files = boot, run, values, unknown, files
         return loaded
 
     def check(self, host: Host, key: str, value: str) -> None:

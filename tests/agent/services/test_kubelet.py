@@ -107,6 +107,24 @@ def test_of_a_kubelet_whose_files_are_newer_than_it_nothing_is_known_until_it_re
     assert agent.ask(want("kubelet.maxPods", "200", "50")).setting("kubelet.maxPods").state == "PendingRestart"
 
 
+def test_files_that_could_not_be_looked_at_once_are_looked_at_again(agent, kernel):
+    """An error on the way is no answer about this run: it would hold until the kubelet's next start."""
+    age, fails = kernel.age, [True]
+
+    def failing(path):
+        if fails:
+            raise OSError(5, "Input/output error")
+        return age(path)
+
+    kernel.age = failing
+    agent.restart()
+    agent.ask(observe=(PIDS.key,))
+    fails.clear()
+
+    assert agent.ask(observe=(PIDS.key,)).observed[PIDS.key] == "-1"
+    assert states(agent.ask(PIDS)) == {PIDS.key: "PendingRestart"}
+
+
 def test_a_drop_in_taken_away_after_the_start_leaves_a_trace(kernel):
     kernel.put(f"{FOLDER}/10-site.conf", "maxPods: 50\n")
     kernel.start("kubelet")
