@@ -27,7 +27,7 @@ CREATE, REPLACE, NOTHING = "create", "replace-draft", "nothing"
 class ImportPreview:
     """Effect of storing this text under this name.
 
-    `token` identifies both, and the state that the change was previewed against.
+    `token` identifies both, the draft made of the text, and the state that the change was previewed against.
     """
 
     name: str
@@ -86,7 +86,7 @@ def preview(*, name: str, source: str, by: User, format: str = formats.PROFILE) 
     latest = profile.latest if profile else None
     present = (profile.draft or (latest.source if latest else "")) if profile else None
     version = profile.version if profile else 0
-    meant = f"{name}\0{version}\0{read_as.key}\0{source}"
+    meant = f"{name}\0{version}\0{read_as.key}\0{source}\0{text}"
     return ImportPreview(
         name=name,
         would=CREATE if profile is None else NOTHING if present == text else REPLACE,

@@ -12,6 +12,8 @@ import tokenize
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import yaml
+
 COMMENT = re.compile(r"\{#.*?#\}|\{% comment.*?endcomment %\}|<!--.*?-->", re.DOTALL)
 SCRIPT = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
 TEMPLATE_TAG = re.compile(r"\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
@@ -22,6 +24,8 @@ FENCE = re.compile(r"^(?P<mark>```|~~~).*?^(?P=mark)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`|\]\([^)\s]*\)|<https?://[^>]*>")
 DIRECTIVE = re.compile(r"# *(noqa|type: ignore|fmt|pragma)\b[^—]*")
 SCRIPT_COMMENT = re.compile(r"/\*.*?\*/|(?<![:\"'`])//[^\n]*", re.DOTALL)
+FEW = 3
+"""Spaces of the shortest sentence: fewer words are names, titles and values."""
 SCRIPT_STRING = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|`[^`]*`")
 
 
@@ -47,6 +51,19 @@ def _words_of_element(match: re.Match[str]) -> str:
     """Keep the attributes of an element that a person reads or hears."""
     kept = [value[1:-1].replace("\n", " ") for value in ATTRIBUTE.findall(match[0])]
     return (" ¦ " + " ¦ ".join(kept) + " ¦ " if kept else "") + "\n" * match[0].count("\n")
+
+
+def of_data(source: str) -> Iterator[Passage]:
+    """Yield the sentences of a YAML file: its values of several words."""
+    waiting = list(yaml.compose_all(source, Loader=yaml.SafeLoader))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.MappingNode):
+            waiting += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif node.value.count(" ") >= FEW:
+            yield Passage(node.start_mark.line + 1, node.value)
 
 
 def of_template(source: str) -> Iterator[Passage]:

@@ -45,13 +45,14 @@ KINDS: dict[str, tuple[list[str], Callable[[str], Iterator[Passage]]]] = {
     "pages": (["templates/*.html"], prose.of_template),
     "scripts": (["static/js/*.js"], prose.of_script),
     "messages": ([f"{room}/*.py" for room in ROOMS], messages),
+    "catalogs": (["components/catalog/entries/*.yaml", "profiles/catalog/*.yaml"], prose.of_data),
     "documents": (["*.md"], prose.of_document),
     "docstrings": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_docstrings),
     "comments": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_comments),
 }
 
 
-PAGES = {"pages", "scripts", "messages"}
+PAGES = {"pages", "scripts", "messages", "catalogs"}
 
 
 def files(patterns: list[str], *, with_models: bool = False) -> list[str]:
@@ -94,6 +95,7 @@ def test_prose_keeps_to_the_words_of_the_house(kind: str) -> None:
         (prose.of_template, "{# amiss #}\n<p>all well</p>\n<b>What is amiss</b>", 3),
         (prose.of_template, "<p>\n<a title='What is amiss' class='amiss'>x</a>", 2),
         (prose.of_template, '\n{% include "_empty.html" with title="What is amiss" %}', 2),
+        (prose.of_data, "a: amiss\nb:\n- {why: What is amiss is amiss.}", 3),
         (prose.of_document, "Well.\n\n```\namiss\n```\n\n`amiss` and\nwhat is amiss", 8),
         (messages, 'amiss = "amiss"\n\n\nsaid = f"{amiss} is amiss."', 4),
         (prose.of_docstrings, '"""Well."""\n\n\ndef f():\n    """Say.\n\n    `amiss` is amiss.\n    """', 7),
