@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import re
+from collections.abc import Callable
 from typing import Any
 
 from agent.boot_loader import DROP_IN
@@ -246,6 +247,18 @@ class Agent:
 
     def again(self) -> Any:
         return self.core.reconcile(self.spec, self.generation)
+
+
+def through(agent: Agent, ask: Callable[[], Any]) -> Any:
+    """Run, and after a power cut restart the agent until the same generation gets through."""
+    for _ in range(3):
+        try:
+            return ask()
+        except PowerCut:
+            agent.kernel.fuse = None
+            agent.restart()
+            ask = agent.again
+    raise AssertionError("cut more often than the fuse allows")
 
 
 def want(key: str, value: str, expect: str | None, operator: str = "=") -> Wanted:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent.journal import Journal
 from contract.keys import satisfied
 from contract.nodetuning import Restore
-from tests.agent.kernel import HUGE, SYS, Agent, Kernel, PowerCut, states, want
+from tests.agent.kernel import HUGE, SYS, Agent, Kernel, PowerCut, states, through, want
 
 numbers = st.integers(-5, 2**40)
 
@@ -77,18 +77,6 @@ def steps(draw):
     return out
 
 
-def _through(agent, ask):
-    """Run, and after a power cut restart the agent until the same generation gets through."""
-    for _ in range(3):
-        try:
-            return ask()
-        except PowerCut:
-            agent.kernel.fuse = None
-            agent.restart()
-            ask = agent.again
-    raise AssertionError("cut more often than the fuse allows")
-
-
 @settings(max_examples=400, deadline=None)
 @given(steps(), st.integers(0, 40), st.booleans(), st.integers(0, 20))
 def test_apply_then_restore_gives_the_originals_back_wherever_the_power_fails(plan, cut_apply, before, cut_restore):
@@ -99,13 +87,13 @@ def test_apply_then_restore_gives_the_originals_back_wherever_the_power_fails(pl
     touched: set[str] = set()
     for step in plan:
         now = {key: agent.core._node.answer(key) for key in step}
-        _through(agent, lambda s=step, n=now: agent.ask(*(want(k, v, n[k]) for k, v in s.items())))
+        through(agent, lambda s=step, n=now: agent.ask(*(want(k, v, n[k]) for k, v in s.items())))
         touched |= set(step)
     kernel.fuse = cut_restore
     entries = Journal(kernel).content.entries
     expect = {key: agent.core._node.answer(key) for key in touched}
     restores = tuple(Restore(key, None, expect[key]) for key in sorted(touched) if key in entries)
-    status = _through(agent, lambda: agent.ask(restore=restores))
+    status = through(agent, lambda: agent.ask(restore=restores))
 
     assert set(states(status).values()) <= {"Restored", "PendingRestart"}
     assert kernel.tuned() == original

@@ -14,21 +14,11 @@ from agent.journal import Journal
 from agent.services import SEARCH_SECONDS
 from contract import kubelet
 from contract.nodetuning import Restore
-from tests.agent.kernel import Agent, PowerCut, states, want
+from tests.agent.kernel import Agent, states, through, want
 from tests.agent.services.node import CONFIG, DEFAULTS, FOLDER, OWN, ServicesNode, restart
 
 PIDS = want("kubelet.podPidsLimit", "4096", "-1")
 BACK = Restore("kubelet.podPidsLimit", "-1", "4096")
-
-
-@pytest.fixture
-def kernel():
-    return ServicesNode()
-
-
-@pytest.fixture
-def agent(kernel):
-    return Agent(kernel)
 
 
 def effective(status, key="kubelet.podPidsLimit"):
@@ -300,17 +290,6 @@ def test_a_drop_in_that_somebody_deletes_is_drift_once_the_kubelet_has_restarted
 
     assert states(status) == {"kubelet.podPidsLimit": "Drifted"}
     assert not any(effect[0] == "run" for effect in kernel.effects), "only a grant restarts it"
-
-
-def through(agent, ask):
-    for _ in range(3):
-        try:
-            return ask()
-        except PowerCut:
-            agent.kernel.fuse = None
-            agent.restart()
-            ask = agent.again
-    raise AssertionError("cut more often than the fuse allows")
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,22 +12,12 @@ from agent.host import Command, LinuxHost
 from agent.journal import Journal
 from contract import keys
 from contract.nodetuning import Restore
-from tests.agent.kernel import Agent, PowerCut, states, want
+from tests.agent.kernel import Agent, PowerCut, states, through, want
 from tests.agent.services.node import CONTAINERD_DROP_IN, KUBELET_DROP_IN, UNIT, ServicesNode, restart
 
 MEMLOCK = want("containerd.LimitMEMLOCK", "infinity", "8388608")
 BACK = Restore("containerd.LimitMEMLOCK", "8388608", "infinity")
 PIDS = want("kubelet.podPidsLimit", "4096", "-1")
-
-
-@pytest.fixture
-def kernel():
-    return ServicesNode()
-
-
-@pytest.fixture
-def agent(kernel):
-    return Agent(kernel)
 
 
 def ran(kernel):
@@ -202,17 +192,6 @@ def test_the_unit_s_own_limit_comes_back_wherever_the_power_fails(cut_apply, bef
     kernel.start("containerd")
     assert "8388608" in kernel.live["/proc/811/limits"], "what systemd knows is what the disk says"
     assert Journal(kernel).content.entries == {}
-
-
-def through(agent, ask):
-    for _ in range(3):
-        try:
-            return ask()
-        except PowerCut:
-            agent.kernel.fuse = None
-            agent.restart()
-            ask = agent.again
-    raise AssertionError("cut more often than the fuse allows")
 
 
 def test_a_drop_in_goes_with_its_folder_unless_others_have_files_there(tmp_path):
