@@ -119,8 +119,8 @@ class PoolForm(forms.Form):
         min_value=1,
         max_value=MOST_HOLD_MINUTES,
         label="Hold new nodes for at most, in minutes",
-        help_text="A new node that registers with the taint setpoint.dev/untuned runs no pods until it is compliant. "
-        "Setpoint removes the taint then, or after this time. Empty: Setpoint leaves the taint alone.",
+        help_text="A new node that registers with the taint setpoint.dev/untuned takes only pods that tolerate it. "
+        "Setpoint removes it when the node is compliant, or after this time. Empty: Setpoint leaves the taint alone.",
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
-from compliance.models import HeldNode, Outlier, OutlierNode, SettingState
+from compliance.models import HeldNode, NodeStanding, Outlier, OutlierNode, SettingState
 from compliance.reports import component_pages, exports, pages, selectors
 from compliance.services import held_nodes
 
@@ -22,9 +22,9 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     """Each setting's values, who won, and where the node differs from its peers; then what happened to it."""
     assert isinstance(request.user, User)
     if held_nodes.has_taint(node) and not node.gone_at:
-        yield Panel(
-            "compliance/_node_hold.html", {"node": node, "hold": HeldNode.objects.filter(pk=node.pk).first()}, 0
-        )
+        hold = HeldNode.objects.filter(pk=node.pk).first()
+        has_target = NodeStanding.objects.filter(pk=node.pk).exclude(state=NodeStanding.UNASSIGNED).exists()
+        yield Panel("compliance/_node_hold.html", {"node": node, "hold": hold, "has_target": has_target}, order=0)
     yield Panel("compliance/_node_settings.html", node_settings(request.user, node), order=10)
     yield Panel("compliance/_timeline.html", {"url": reverse("compliance:node_timeline", args=[node.pk])}, order=90)
 

@@ -167,7 +167,11 @@ def test_a_time_that_cannot_be_is_refused_by_name(held, minutes):
 def test_the_pages_say_until_when_and_who_decides(held):
     look(held)
     client, node = browser(held.operator), held.node("n2")
-    assert 'data-hold="30"' in client.get(f"/nodes/{node.pk}/").content.decode()
+    held_page = client.get(f"/nodes/{node.pk}/").content.decode()
+    assert 'data-hold="30"' in held_page
+    assert "cannot become compliant" in held_page, "nothing is assigned to its pool"
+    held.run(held.started())
+    assert "cannot become compliant" not in client.get(f"/nodes/{node.pk}/").content.decode()
     assert "data-hold" not in client.get(f"/nodes/{held.node('n1').pk}/").content.decode()
     pool = Pool.objects.get()
     assert "registerWithTaints" in client.get(f"/pools/{pool.pk}/").content.decode()
