@@ -131,7 +131,7 @@ def due() -> list[int]:
     """Rows to look at now, those that wait longest first."""
     at = now()
     free = Q(claimed_until=None, due_at__lte=at) | Q(claimed_until__lt=at)
-    return list(ComponentStanding.objects.filter(free).order_by("due_at").values_list("pk", flat=True)[:AT_ONCE])
+    return list(ComponentStanding.objects.filter(free).order_by("due_at", "pk").values_list("pk", flat=True)[:AT_ONCE])
 
 
 def hasten(rows: Iterable[int], when: datetime) -> None:

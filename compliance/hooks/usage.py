@@ -15,7 +15,7 @@ SHOWN = 100
 
 
 def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[RevisionUse]:
-    rows = Assignment.objects.filter(revision__in=revisions).select_related("pool__cluster").order_by("-set_at")
+    rows = Assignment.objects.filter(revision__in=revisions).select_related("pool__cluster").order_by("-set_at", "-pk")
     for row in restrict(rows, user, "pool__cluster__")[:SHOWN]:
         yield RevisionUse(
             revision_id=row.revision_id,

@@ -53,7 +53,7 @@ def source(chart: ChartReference) -> ChartSource:
 def stored(chart: ChartReference, version: str) -> Archive | None:
     """The archive of this chart and version that is here already; an uploaded one goes before one that was fetched."""
     known = Archive.objects.filter(name=chart.chart, origin__in=[UPLOADED, chart.reference]).defer("content")
-    same = [archive for archive in known.order_by("-stored_at") if same_version(archive.version, version)]
+    same = [archive for archive in known.order_by("-stored_at", "-pk") if same_version(archive.version, version)]
     return min(same, key=lambda archive: archive.origin != UPLOADED, default=None)
 
 

@@ -94,7 +94,7 @@ def components_of(name: str) -> list[Component]:
 def replaced(archive: Archive) -> Archive | None:
     """Another archive of the same chart and version, which plans took before this one."""
     same = known().filter(name=archive.name, version=archive.version).exclude(pk=archive.pk)
-    return same.order_by("-stored_at").first()
+    return same.order_by("-stored_at", "-pk").first()
 
 
 def _record(

@@ -69,7 +69,7 @@ def reconcile() -> None:
 
 def due() -> list[int]:
     """Sources to read now, those that wait longest first."""
-    rows = TelemetrySource.objects.filter(_free(now()), is_enabled=True).order_by("due_at")
+    rows = TelemetrySource.objects.filter(_free(now()), is_enabled=True).order_by("due_at", "pk")
     return list(rows.values_list("pk", flat=True)[:AT_ONCE])
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
+from django.db.models import Min
 
 from clusters.fleet import CredentialsRefused, FleetError, Forbidden
 from common.clock import now
@@ -53,7 +54,7 @@ def seconds_to_next_check(rollout_id: UUID) -> float | None:
     waiting = Step.objects.of_components().filter(rollout=rollout_id, status=Status.VERIFYING, claim="")
     # One that was due just now and was not looked at: the slice took that long. Longer ago, something keeps it.
     near = waiting.filter(not_before__gt=at - LATE, not_before__lt=at + SOON)
-    first = near.order_by("not_before").values_list("not_before", flat=True).first()
+    first = near.aggregate(first=Min("not_before"))["first"]
     return None if first is None else max(0.0, (first - at).total_seconds())
 
 

@@ -245,5 +245,5 @@ def _say_held(rollout: Rollout, counts: Mapping[str, int]) -> None:
 def _speaker(rollout: Rollout, tally: StepTally, statuses: Collection[str]) -> Step | None:
     if not tally.has_any(statuses):
         return None
-    steps = rollout.steps.filter(status__in=statuses).exclude(waiting_for="").order_by("entered_at")
+    steps = rollout.steps.filter(status__in=statuses).exclude(waiting_for="").order_by("entered_at", "pk")
     return steps.only("rollout", "status", "waiting_for", "node_name", "component").first()

@@ -108,7 +108,7 @@ def _parts(names: Collection[str], cluster_id: UUID | None) -> dict[str, float]:
     )
     if cluster_id is not None:
         done = done.filter(rollout__cluster=cluster_id)
-    rows = done.order_by("entered_at").values_list("component", "stages")
+    rows = done.order_by("entered_at", "pk").values_list("component", "stages")
     newest = list(rows.reverse()[:SAMPLE])
     return {name: round(active_seconds(stages), 1) for name, stages in reversed(newest) if active_seconds(stages)}
 

@@ -69,7 +69,7 @@ def _of_archives(rows: Iterable[PlanComponent]) -> dict[int, str]:
 
 
 def _of_selector(pool: Pool) -> dict[int, str]:
-    last = Plan.objects.filter(pool=pool, status__in=APPROVED).order_by("-created_at").first()
+    last = Plan.objects.filter(pool=pool, status__in=APPROVED).order_by("-number").first()
     since = [
         author["by"]
         for author in pool.selector_authors

@@ -246,7 +246,7 @@ def _stopped(work: ClusterWork) -> Iterator[AttentionItem]:
 def _held(work: ClusterWork) -> Iterator[AttentionItem]:
     live = {rollout.pk: rollout for rollout in work.live}
     held = Step.objects.filter(rollout__in=list(live), status=Step.Status.HELD)
-    for step in held.order_by("entered_at")[:SHOWN]:
+    for step in held.order_by("entered_at", "pk")[:SHOWN]:
         rollout = live[step.rollout_id]
         url = reverse("jobs:rollout", args=[rollout.number])
         yield AttentionItem(

@@ -52,7 +52,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     running = sum(counts[s] for s in Step.ACTIVE)
     strategy = Strategy.from_json(rollout.plan.strategy)
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
-    failing = steps.filter(status__in=_TROUBLED).order_by(worst, "-entered_at").first()
+    failing = steps.filter(status__in=_TROUBLED).order_by(worst, "-entered_at", "-pk").first()
     verbs = offered_actions(rollout, user, kinds)
     return {
         **parts,
@@ -126,7 +126,7 @@ def first_failure(rollout: Rollout) -> StepEvent | None:
 def failure_sentence(rollout: Rollout) -> str:
     """Explain which step failed or is held; else what failed before the rollout was aborted or reverted; else empty."""
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
-    step = rollout.steps.filter(status__in=_TROUBLED).order_by(worst, "entered_at").first()
+    step = rollout.steps.filter(status__in=_TROUBLED).order_by(worst, "entered_at", "pk").first()
     if step is not None:
         what = "is held" if step.status == Step.Status.HELD else "failed"
         while_ = f" while {step.failed_in}" if step.failed_in else ""

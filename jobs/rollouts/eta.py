@@ -103,7 +103,7 @@ def _ratio(rollout: Rollout) -> tuple[float | None, int]:
     done = (
         rollout.steps.of_nodes()
         .filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD)
-        .order_by("-entered_at")
+        .order_by("-entered_at", "-pk")
     )
     rows = list(done.values_list("worst_class", "stages")[:SAMPLE])
     timed = [

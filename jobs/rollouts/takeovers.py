@@ -44,7 +44,7 @@ LOOKED_AT = 100
 def newer_tunings(cluster: Cluster) -> QuerySet[NodeTuning]:
     """Return the rows for which a page offers it, among those that changed last: what is newer was heard last."""
     rows = NodeTuning.objects.filter(node__cluster=cluster, node__gone_at=None).exclude(spec_step="")
-    last = rows.order_by("-changed_at").values("pk")[:LOOKED_AT]
+    last = rows.order_by("-changed_at", "-pk").values("pk")[:LOOKED_AT]
     return restore_check.naming_unknown_steps(NodeTuning.objects.filter(pk__in=last))
 
 

@@ -316,7 +316,7 @@ def forget() -> int:
     old = now() - timedelta(days=settings.SETPOINT_ALERT_DAYS)
     total = 0
     while keys := list(
-        Alert.objects.filter(closed_at__lt=old).order_by("closed_at").values_list("pk", flat=True)[:500]
+        Alert.objects.filter(closed_at__lt=old).order_by("closed_at", "pk").values_list("pk", flat=True)[:500]
     ):
         total += Alert.objects.filter(pk__in=keys).delete()[0]
     return total

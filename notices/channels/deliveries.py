@@ -132,7 +132,8 @@ def give_up() -> int:
 def forget() -> int:
     """Deliveries that are over, older than SETPOINT_DELIVERY_DAYS, in slices. Returns how many."""
     old, total = now() - timedelta(days=settings.SETPOINT_DELIVERY_DAYS), 0
-    rows = Delivery.objects.exclude(status=Delivery.Status.WAITING).filter(created_at__lt=old).order_by("created_at")
+    over = Delivery.objects.exclude(status=Delivery.Status.WAITING).filter(created_at__lt=old)
+    rows = over.order_by("created_at", "pk")
     while keys := list(rows.values_list("pk", flat=True)[:500]):
         total += Delivery.objects.filter(pk__in=keys).delete()[0]
     return total

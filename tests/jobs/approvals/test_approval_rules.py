@@ -237,7 +237,7 @@ def test_a_rule_is_disabled_and_enabled_again_on_the_page_and_the_record_says_so
     assert fresh(plan).status == "review"
     said = [
         (r.before["is_enabled"], r.after["is_enabled"])
-        for r in Record.objects.filter(action="rule.change").order_by("at")
+        for r in Record.objects.filter(action="rule.change").order_by("at", "pk")
     ]
     assert said == [(True, False), (False, True)]
     browser(world.approver).post(path, {"version": "3", "enabled": "0"})

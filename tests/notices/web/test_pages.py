@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -181,10 +182,8 @@ def test_a_rule_is_set_everywhere_and_for_one_cluster_and_put_back(cluster):
     assert local.delete(there, HTTP_IF_MATCH='"1"').status_code == 204
     assert local.get(there).json()["set_for"] == "everywhere"
     assert local.delete(there, HTTP_IF_MATCH="*").status_code == 404
-    done = Record.objects.filter(target="alert-rule:thermal").order_by("at")
-    assert list(done.values_list("action", flat=True)) == [
-        "alert-rule.change", "alert-rule.change", "alert-rule.reset"
-    ]  # fmt: skip
+    records = Record.objects.filter(target="alert-rule:thermal")  # of one moment: they have no order
+    assert Counter(records.values_list("action", flat=True)) == {"alert-rule.change": 2, "alert-rule.reset": 1}
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_after_nodes_waits_for_the_node_settings(world, releases):
     assert step_of(rollout, "gpu-operator").status == "queued"
     assert step_of(rollout, "gpu-operator").waiting_for.startswith("Waits for the node settings: 2 nodes")
     assert world.run(rollout).status == "succeeded"
-    last = rollout.steps.of_nodes().order_by("-entered_at").first()
+    last = rollout.steps.of_nodes().order_by("-entered_at", "-pk").first()
     assert step_of(rollout, "gpu-operator").entered_at >= last.entered_at
 
 
