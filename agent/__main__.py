@@ -13,6 +13,7 @@ from typing import Any
 
 from agent import VERSION
 from agent.client import Client
+from agent.hold import Hold
 from agent.host import LinuxHost
 from agent.identity import NotHere, check_namespaces, from_token
 from agent.journal import FileStore, Journal
@@ -141,7 +142,8 @@ def main(arguments: list[str]) -> int:
     )
     log("started", node=identity.node, uid=identity.uid, version=VERSION, journal=journal.corrupt or "fine")
     Watcher(clients[1], identity.node, arrivals).start()
-    loop = Loop(clients[0], reconciler, identity, verify_seconds=verify_seconds, lease_seconds=lease_seconds)
+    hold = Hold(clients[0], identity, FileStore(os.path.join(values["journal"], "hold")))
+    loop = Loop(clients[0], reconciler, identity, verify_seconds=verify_seconds, lease_seconds=lease_seconds, hold=hold)
     loop.run(arrivals, stopping, alive)
     log("stopped")
     return 0

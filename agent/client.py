@@ -33,6 +33,7 @@ renewed, and the control plane waits for an agent that seems to be there."""
 LARGEST_ANSWER = 8 << 20
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 TUNINGS = f"/apis/{API_VERSION}/{PLURAL}"
+NODES = "/api/v1/nodes"
 
 
 class Unavailable(Exception):
@@ -158,6 +159,20 @@ class Client:
             metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": [owner]}
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             self._json("POST", LEASES, lease, "application/json")
+
+    def node(self, name: str) -> tuple[dict[str, Any], float | None]:
+        """The Node, and when the API server said so (s since the epoch). Raises Unavailable, Refused."""
+        return self._json("GET", f"{NODES}/{quote(name)}"), self._date
+
+    def untaint(self, name: str, uid: str, place: int, taint: Mapping[str, Any]) -> None:
+        """Remove this taint from the Node of that UID, if it is still in its place. Raises Unavailable, Refused."""
+        path, same_node = f"/spec/taints/{place}", {"op": "test", "path": "/metadata/uid", "value": uid}
+        patch = [
+            same_node,
+            {"op": "test", "path": path, "value": taint},
+            {"op": "remove", "path": path},
+        ]
+        self._json("PATCH", f"{NODES}/{quote(name)}", patch, "application/json-patch+json")
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
     def _json(self, method: str, path: str, body: Any = None, content_type: str = "") -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.client import Client, RequestRefused, Unavailable
+from agent.hold import Hold
 from agent.identity import Identity
 from agent.reconcile import Reconciler
 from agent.restarts import Confirmed
@@ -87,6 +88,7 @@ class Loop:
         *,
         verify_seconds: float,
         lease_seconds: float,
+        hold: Hold | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -103,6 +105,9 @@ class Loop:
         self._published: dict[str, Any] | None = None
         self._failures = 0
         self._publish_at = self._verify_at = self._observe_at = self._lease_at = 0.0
+        self._hold = hold
+        self._hold_at: float | None = 0.0 if hold else None
+        """None when this node is not held, and not looked at again."""
 
     def run(
         self,
@@ -113,7 +118,7 @@ class Loop:
         """Work until `stopping`; wake it by putting None into `arrivals`. Calls `alive` at every turn."""
         while not stopping.is_set():
             alive()
-            due = [self._lease_at]
+            due = [self._lease_at] if self._hold_at is None else [self._lease_at, self._hold_at]
             if self._readable:
                 due.append(self._verify_at)
             if self._status is not None and self._unpublished():
@@ -179,6 +184,11 @@ class Loop:
         self._publish()
         if self._clock() >= self._lease_at:
             self._renew()
+        if self._hold and self._hold_at is not None and self._clock() >= self._hold_at:
+            seconds, words = self._hold.look()
+            self._hold_at = None if seconds is None else self._clock() + jittered(seconds)
+            if words:
+                log(words)
 
     def _confirm(self) -> Confirmed | None:
         """The object as the API server has it now; None if it cannot be had, and then nothing is restarted."""

@@ -127,6 +127,8 @@ class Equipment:
     agent_desired: int
     agent_ready: int
     missing: tuple[str, ...] = ()
+    hold_policy: bool = False
+    """Agents may end the hold of their own node. It is optional, so it is never among `missing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +340,13 @@ class Fleet(Protocol):
         belongs to no one's apply, so a later `decorate` leaves it. Raises Conflict, Replaced.
         """
 
-    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:
-        """Read, change, write with the resourceVersion; retries a few conflicts. Raises Conflict, Replaced."""
+    def taint(
+        self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint], where: str = ""
+    ) -> dict[str, Any]:
+        """Read, change, write with the resourceVersion; retries a few conflicts. Raises Conflict, Replaced.
+
+        With `where`, a node that has no taint of this key is left as it is.
+        """
 
     # ── policy objects ────────────────────────────────────────────────────────────────────────────────────────────
     def policy(self, ref: ObjectRef) -> dict[str, Any]:

@@ -31,6 +31,8 @@ AGENT_DAEMONSET = "setpoint-agent"
 AGENT_LABELS = {"app.kubernetes.io/name": "setpoint-agent"}
 AGENT_POLICY = "setpoint-agent-own-node"
 SPEC_POLICY = "setpoint-spec-writer"
+HOLD_POLICY = "setpoint-agent-hold"
+"""Of deploy/setpoint-holds.yaml, with which agents may remove their own node's UNTUNED_TAINT."""
 
 INSTALLATION_CONFIGMAP = "setpoint-installation"
 """In NAMESPACE; data.installation is the id of the one installation that may write here (law 12)."""
@@ -41,7 +43,9 @@ FIELD_MANAGER = "setpoint"
 CORDONED_BY = "setpoint.dev/cordoned-by"
 """Node annotation `<installation>/<step id>`, the step that may uncordon (law 5)."""
 UNTUNED_TAINT = "setpoint.dev/untuned"
-"""Node taint (NoSchedule) with which a kubelet registers; Setpoint removes it once the node is compliant."""
+"""Node taint (NoSchedule) with which a kubelet registers; Setpoint removes it once the node is compliant.
+
+Its value is the longest time that it stays (contract.holds)."""
 KEEP_CORDONED = "setpoint.dev/keep-cordoned"
 """Node annotation set by a person while Setpoint holds a cordon: do not uncordon afterwards."""
 

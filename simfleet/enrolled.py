@@ -38,13 +38,15 @@ def equipment(api: Api, caller: Caller) -> Equipment:
     agent_policy, spec_policy = in_force(names.AGENT_POLICY), in_force(names.SPEC_POLICY)
     label = f"DaemonSet {names.NAMESPACE}/{names.AGENT_DAEMONSET}"
     daemons = present("daemonsets", names.AGENT_DAEMONSET, label, names.NAMESPACE).get("status") or {}
+    needed = tuple(missing)  # the last policy is optional
     return Equipment(
         is_served,
         agent_policy,
         spec_policy,
         daemons.get("desiredNumberScheduled", 0),
         daemons.get("numberReady", 0),
-        tuple(missing),
+        needed,
+        in_force(names.HOLD_POLICY),
     )
 
 

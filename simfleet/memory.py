@@ -247,13 +247,15 @@ class SimFleet:
 
         return self._rewrite(node, uid, rewrite)
 
-    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> Raw:
+    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint], where: str = "") -> Raw:
         added, removed = builtins.list(add), builtins.list(remove)
         replaced = {(t.key, t.effect) for t in (*added, *removed)}
         wanted = {(t.key, t.value, t.effect) for t in added}
 
         def change(current: Raw) -> Raw | None:
             before = current["spec"].get("taints") or []
+            if where and all(t["key"] != where for t in before):
+                return None
             kept = [t for t in before if (t["key"], t["effect"]) not in replaced or _triple(t) in wanted]
             have = {_triple(t) for t in kept}
             new = [{"key": k, "value": v, "effect": e} for k, v, e in sorted(wanted - have)]

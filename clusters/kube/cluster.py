@@ -77,13 +77,15 @@ def equipment(server: ApiServer) -> Equipment:
     daemons = (
         present("daemonsets", _DAEMONS, f"DaemonSet {names.NAMESPACE}/{names.AGENT_DAEMONSET}").get("status") or {}
     )
+    needed = tuple(missing)  # the last policy is optional
     return Equipment(
         crd=is_served,
         agent_policy=agent_policy,
         spec_policy=spec_policy,
         agent_desired=int(daemons.get("desiredNumberScheduled") or 0),
         agent_ready=int(daemons.get("numberReady") or 0),
-        missing=tuple(missing),
+        missing=needed,
+        hold_policy=in_force(names.HOLD_POLICY),
     )
 
 

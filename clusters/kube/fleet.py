@@ -242,12 +242,16 @@ class KubeFleet:
 
         return self._rewrite(node, uid, rewrite)
 
-    def taint(self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint]) -> dict[str, Any]:
+    def taint(
+        self, node: str, uid: str, *, add: Iterable[Taint], remove: Iterable[Taint], where: str = ""
+    ) -> dict[str, Any]:
         added, removed = builtins.list(add), builtins.list(remove)
         replaced = {(t.key, t.effect) for t in (*added, *removed)}
 
         def change(current: dict[str, Any]) -> dict[str, Any] | None:
             before = (current.get("spec") or {}).get("taints") or []
+            if where and all(t.get("key") != where for t in before):
+                return None
             kept = [t for t in before if (t.get("key"), t.get("effect")) not in replaced or _is_among(t, added)]
             new = [
                 {"key": t.key, "value": t.value, "effect": t.effect}

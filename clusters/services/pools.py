@@ -18,12 +18,12 @@ from clusters.services import label_selectors
 from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
+from contract import holds
 
 Role = permissions.Role
 SHOWN = 5
 
-MOST_HOLD_MINUTES = 1440
-"""A day: a node that is not tuned by then needs attention, not more time."""
+MOST_HOLD_MINUTES = holds.MOST_MINUTES
 AUTHORS = 100
 """Changes of a selector whose authors are kept: more than are made between two plans."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

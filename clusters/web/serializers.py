@@ -53,6 +53,7 @@ class EquipmentOut(serializers.Serializer[Any]):
     spec_policy = serializers.BooleanField()
     agent_desired = serializers.IntegerField()
     agent_ready = serializers.IntegerField()
+    hold_policy = serializers.BooleanField(help_text="Agents may end the hold of their own node, once its time is up.")
     missing = serializers.ListField(child=serializers.CharField())
 
 

@@ -24,7 +24,9 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     if held_nodes.has_taint(node) and not node.gone_at:
         hold = HeldNode.objects.filter(pk=node.pk).first()
         has_target = NodeStanding.objects.filter(pk=node.pk).exclude(state=NodeStanding.UNASSIGNED).exists()
-        yield Panel("compliance/_node_hold.html", {"node": node, "hold": hold, "has_target": has_target}, order=0)
+        has_agent = bool(node.cluster.equipment.get("hold_policy"))
+        context = {"node": node, "hold": hold, "has_target": has_target, "has_agent": has_agent}
+        yield Panel("compliance/_node_hold.html", context, order=0)
     yield Panel("compliance/_node_settings.html", node_settings(request.user, node), order=10)
     yield Panel("compliance/_timeline.html", {"url": reverse("compliance:node_timeline", args=[node.pk])}, order=90)
 

@@ -1,19 +1,20 @@
 """Nodes that hold pods off until they are compliant: Setpoint removes their taint, when they are or when time is up.
 
 The kubelet registers with the taint (`registerWithTaints`), so that no pod is there before Setpoint has seen the node.
-Only a pool with a time limit decides over it; elsewhere the taint is left alone. While Setpoint is away, or cannot
-reach the cluster, nothing removes it: the time counts from when Setpoint first sees the node.
+Only a pool with a time limit decides over it; elsewhere the taint is left alone. The time counts from when Setpoint
+first sees the node. Setpoint writes it into the taint's value, by which the node's agent goes while Setpoint is away
+(`agent/hold.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import TextField
+from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from audit import services as audit
@@ -23,11 +24,9 @@ from clusters.models import Cluster, Node, Pool
 from clusters.objects import selects
 from common.clock import now
 from compliance.models import ComplianceState, HeldNode
-from contract import names
+from contract import holds, names
 
 log = logging.getLogger(__name__)
-
-EFFECT = "NoSchedule"
 
 
 def release() -> int:
@@ -37,15 +36,24 @@ def release() -> int:
     due: dict[UUID, list[HeldNode]] = defaultdict(list)
     known = Node.objects.heard().filter(standing__state=ComplianceState.COMPLIANT, tuning__malformed="")
     compliant = set(known.exclude(hold=None).values_list("pk", flat=True))
+    limits: dict[UUID, list[HeldNode]] = defaultdict(list)
     ours = {"node__cluster__reach": Cluster.Reach.REACHABLE, "node__cluster__ownership": Cluster.Ownership.OURS}
     for hold in HeldNode.objects.filter(**ours).select_related("node__cluster").order_by("node__name"):
         if hold.released_at is not None or _decide(hold, is_compliant=hold.pk in compliant):
             due[hold.node.cluster_id].append(hold)
-    return sum(_release(holds) for holds in due.values())
+        elif _limit(hold.node) != holds.value_of(hold.minutes):
+            limits[hold.node.cluster_id].append(hold)
+    for rows in limits.values():
+        _write(rows, lambda hold: [Taint(names.UNTUNED_TAINT, holds.value_of(hold.minutes), holds.EFFECT)])
+    return sum(_write(rows, lambda _: []) for rows in due.values())
 
 
 def has_taint(node: Node) -> bool:
-    return any((t.get("key"), t.get("effect")) == (names.UNTUNED_TAINT, EFFECT) for t in node.taints)
+    return any(holds.is_hold(taint) for taint in node.taints)
+
+
+def _limit(node: Node) -> str:
+    return next((str(taint.get("value") or "") for taint in node.taints if holds.is_hold(taint)), "")
 
 
 def _held() -> dict[int, int]:
@@ -69,12 +77,21 @@ def _remember(minutes: Mapping[int, int]) -> None:
     rows = [HeldNode(node_id=pk, minutes=limit) for pk, limit in news.items()]
     HeldNode.objects.bulk_create(rows, update_conflicts=True, unique_fields=["node"], update_fields=["minutes"])
     if over := known.keys() - minutes.keys():
+        _record_others(HeldNode.objects.filter(pk__in=over, released_at=None).select_related("node"))
         HeldNode.objects.filter(pk__in=over).delete()
+
+
+def _record_others(rows: QuerySet[HeldNode]) -> None:
+    """Record the nodes whose taint was removed by another than Setpoint, before their rows are forgotten."""
+    for hold in rows:
+        if not hold.node.gone_at and not has_taint(hold.node):
+            is_up = hold.ends_at <= now()
+            who = "its agent, for its time was up, or a person" if is_up else "a person, for its time was not up"
+            _record(hold, f"Its taint was removed by another than Setpoint: {who}.")
 
 
 def _decide(hold: HeldNode, *, is_compliant: bool) -> bool:
     """Decide whether the node is released now, and record why, before anything is written to the cluster."""
-    node = hold.node
     if is_compliant:
         why = "It is compliant."
     elif hold.ends_at <= now():
@@ -84,36 +101,45 @@ def _decide(hold: HeldNode, *, is_compliant: bool) -> bool:
     with transaction.atomic():
         if not HeldNode.objects.filter(pk=hold.pk, released_at=None).update(released_at=now()):
             return False  # another worker was faster
-        audit.record(
-            by=None,
-            action="node.release",
-            target=f"node:{node.pk}",
-            target_name=node.name,
-            cluster_id=node.cluster_id,
-            message=why,
-            before={"taint": names.UNTUNED_TAINT},
-            after={"taint": None},
-        )
+        _record(hold, why)
     return True
 
 
-def _release(holds: list[HeldNode]) -> int:
-    """Remove the taint from nodes of one cluster. What fails is tried again at the next look."""
-    cluster, released = holds[0].node.cluster, 0
+def _record(hold: HeldNode, why: str) -> None:
+    audit.record(
+        by=None,
+        action="node.release",
+        target=f"node:{hold.node.pk}",
+        target_name=hold.node.name,
+        cluster_id=hold.node.cluster_id,
+        message=why,
+        before={"taint": names.UNTUNED_TAINT},
+        after={"taint": None},
+    )
+
+
+def _write(rows: list[HeldNode], wanted: Callable[[HeldNode], list[Taint]]) -> int:
+    """Replace the taint of nodes of one cluster by what is wanted; return of how many it was.
+
+    What fails is tried again at the next look.
+    """
+    cluster, written = rows[0].node.cluster, 0
     try:
         fleet = registry.connect(cluster)
-        for hold in holds:
-            released += _untaint(fleet, hold.node)
+        for hold in rows:
+            written += _retaint(fleet, hold.node, wanted(hold))
     except FleetError as error:  # the next node's would fail as well
-        log.warning("held nodes of %s cannot be released: %s", cluster, error)
-    return released
+        log.warning("the taints of held nodes of %s cannot be changed: %s", cluster, error)
+    return written
 
 
-def _untaint(fleet: Fleet, node: Node) -> bool:
-    """Remove a node's taint; return whether it was. A refusal is about this node alone: it may have been replaced."""
+def _retaint(fleet: Fleet, node: Node, wanted: list[Taint]) -> bool:
+    """Replace a node's taint; return whether it was. A refusal is about this node alone: it may have been replaced."""
     try:
-        fleet.taint(node.name, node.uid, add=(), remove=[Taint(names.UNTUNED_TAINT, "", EFFECT)])
+        old = Taint(names.UNTUNED_TAINT, "", holds.EFFECT)
+        # Never where it is gone meanwhile: a limit must not bring back the hold that another has ended.
+        fleet.taint(node.name, node.uid, add=wanted, remove=[old], where=names.UNTUNED_TAINT)
     except FleetRefused as error:
-        log.warning("held node %s cannot be released: %s", node, error)
+        log.warning("the taint of held node %s cannot be changed: %s", node, error)
         return False
     return True

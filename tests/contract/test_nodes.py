@@ -179,7 +179,9 @@ def test_a_taint_is_added_changed_and_taken_away_among_others(world, node):
         return before["resourceVersion"] == after["resourceVersion"]
 
     assert any(writes_nothing() for _ in range(5)), "controllers write to a node too, but not all the time"
-    changed = taint(name, uid, add=[Taint("ours", "2", "NoSchedule")], remove=[])
+    nowhere = taint(name, uid, add=[Taint("new", "1", "NoSchedule")], remove=[], where="absent")
+    assert taints(nowhere) == {ours, ("theirs", "", "NoExecute")}
+    changed = taint(name, uid, add=[Taint("ours", "2", "NoSchedule")], remove=[], where="ours")
     assert taints(changed) == {("ours", "2", "NoSchedule"), ("theirs", "", "NoExecute")}
     gone = taint(name, uid, add=[], remove=[Taint("ours", "2", "NoSchedule")])
     assert taints(gone) == {("theirs", "", "NoExecute")}

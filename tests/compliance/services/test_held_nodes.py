@@ -14,6 +14,7 @@ from common.errors import Invalid
 from compliance.models import HeldNode, SettingState
 from compliance.services import held_nodes
 from contract.names import UNTUNED_TAINT
+from simfleet.apiserver.callers import person
 from tests.factories import TokenClient
 from tests.jobs.pages import browser
 
@@ -155,6 +156,69 @@ def test_a_look_at_nodes_that_wait_writes_nothing(held):
     with CaptureQueriesContext(connection) as queries:
         assert not held_nodes.release()
     assert [query["sql"] for query in queries if not query["sql"].startswith("SELECT")] == []
+
+
+# ── while Setpoint is away ────────────────────────────────────────────────────────────────────────────────────────────
+def limit(world, name="n2"):
+    """Return the value of the taint in the API server, None without it."""
+    have = world.sim.node(name)["spec"].get("taints") or ()
+    return next((taint.get("value", "") for taint in have if taint["key"] == UNTUNED_TAINT), None)
+
+
+def test_the_taint_says_how_long_the_pool_holds_so_that_the_agent_knows(held):
+    look(held)
+    assert limit(held) == "30m"
+    assert OTHER.key in taints(held)
+    Pool.objects.update(hold_minutes=45)
+    look(held)
+    assert limit(held) == "45m"
+
+
+def test_a_limit_of_the_kubelet_stays_where_no_pool_decides(held):
+    mine = Taint(UNTUNED_TAINT, "15m", "NoSchedule")
+    held.fleet.taint("n2", held.node("n2").uid, add=[mine], remove=[HELD])
+    Pool.objects.update(hold_minutes=None)
+    held.look()
+    look(held)
+    assert limit(held) == "15m"
+
+
+def test_a_limit_does_not_bring_back_a_hold_that_ended_meanwhile(held):
+    """The row still has the taint: the watch is behind."""
+    held.fleet.taint("n2", held.node("n2").uid, add=(), remove=[HELD])
+    assert any(taint["key"] == UNTUNED_TAINT for taint in held.node("n2").taints)
+    held_nodes.release()
+    assert limit(held) is None
+
+
+@pytest.mark.parametrize(("minutes", "who"), [(40, "its agent"), (5, "a person")])
+def test_a_hold_that_another_ended_is_recorded(held, minutes, who):
+    look(held)
+    held.tick(minutes * 60)
+    held.fleet.taint("n2", held.node("n2").uid, add=(), remove=[HELD])
+    held.look()
+    held_nodes.release()
+    held_nodes.release()
+    record = Record.objects.get(action="node.release")
+    assert record.target_name == "n2"
+    assert who in record.message
+
+
+def test_a_node_that_is_gone_was_released_by_nobody(held):
+    look(held)
+    held.sim.api.delete(person("alice"), "nodes", "n2")
+    held.look()
+    held_nodes.release()
+    assert not HeldNode.objects.exists()
+    assert not Record.objects.filter(action="node.release").exists()
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_the_page_says_what_ends_the_hold_while_setpoint_is_away(held, is_applied):
+    look(held)
+    Cluster.objects.update(equipment={"hold_policy": is_applied})
+    page = browser(held.operator).get(f"/nodes/{held.node('n2').pk}/").content.decode()
+    assert f'data-away="{"agent" if is_applied else "stays"}"' in page
 
 
 @pytest.mark.parametrize("minutes", [0, -1, 1441, True, "30", 1.5])
