@@ -83,12 +83,12 @@ def command_line(host: Host, run: str) -> list[str]:
     return (host.read_text(f"/proc/{run.partition(':')[0]}/cmdline") or "").strip("\n").rstrip("\0").split("\0")
 
 
-def limit(host: Host, run: str, name: str) -> str | None:
-    """The soft limit of the running process, as systemd writes it: a unit file says what the next one would get."""
+def limit(host: Host, run: str, name: str, *, hard: bool = False) -> str | None:
+    """A limit of the running process, as systemd writes it: a unit file says what the next one would get."""
     for line in (host.read_text(f"/proc/{run.partition(':')[0]}/limits") or "").splitlines():
         if line.startswith(name):
-            soft = line.removeprefix(name).split()[0]
-            return "infinity" if soft == "unlimited" else soft
+            value = line.removeprefix(name).split()[hard]
+            return "infinity" if value == "unlimited" else value
     return None
 
 

@@ -27,15 +27,23 @@ runs is admitted again when it starts."""
 
 SERVICE_LIMITS: Mapping[str, tuple[str, str]] = {
     "containerd.LimitMEMLOCK": ("containerd", "Max locked memory"),
+    "containerd.LimitNOFILE": ("containerd", "Max open files"),
     "kubelet.LimitMEMLOCK": ("kubelet", "Max locked memory"),
 }
 """Per limit its service, and its name in /proc/<pid>/limits.
 
-Without LimitNOFILE: a kubelet sets that limit of itself to `maxOpenFiles`, and a containerd raises its own soft limit
-to the hard one when it starts, as every Go program does, so nothing in /proc says what its containers would get."""
+Without the kubelet's LimitNOFILE: it sets that limit of itself to `maxOpenFiles`, also where systemd gives it another
+one."""
+HARD = frozenset({"containerd.LimitNOFILE"})
+"""Limits of which the hard one is the proof: containerd raises its own soft limit to it when it starts, as every Go
+program does, and gives the programs that it starts back what systemd gave it."""
 UNLIMITED = "infinity"
 LEAST_LOCKED = 65536
 """Bytes. The kernel's own limit until 5.16; below it, programs for control groups cannot be loaded on older ones."""
+LEAST_FILES = 65536
+"""A judgment: containerd itself keeps several open for each container, and with fewer a full node loses pods."""
+MOST_FILES = 2147483584
+"""The most that fs.nr_open takes, beyond which no limit can be (fs/file.c, sysctl_nr_open_max)."""
 
 LEAST_PIDS = 64
 """A judgment: well below what any pod needs, and above what keeps the network plugin's own from starting."""
@@ -53,6 +61,9 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 def bad_value(key: str, value: str) -> str:
     """Return why the kubelet, or systemd, would not take this value, as half a sentence; empty when it would."""
+    if key in HARD:
+        is_fit = _WHOLE.fullmatch(value) and LEAST_FILES <= int(value) <= MOST_FILES
+        return "" if is_fit else f"must be a whole number of files from {LEAST_FILES} to {MOST_FILES}"
     if key in SERVICE_LIMITS:
         if value == UNLIMITED or (_WHOLE.fullmatch(value) and LEAST_LOCKED <= int(value) < 2**63):
             return ""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from agent import services
 from agent.host import Host
 from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
-from contract.kubelet import SERVICE_LIMITS
+from contract.kubelet import HARD, SERVICE_LIMITS
 from contract.nodetuning import RestartAction
 
 DROP_IN = "99-zz-setpoint.conf"
+NR_OPEN = "/proc/sys/fs/nr_open"
 
 
 def drop_in(service: str) -> str:
@@ -29,7 +30,7 @@ class ServiceLimit(AtStart):
     def read(self, host: Host, key: str) -> EffectiveValue:
         service, name = SERVICE_LIMITS[key]
         run = self._running.find(host, service)
-        return EffectiveValue(services.limit(host, run, name) if run else None)
+        return EffectiveValue(services.limit(host, run, name, hard=key in HARD) if run else None)
 
     def check(self, host: Host, key: str, value: str) -> None:
         service, directive = SERVICE_LIMITS[key][0], key.partition(".")[2]
@@ -41,6 +42,9 @@ class ServiceLimit(AtStart):
             raise Unsupported(
                 "unsupported here: containerd.service has no KillMode=process, so its restart would end every container"
             )
+        most = (host.read_text(NR_OPEN) or "").strip()
+        if key in HARD and most.isdecimal() and int(value) > int(most):
+            raise WriteRefused(f"no process may have more than fs.nr_open, which is {most} here; raise that first")
         for path, other in services.assignments(host, service, directive):
             if path.rpartition("/")[2] > DROP_IN:
                 raise WriteRefused(f"{path} sets {directive}={other}, and systemd reads it after Setpoint's {DROP_IN}")

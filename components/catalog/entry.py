@@ -20,7 +20,7 @@ NODES = "nodes"
 
 _FULLNAME = re.compile(r"\{fullname(?::(\d+))?\}")
 
-INTENTS = ("gpu-baseline", "training", "training-rdma", "inference", "model-load")
+INTENTS = ("gpu-baseline", "training", "training-rdma", "inference", "model-load", "storage")
 """The profiles that come with Setpoint, by name: what a preset is meant for."""
 
 

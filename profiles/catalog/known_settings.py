@@ -22,7 +22,9 @@ from contract.nodetuning import Operator
 from profiles.catalog import known_labels, weakening
 
 HERE = Path(__file__).parent
-OTHER_FILES = ("sources.yaml", known_labels.FILE, weakening.FILE)
+PLATFORMS_FILE = "platforms.yaml"
+"""What node pools of managed platforms take: read by profiles.catalog.platforms."""
+OTHER_FILES = ("sources.yaml", PLATFORMS_FILE, known_labels.FILE, weakening.FILE)
 NUMA_NODES_OBSERVED = 8
 """Huge pages are observed on NUMA nodes 0 to 7: two sockets in four parts each. Agents leave out what is absent."""
 
@@ -97,6 +99,7 @@ class SettingInfo:
     caution: str
     """Said whenever a profile sets it."""
     caution_values: Mapping[str, str]
+    """By value, or by the name of an option in a value that is a list of them."""
     effect: str
     risk: str
     sources: tuple[SettingCitation, ...]
@@ -146,13 +149,14 @@ _FIELD_NAMES = """
 _FIELDS = frozenset(_FIELD_NAMES.split())
 
 
-def _load_sources() -> dict[str, SettingCitation]:
+def load_sources() -> dict[str, SettingCitation]:
+    """Return what `sources` of entries name, by key."""
     raw = yaml.load((HERE / "sources.yaml").read_bytes()).data
     return {key: SettingCitation(key, entry["text"], entry["url"]) for key, entry in raw.items()}
 
 
 def _load() -> dict[str, SettingInfo]:
-    sources = _load_sources()
+    sources = load_sources()
     out: dict[str, SettingInfo] = {}
     for path in sorted(HERE.glob("*.yaml")):
         if path.name in OTHER_FILES:

@@ -9,7 +9,7 @@ from profiles.content.content import Content, WantedComponent, WantedObject
 from profiles.document.cluster_schema import MAX_COMPONENTS
 from profiles.document.document import DocumentComponent, ProfileDocument, ProfileNote
 from profiles.document.plain_json import Unfit, checked
-from profiles.policies import kinds, queues, references, storage
+from profiles.policies import kinds, queues, references, rivals, storage
 
 MAX_TOGETHER = 512 * 1024
 """Characters of all components and objects as JSON, with what is inherited: a revision is one row."""
@@ -55,7 +55,8 @@ def policies(document: ProfileDocument, parent: Content, gone: frozenset[str], o
 def together(document: ProfileDocument, content: Content) -> tuple[list[ProfileNote], list[ProfileNote]]:
     """(problems, warnings)"""
     problems = [*_too_much(document, content), *_one_default(document, content), *_circle(document, content)]
-    return problems, [*_without_component(document, content), *_dangling(document, content)]
+    warnings = (_without_component, _dangling, _rivals)
+    return problems, [note for warn in warnings for note in warn(document, content)]
 
 
 def _note(document: ProfileDocument, path: str, code: str, message: str) -> ProfileNote:
@@ -126,3 +127,8 @@ def _dangling(document: ProfileDocument, content: Content) -> Iterable[ProfileNo
             if f"{kind}/{name}" not in there and (kind, name) != ("Queue", "default"):
                 message = f"{kind} {name} is not in this profile: it must be in the cluster already"
                 yield _note(document, f"policies.{item.title}.{path}", "not-here", message)
+
+
+def _rivals(document: ProfileDocument, content: Content) -> Iterable[ProfileNote]:
+    for policy, path, message in rivals.among(content.policies):
+        yield _note(document, f"policies.{policy.title}.{path}", "rivals", message)

@@ -176,8 +176,8 @@ def _cautions(info: SettingInfo, operator: str, value: str) -> list[tuple[str, s
         out.append((weakening.CODE, f"weakens the node's security: {why}"))
     if info.caution:
         out.append(("caution", info.caution))
-    if value in info.caution_values:
-        out.append(("caution", info.caution_values[value]))
+    options = {option.partition("=")[0] for option in value.split(",")}  # `pci=realloc=off,disable_acs_redir=pci:0:0`
+    out += [("caution", why) for word, why in info.caution_values.items() if word == value or word in options]
     if info.owner == "kubelet":
         out.append(("kubelet-owned", "the kubelet sets this value itself; asking for it as well only guards it"))
     if info.owner == "cni" and not info.caution:

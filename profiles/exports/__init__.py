@@ -14,6 +14,7 @@ from profiles.content.content import Content
 from profiles.exports import (
     ansible,
     flat,
+    kustomize,
     machineconfig,
     nodewright,
     openshift_tuned,
@@ -65,7 +66,7 @@ class Export:
 
 WHOLE = frozenset({"profile"})
 """Formats that carry everything."""
-OF_CLUSTER = WHOLE | {"terraform"}
+OF_CLUSTER = WHOLE | {"terraform", "objects", "kustomize"}
 """Formats that carry what is wanted of the cluster, or name it themselves."""
 YAML, PLAIN, JSON = "application/yaml", "text/plain", "application/json"
 
@@ -147,6 +148,23 @@ FORMATS: dict[str, Format] = {
             terraform.write,
             terraform.with_comments,
         ),
+        Format(
+            "objects",
+            "Kubernetes objects",
+            "yaml",
+            YAML,
+            "For kubectl apply, or beside the format kustomize. Nothing of Setpoint's is on them: it does not own what "
+            "another tool applies.",
+            kustomize.objects,
+        ),
+        Format(
+            "kustomize",
+            "Kustomize",
+            "yaml",
+            YAML,
+            "Save it as kustomization.yaml in a folder of its own.",
+            kustomize.write,
+        ),
     )
 }
 
@@ -172,7 +190,11 @@ def export(content: Content, to: str, *, name: str, revision: str, digest: str, 
         head += ["", "Not in this file:", *(f"  {missing}" for missing in draft.missing)]
     text = format.join(head, body)
     filename = format.extension if format.extension == "tuned.conf" else f"{name}-{to}.{format.extension}"
-    filename = {"sysctl.d": f"90-{name}.conf", "profile": f"{name}.yaml", "terraform": f"{name}.tf.json"}.get(
-        to, filename
-    )
+    own = {
+        "sysctl.d": f"90-{name}.conf",
+        "profile": f"{name}.yaml",
+        "terraform": f"{name}.tf.json",
+        "kustomize": "kustomization.yaml",
+    }
+    filename = own.get(to, filename)
     return Export(format, filename, text, tuple(draft.missing), is_fixed, remarks)

@@ -54,9 +54,12 @@ class ExportDraft:
                 key = mark.name if part == "taints" else mark.key
                 self.missing.append(MissingPart(part, key, f"= {mark.value}", why))
 
+    def miss_component(self, component: WantedComponent, why: str) -> None:
+        self.missing.append(MissingPart("components", component.name, _version_text(component), why))
+
     def miss_cluster(self, content: Content, why: str) -> None:
         for component in content.components:
-            self.missing.append(MissingPart("components", component.name, _version_text(component), why))
+            self.miss_component(component, why)
         for policy in content.policies:
             self.missing.append(MissingPart("policies", policy.title, policy.api_version, why))
 

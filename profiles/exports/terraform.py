@@ -13,14 +13,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common import hooks
 from common.hooks import ComponentRelease
 from profiles.content.cluster import WantedObject
 from profiles.content.content import Content
-from profiles.exports.parts import ExportDraft, MissingPart
+from profiles.exports import releases
+from profiles.exports.parts import ExportDraft
 
 _TEMPLATE = re.compile(r"[$%](?=\{)")
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_WORDS = releases.ToolWords("Terraform removes only what its own state has", "give it set")
 EACH_NODE = {"for_each": "${var.nodes}"}
 _PROVIDERS = {
     "kubernetes": {"source": "hashicorp/kubernetes"},
@@ -40,8 +41,8 @@ def write(content: Content, draft: ExportDraft) -> str:
             "The kinds of kubernetes_manifest must exist when Terraform plans: where a component brings them, apply "
             "that first, with -target."
         )
-    if releases := _releases(content, draft, namespaces):
-        resources["helm_release"] = releases
+    if helm_releases := _releases(content, draft, namespaces):
+        resources["helm_release"] = helm_releases
     document: dict[str, Any] = {"terraform": {"required_providers": _PROVIDERS}}
     if any("for_each" in resource for kind in resources.values() for resource in kind.values()):
         draft.remark("Labels, annotations and taints are those of the nodes named in the variable nodes.")
@@ -102,33 +103,15 @@ def _name(policy: WantedObject) -> str:
 
 
 def _releases(content: Content, draft: ExportDraft, namespaces: Mapping[str, str]) -> dict[str, Any]:
-    known = {release.name: release for release in hooks.component_releases(content)}
-    out: dict[str, Any] = {}
-    for component in content.components:
-        release = known.get(component.name)
-        if component.is_gone:
-            _miss(draft, component.name, "removed", "Terraform removes only what its own state has")
-        elif release is None:
-            _miss(draft, component.name, component.version, "the catalog of components does not know it")
-        elif release.problem:
-            _miss(draft, component.name, component.version, release.problem)
-        else:
-            out[component.name] = _release(release, known, draft, namespaces)
-    return out
+    known = {release.name: release for release in releases.of(content, draft, _WORDS)}
+    return {name: _release(release, known, namespaces) for name, release in known.items()}
 
 
 def _release(
-    release: ComponentRelease,
-    known: Mapping[str, ComponentRelease],
-    draft: ExportDraft,
-    namespaces: Mapping[str, str],
+    release: ComponentRelease, known: Mapping[str, ComponentRelease], namespaces: Mapping[str, str]
 ) -> dict[str, Any]:
-    for path in release.secrets:
-        _miss(draft, f"{release.name}.values.{path}", "a secret", "a secret's value is no part of a file; give it set")
-    for path in release.decisions:
-        _miss(draft, f"{release.name}.values.{path}", "to be decided", "its value depends on the cluster; give it set")
     within = namespaces.get(release.namespace)
-    after = [f"helm_release.{name}" for name in release.requires if name in known and not known[name].problem]
+    after = [f"helm_release.{name}" for name in release.requires if name in known]
     after += [f"kubernetes_manifest.{within}"] if within else []
     out = literal(
         {
@@ -142,7 +125,3 @@ def _release(
     if release.values:  # JSON is YAML, and needs no more than its quotes
         out["values"] = [literal(json.dumps(release.values, ensure_ascii=False, allow_nan=False))]
     return {**out, **({"depends_on": after} if after else {})}
-
-
-def _miss(draft: ExportDraft, key: str, wanted: str, why: str) -> None:
-    draft.missing.append(MissingPart("components", key, wanted, why))

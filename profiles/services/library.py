@@ -19,6 +19,15 @@ def names() -> list[str]:
     return sorted(path.stem for path in HERE.glob("*.yaml"))
 
 
+VARIANTS = ("h100", "gb200", "mi300x", "aks", "eks", "gke", "oke")
+"""Models and clouds for which an intent has a profile of its own: `training-rdma-h100`."""
+
+
+def intents() -> list[str]:
+    """Return the profiles for a kind of work, without what varies one of them."""
+    return [name for name in names() if name.rpartition("-")[2] not in VARIANTS]
+
+
 def source(name: str) -> str:
     return (HERE / f"{name}.yaml").read_text(encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""Limits of managed platforms on a revision: values outside them, keys that their node configuration does not offer.
+"""Managed platforms on a revision: values that they refuse, settings that their node configuration has no place for.
 
-Limits: profiles/catalog, from the AKS and GKE documentation. Setpoint's agent writes past them, but a node pool made
-with such a value is refused, and an upgrade of the platform's image brings its own values back.
+What is known of them is in profiles/catalog/platforms.yaml. Setpoint's agent writes past their limits, but a node pool
+made with such a value is refused, and an upgrade of the platform's image brings its own values back.
 """
 
 from __future__ import annotations
@@ -9,47 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from contract.keys import KeyKind, kind_of
-from profiles.catalog import known_settings
+from profiles.catalog import platforms
 from profiles.catalog.known_settings import PlatformLimit
+from profiles.catalog.platforms import Platform
 from profiles.content.content import Content, WantedSetting
-
-PLATFORMS = ("AKS", "GKE")
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformReport:
-    platform: str
+    platform: Platform
     outside: tuple[tuple[WantedSetting, PlatformLimit], ...]
     """Wanted values that the platform refuses."""
-    unlisted: tuple[WantedSetting, ...]
-    """Sysctls that its node configuration has no field for."""
-    elsewhere: tuple[WantedSetting, ...]
-    """What is no sysctl: set on the host, or not at all."""
+    without: tuple[WantedSetting, ...]
+    """Settings that its node configuration has no place for: written on the host, or not at all."""
+    settings: int
 
     @property
     def is_unsafe(self) -> bool:
         return bool(self.outside)
 
+    @property
+    def placed(self) -> int:
+        return self.settings - len(self.without)
+
 
 def platform_reports(content: Content) -> list[PlatformReport]:
-    return [_platform_report(platform, content.settings) for platform in PLATFORMS]
+    return [_platform_report(platform, content.settings) for platform in platforms.KNOWN.values()]
 
 
-def _platform_report(platform: str, settings: Iterable[WantedSetting]) -> PlatformReport:
-    outside, unlisted, elsewhere = [], [], []
-    for setting in settings:
-        limit = _limit(platform, setting.key)
-        if limit is not None:
-            if not all(limit.permits(int(number)) for number in setting.value.split() if number.lstrip("-").isdigit()):
-                outside.append((setting, limit))
-        elif kind_of(setting.key) is KeyKind.SYSCTL:
-            unlisted.append(setting)
-        else:
-            elsewhere.append(setting)
-    return PlatformReport(platform, tuple(outside), tuple(unlisted), tuple(elsewhere))
+def _platform_report(platform: Platform, settings: Iterable[WantedSetting]) -> PlatformReport:
+    wanted = tuple(settings)
+    outside = [(w, limit) for w in wanted if (limit := platform.limit(w.key)) and not _permits(limit, w.value)]
+    without = tuple(w for w in wanted if not platform.has_place_for(w.key))
+    return PlatformReport(platform, tuple(outside), without, len(wanted))
 
 
-def _limit(platform: str, key: str) -> PlatformLimit | None:
-    info = known_settings.get(key)
-    return next((limit for limit in info.platforms if limit.platform == platform), None) if info else None
+def _permits(limit: PlatformLimit, value: str) -> bool:
+    return all(limit.permits(int(number)) for number in value.split() if number.lstrip("-").isdigit())

@@ -29,15 +29,16 @@ _UNITS = {
 _LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units
 Max stack size            8388608              unlimited            bytes
+Max open files            {nofile:<20} {nofile:<20} files
 Max locked memory         {memlock:<20} {memlock:<20} bytes"""
-_MEMLOCK = "8388608"
-"""What systemd gives a service that asks for nothing (DefaultLimitMEMLOCK)."""
+_DEFAULTS = {"LimitMEMLOCK": "8388608", "LimitNOFILE": "524288"}
+"""What systemd gives a service that asks for nothing (DefaultLimitMEMLOCK, DefaultLimitNOFILE's hard one)."""
 
 
 @lru_cache(maxsize=64)
-def _limits(memlock: str) -> str:
+def _limits(memlock: str, nofile: str) -> str:
     """Content of /proc/<pid>/limits: one text for all machines."""
-    return _LIMITS.format(memlock=memlock)
+    return _LIMITS.format(memlock=memlock, nofile=nofile)
 
 
 class Machine:
@@ -62,7 +63,7 @@ class Machine:
             return (cluster.clock.now() - made_at).total_seconds()
 
         self.kernel.seconds = seconds
-        self._memlock: dict[str, str] = {}
+        self._unit_limits: dict[str, dict[str, str]] = {}
         """Of each service, as systemd read it last."""
         self.on_boot: list[Callable[[], None]] = []
         self.seen_huge_pages: dict[int, int] = {}
@@ -132,8 +133,8 @@ class Machine:
                 for path in self.kernel.glob(f"/etc/systemd/system/{name}.service.d/*.conf")
                 for line in self.kernel.disk[path].splitlines()
             ]
-            values = [line.partition("=")[2] for line in lines if line.startswith("LimitMEMLOCK=")]
-            self._memlock[name] = values[-1] if values else _MEMLOCK
+            given = dict(line.split("=", 1) for line in lines if line.startswith(tuple(_DEFAULTS)))
+            self._unit_limits[name] = _DEFAULTS | given
 
     def _kubelet_up(self, boot: int, *, is_boot: bool = False) -> None:
         if boot != self._boots or not self.is_up:
@@ -152,10 +153,10 @@ class Machine:
         """Start a process of the service, with the limits that systemd has for it."""
         self.kubelet_runs += name == "kubelet"
         pid, start = _PIDS[name], int(self.kernel.seconds() * 100) + self.kubelet_runs
-        memlock = self._memlock[name].replace("infinity", "unlimited")
+        memlock, nofile = (value.replace("infinity", "unlimited") for value in self._unit_limits[name].values())
         self.kernel.set(f"/proc/{pid}/comm", name)
         self.kernel.set(f"/proc/{pid}/stat", f"{pid} ({name}) S 1 {'0 ' * 17}{start} 0")
-        self.kernel.set(f"/proc/{pid}/limits", _limits(memlock))
+        self.kernel.set(f"/proc/{pid}/limits", _limits(memlock, nofile))
         if name == "kubelet":
             self.kernel.set(f"/proc/{pid}/cmdline", _KUBELET_FLAGS)
             self._read_kubelet_config()

@@ -19,8 +19,11 @@ ExecStart=
 ExecStart=/parts/bin/kubelet --config=/etc/kubelet.yaml --config-dir={FOLDER} --kubeconfig=/parts/kubelet.kubeconfig \\
   --hostname-override=${{NODE_NAME}}
 """
-PIDS, MEMLOCK = "kubelet.podPidsLimit", "containerd.LimitMEMLOCK"
-LIMIT = "import resource, time; print(*resource.getrlimit(resource.RLIMIT_MEMLOCK), flush=True); time.sleep(3600)"
+PIDS, MEMLOCK, FILES = "kubelet.podPidsLimit", "containerd.LimitMEMLOCK", "containerd.LimitNOFILE"
+LIMIT = """\
+import resource as r, time
+print(*r.getrlimit(r.RLIMIT_MEMLOCK), *r.getrlimit(r.RLIMIT_NOFILE), flush=True)
+time.sleep(3600)"""
 
 
 @pytest.fixture
@@ -45,35 +48,37 @@ def restart_kubelet(node: Node) -> None:
     node.await_ready()
 
 
-def limits_of_a_pod(node: Node, name: str) -> tuple[str, str]:
-    """Return pids.max of a new pod's control group, and the limit of locked memory that its program has."""
+def limits_of_a_pod(node: Node, name: str) -> tuple[str, str, str]:
+    """Return pids.max of a new pod's control group, and the limits of locked memory and files of its program."""
     node.run_pod(name, ["python", "-S", "-c", LIMIT], {"memory": "64Mi"})
     try:
         node.eventually(lambda: node.pod_log(name))
         uid = node.admin.find("pods", name)["metadata"]["uid"].replace("-", "_")
         pids = node.machine.shell(f"cat $(find /sys/fs/cgroup -path '*pod{uid}.slice/pids.max')")
-        return pids, " ".join(node.pod_log(name).split()[-2:])
+        words = node.pod_log(name).split()[-4:]
+        return pids, " ".join(words[:2]), " ".join(words[2:])
     finally:
         node.admin.delete("pods", name)
         node.eventually(lambda: node.admin.find("pods", name) is None)
 
 
 @pytest.mark.usefixtures("_with_drop_ins")
-def test_limits_of_processes_and_locked_memory_reach_a_new_pod_and_go_back(site: Site, node: Node, pool: int) -> None:
+def test_limits_of_processes_memory_and_files_reach_a_new_pod_and_go_back(site: Site, node: Node, pool: int) -> None:
     before = limits_of_a_pod(node, "before")
     assert before[1] == "8388608 8388608"
     boot = node.boot_id
 
-    plan = site.plan(pool, site.revision({PIDS: "2048", MEMLOCK: "infinity"}))
+    plan = site.plan(pool, site.revision({PIDS: "2048", MEMLOCK: "infinity", FILES: "131072"}))
     shown = {c["key"]: c["before"] for group in plan["differences"] for c in group["changes"]}
-    assert shown == {PIDS: "-1", MEMLOCK: "8388608"}
+    assert shown == {PIDS: "-1", MEMLOCK: "8388608", FILES: before[2].split()[1]}
     assert plan["worst_class"] == "containerd-restart"
     site.approve(plan)
     rollout = site.start(plan)
     site.until(rollout, "succeeded", seconds=600)
 
-    assert limits_of_a_pod(node, "tuned") == ("2048", "-1 -1")
+    assert limits_of_a_pod(node, "tuned") == ("2048", "-1 -1", "131072 131072")
     assert site.observed(node.name, MEMLOCK) == "infinity"
+    assert site.observed(node.name, FILES) == "131072"
 
     site.act(rollout, "revert")
     site.until(rollout, "reverted", seconds=600)

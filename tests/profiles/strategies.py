@@ -34,7 +34,7 @@ def wishes(draw: Any, among: Any = ALONE) -> DocumentSetting:
         value = draw(st.sampled_from(info.choices))
     elif info.key == "cmdline.crashkernel":  # a word with a grammar of its own
         value = draw(st.sampled_from(("512M", "256M,high", "1G-64G:256M,64G-:512M")))
-    elif info.key in kubelet.SERVICE_LIMITS:
+    elif info.key in kubelet.SERVICE_LIMITS.keys() - kubelet.HARD:
         value = draw(st.just(kubelet.UNLIMITED) | st.integers(kubelet.LEAST_LOCKED, 2**62).map(str))
     elif info.shape is Shape.WORD:
         value = draw(st.from_regex(r"[a-z0-9][a-z0-9_.,:=-]{0,20}", fullmatch=True))

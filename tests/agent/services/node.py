@@ -27,8 +27,11 @@ DEFAULTS = {
 """KubeletConfiguration v1beta1's."""
 LIMITS = (
     "Limit                     Soft Limit           Hard Limit           Units     \n"
-    "Max locked memory         {0:<20} {0:<20} bytes     "
+    "Max locked memory         {0:<20} {0:<20} bytes     \n"
+    "Max open files            {1:<20} {1:<20} files     \n"
 )
+UNIT_DEFAULTS = {"LimitMEMLOCK": "8388608", "LimitNOFILE": "524288"}
+"""What systemd gives a service that asks for nothing; of files the hard limit, which a Go program takes for itself."""
 
 
 class ServicesNode(Kernel):
@@ -45,7 +48,7 @@ class ServicesNode(Kernel):
             "/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet\n",
         } | (files or {})
         self.flags = flags
-        self.units: dict[str, str] = {}
+        self.units: dict[str, dict[str, str]] = {}
         self.loaded: dict[str, Any] = {}
         """What the kubelet that runs was started with, by rules of its own."""
         self._read_units()
@@ -103,7 +106,10 @@ class ServicesNode(Kernel):
 
     def _read_units(self) -> None:
         text = {name: self.read_text(path) or "" for name, path in _DROP_INS.items()}
-        self.units = {name: "".join(re.findall(r"(?m)^LimitMEMLOCK=(.*)$", t)) or "8388608" for name, t in text.items()}
+        self.units = {
+            name: UNIT_DEFAULTS | dict(re.findall(r"(?m)^(LimitMEMLOCK|LimitNOFILE)=(.*)$", drop_in))
+            for name, drop_in in text.items()
+        }
 
     def start(self, service: str) -> None:
         self.seconds += 1
@@ -111,7 +117,8 @@ class ServicesNode(Kernel):
         start = int(self.seconds * 100)
         self.live[f"/proc/{pid}/comm"] = service
         self.live[f"/proc/{pid}/stat"] = f"{pid} ({service}) S 1 {'0 ' * 17}{start} 0"
-        self.live[f"/proc/{pid}/limits"] = LIMITS.format(self.units[service].replace("infinity", "unlimited"))
+        limits = (limit.replace("infinity", "unlimited") for limit in self.units[service].values())
+        self.live[f"/proc/{pid}/limits"] = LIMITS.format(*limits)
         if service == "kubelet":
             self.live[f"/proc/{pid}/cmdline"] = "\0".join(["/usr/bin/kubelet", *self.flags.split()])
             self.loaded = dict(DEFAULTS)

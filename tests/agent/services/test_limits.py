@@ -16,6 +16,7 @@ from tests.agent.kernel import Agent, PowerCut, states, through, want
 from tests.agent.services.node import CONTAINERD_DROP_IN, KUBELET_DROP_IN, UNIT, ServicesNode, restart
 
 MEMLOCK = want("containerd.LimitMEMLOCK", "infinity", "8388608")
+FILES = want("containerd.LimitNOFILE", "1048576", "524288")
 BACK = Restore("containerd.LimitMEMLOCK", "8388608", "infinity")
 PIDS = want("kubelet.podPidsLimit", "4096", "-1")
 
@@ -42,6 +43,38 @@ def test_a_limit_is_effective_when_its_service_has_restarted_and_nothing_of_it_s
     assert states(restart(agent, "containerd")) == {"containerd.LimitMEMLOCK": "Restored"}
     assert "unlimited" not in kernel.live["/proc/811/limits"]
     assert Journal(kernel).content.entries == {}
+
+
+def test_open_files_are_proven_by_the_hard_limit_and_go_back(agent, kernel):
+    """The soft one says nothing: containerd raises its own, and what it starts gets back what systemd gave."""
+    agent.ask(FILES)
+    assert kernel.disk[CONTAINERD_DROP_IN].splitlines()[1:] == ["[Service]", "LimitNOFILE=1048576"]
+    status = restart(agent, "containerd")
+    assert states(status) == {"containerd.LimitNOFILE": "Effective"}
+
+    soft_alone = f"Max open files            {1048576:<20} {524288:<20} files"
+    kernel.live["/proc/811/limits"] = soft_alone
+    status = agent.core.verify()
+    assert status.setting("containerd.LimitNOFILE").effective == "524288"
+    kernel.start("containerd")
+
+    assert states(agent.ask(restore=(Restore("containerd.LimitNOFILE", "524288", "1048576"),))) == {
+        "containerd.LimitNOFILE": "PendingRestart"
+    }
+    assert states(restart(agent, "containerd")) == {"containerd.LimitNOFILE": "Restored"}
+    assert kernel.setpoints() == {}
+
+
+@pytest.mark.parametrize(("most", "state"), [("1048576", "PendingRestart"), ("1048575", "Failed")])
+def test_more_files_than_the_kernel_gives_anyone_are_not_asked_of_systemd(agent, kernel, most, state):
+    """systemd would lower the limit to fs.nr_open and say so nowhere."""
+    kernel.live["/proc/sys/fs/nr_open"] = most
+
+    status = agent.ask(FILES)
+
+    assert states(status) == {"containerd.LimitNOFILE": state}
+    assert (f"fs.nr_open, which is {most}" in status.setting("containerd.LimitNOFILE").reason) == (state == "Failed")
+    assert (CONTAINERD_DROP_IN in kernel.disk) == (state == "PendingRestart")
 
 
 def test_a_restart_of_containerd_ends_the_waits_for_the_kubelet_too(agent, kernel):
@@ -74,7 +107,7 @@ def test_a_containerd_that_somebody_restarts_has_the_limit(agent, kernel):
 
 def test_a_containerd_that_came_up_without_the_limit_is_not_called_effective(agent, kernel):
     agent.ask(MEMLOCK)
-    kernel.units["containerd"] = "65536"
+    kernel.units["containerd"]["LimitMEMLOCK"] = "65536"
 
     status = restart(agent, "containerd")
 

@@ -70,7 +70,7 @@ def test_each_says_what_a_person_must_know(name):
 
 
 def test_the_intents_are_the_profiles_that_come_with_setpoint():
-    assert set(INTENTS) == set(library.names())
+    assert set(INTENTS) == set(library.intents())
     named = {intent for one in catalog.all() for preset in one.presets.values() for intent in preset.intents}
     assert named == set(INTENTS)
 

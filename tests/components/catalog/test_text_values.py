@@ -29,12 +29,13 @@ def kueue(*presets: str, **more: object) -> dict:
 
 
 def test_gangs_reclaim_gpu_binpacking_and_topology_go_together_in_any_order():
-    for order in permutations(("gang-and-reclaim", "binpack", "network-topology-aware")):
+    for order in permutations(("gang-and-reclaim", "binpack", "network-topology-aware", "task-topology")):
         config = scheduler(*order)
         found = plugins(config)
         assert config["actions"] == "enqueue, allocate, preempt, reclaim, backfill"
         assert found["binpack"]["arguments"]["binpack.resources"] == "nvidia.com/gpu"
         assert "network-topology-aware" in found
+        assert found["task-topology"]["arguments"] == {"task-topology.weight": 10}
         assert {"gang", "proportion", "predicates", "nodeorder", "overcommit"} <= set(found)
         assert found["gang"]["enablePreemptable"] is False, "what the chart says stays"
 

@@ -141,3 +141,18 @@ def test_no_range_holds_what_leaves_every_node_unusable(key):
     for number in (info.minimum, info.maximum):
         words = " ".join([str(number)] * key_lists.SYSCTL_WORDS.get(key, 1))
         assert number is None or not fitness.unfit(key, "=", words, fitness.MachineSize())
+
+
+@pytest.mark.parametrize(
+    ("value", "is_cautioned"),
+    [
+        ("realloc=off", False),
+        ("disable_acs_redir=pci:0:0", True),
+        ("realloc=off,disable_acs_redir=pci:0:0", True),
+        ("nocrs", False),
+    ],
+)
+def test_an_option_that_removes_isolation_is_told_wherever_it_is_in_a_list(value, is_cautioned):
+    cautions = setting_check.ask("cmdline.pci", value).cautions
+
+    assert any("isolation" in why for _, why in cautions) == is_cautioned

@@ -21,6 +21,8 @@ HIGH, LOW = "kubelet.imageGCHighThresholdPercent", "kubelet.imageGCLowThresholdP
         (LOW, 0),
         ("containerd.LimitMEMLOCK", "infinity"),
         ("kubelet.LimitMEMLOCK", 16777216),
+        ("containerd.LimitNOFILE", 65536),
+        ("containerd.LimitNOFILE", 2147483584),
     ],
 )
 def test_what_the_kubelet_and_systemd_take_may_be_asked_for(key, value):
@@ -43,6 +45,9 @@ def test_what_the_kubelet_and_systemd_take_may_be_asked_for(key, value):
         ("containerd.LimitMEMLOCK", "0", "infinity"),
         ("containerd.LimitMEMLOCK", "8388608:infinity", "infinity"),
         ("containerd.LimitMEMLOCK", ">= 8388608", "no order"),
+        ("containerd.LimitNOFILE", "infinity", "whole number"),
+        ("containerd.LimitNOFILE", 65535, "65536 to 2147483584"),
+        ("containerd.LimitNOFILE", 2147483585, "65536 to 2147483584"),
     ],
 )
 def test_what_they_would_not_take_is_refused_with_what_would_be_right(key, value, part):

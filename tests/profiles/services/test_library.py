@@ -11,6 +11,7 @@ from django.core.management import call_command
 from audit.models import Record
 from common.errors import WrongState
 from profiles.catalog import known_settings
+from profiles.catalog import platforms as platform_catalog
 from profiles.document import schema
 from profiles.models import Profile, Revision
 from profiles.services import editing, library, platforms
@@ -26,11 +27,19 @@ INTENTS = {
     "gpu-baseline": "live",
     "inference": "live",
     "model-load": "live",
+    "storage": "new-pods",
     "training": "live",
     "training-rdma": "reboot",
+    "training-rdma-aks": "containerd-restart",
+    "training-rdma-eks": "containerd-restart",
+    "training-rdma-gb200": "reboot",
+    "training-rdma-gke": "containerd-restart",
+    "training-rdma-h100": "reboot",
+    "training-rdma-mi300x": "reboot",
+    "training-rdma-oke": "reboot",
 }
 """What the product promises, with the worst that a plan for it may do to a node."""
-SOURCES = re.compile(r"NVIDIA|TuneD|ESnet|AKS|OpenShift|Linux vm\.rst|kernel's default|As (net|gc)")
+SOURCES = re.compile(r"NVIDIA|AMD|Oracle|TuneD|ESnet|AKS|OpenShift|Linux vm\.rst|kernel's default|As (net|gc)")
 
 
 def flat(name: str) -> schema.Checked:
@@ -40,7 +49,7 @@ def flat(name: str) -> schema.Checked:
     return schema.flatten(document, parent, origin=name)
 
 
-def test_the_library_has_the_five_intents():
+def test_the_library_has_these_intents_and_variants():
     assert {name: flat(name).content.worst_class for name in library.names()} == INTENTS
 
 
@@ -48,6 +57,12 @@ def test_what_a_library_profile_extends_comes_before_it():
     for name in library.names():
         if extends := schema.parse(library.source(name)).extends:
             assert library.names().index(extends.profile) < library.names().index(name)
+
+
+def test_a_variant_extends_the_intent_that_it_is_named_after():
+    assert library.intents() == ["gpu-baseline", "inference", "model-load", "storage", "training", "training-rdma"]
+    for name in set(library.names()) - set(library.intents()):
+        assert schema.parse(library.source(name)).extends.profile == name.rpartition("-")[0]
 
 
 def test_every_library_setting_says_why_and_from_where():
@@ -72,7 +87,22 @@ OWN = {
         net.ipv4.tcp_rmem = 4096 87380 268435456; net.ipv4.tcp_wmem = 4096 65536 268435456
         net.core.netdev_max_backlog >= 10000; net.ipv4.tcp_max_syn_backlog >= 8192; net.ipv4.tcp_mtu_probing = 1
         net.ipv4.conf.all.arp_ignore = 1; net.ipv4.conf.all.arp_announce = 2; module.ib_umad = loaded
-        cmdline.iommu = pt""",
+        cmdline.iommu = pt; containerd.LimitMEMLOCK = infinity""",
+    "training-rdma-h100": "cmdline.pci = realloc=off",
+    "training-rdma-gb200": "cmdline.iommu.passthrough = 1; kernel.threads-max >= 16512444",
+    "training-rdma-mi300x": "cmdline.pci = realloc=off; cmdline.iommu = pt",
+    "training-rdma-aks": "net.core.rmem_max >= 134217728; net.core.wmem_max >= 134217728",
+    "training-rdma-eks": """
+        net.ipv4.tcp_keepalive_time = 240; net.ipv4.tcp_keepalive_intvl = 60; net.ipv4.tcp_keepalive_probes = 3""",
+    "training-rdma-gke": "",
+    "training-rdma-oke": """
+        net.ipv4.neigh.default.gc_thresh1 >= 32768; net.ipv4.neigh.default.gc_thresh2 >= 65535
+        net.ipv4.neigh.default.gc_thresh3 >= 131072; fs.file-max >= 2097152; fs.nr_open >= 1048576""",
+    "storage": """
+        net.core.rmem_max >= 268435456; net.core.wmem_max >= 268435456
+        net.ipv4.tcp_rmem = 4096 87380 134217728; net.ipv4.tcp_wmem = 4096 65536 134217728
+        net.ipv4.tcp_mtu_probing = 1; vm.dirty_ratio = 40; vm.dirty_background_ratio = 10
+        block.nvme.read_ahead_kb >= 4096; vm.zone_reclaim_mode = 0""",
     "inference": """
         vm.swappiness = 1; net.ipv4.tcp_max_syn_backlog >= 8192; kernel.numa_balancing = 0
         cpu.scaling_governor = performance""",
@@ -105,13 +135,13 @@ def test_a_platform_is_named_as_unsafe_exactly_where_its_limit_refuses_the_value
         named = {
             (platform, setting.key)
             for setting in checked.content.settings
-            for platform in platforms.PLATFORMS
+            for platform in platform_catalog.KNOWN
             if f"Unsafe on {platform}" in setting.why
         }
         verdicts = platforms.platform_reports(checked.content)
-        assert named == {(v.platform, wanted.key) for v in verdicts for wanted, _ in v.outside}, name
+        assert named == {(v.platform.key, wanted.key) for v in verdicts for wanted, _ in v.outside}, name
         for verdict in verdicts:
-            assert verdict.is_unsafe == (f"UNSAFE on {verdict.platform}" in library.source(name)), name
+            assert verdict.is_unsafe == (f"UNSAFE on {verdict.platform.key}" in library.source(name)), name
 
 
 _LIMITS = re.compile(r"(AKS|GKE) accepts,? (\d+) to (\d+)")
@@ -128,14 +158,84 @@ def test_the_limits_that_a_reason_quotes_are_the_catalogs():
     assert quoted > 5
 
 
-def test_platforms_are_judged_by_their_own_limits():
-    aks, gke = platforms.platform_reports(flat("training-rdma").content)
+def reports(name: str) -> dict[str, platforms.PlatformReport]:
+    return {report.platform.key: report for report in platforms.platform_reports(flat(name).content)}
 
-    assert [wanted.key for wanted, _ in aks.outside] == ["net.core.rmem_max", "net.core.wmem_max"]
-    assert (gke.outside, gke.is_unsafe) == ((), False)
-    assert "cmdline.iommu" in {wanted.key for wanted in gke.elsewhere}
-    for name in INTENTS.keys() - {"training-rdma"}:
-        assert not any(verdict.is_unsafe for verdict in platforms.platform_reports(flat(name).content)), name
+
+def test_platforms_are_judged_by_their_own_limits():
+    of = reports("training-rdma")
+
+    assert [wanted.key for wanted, _ in of["AKS"].outside] == ["net.core.rmem_max", "net.core.wmem_max"]
+    assert {key for key, report in of.items() if report.is_unsafe} == {"AKS"}, "no other publishes limits below these"
+
+
+def test_a_platform_has_a_place_for_what_it_documents_and_for_nothing_else():
+    without = {key: {wanted.key for wanted in report.without} for key, report in reports("training-rdma").items()}
+    every = {wanted.key for wanted in flat("training-rdma").content.settings}
+
+    assert without["EKS-AL2023"] == without["OKE"] == set(), "a script of one's own runs on each node"
+    assert without["EKS-Auto"] == every, "neither image, kubelet nor kernel is the customer's"
+    on_host = {"cpu.scaling_governor", "containerd.LimitMEMLOCK"}
+    on_thp = {"transparent_hugepage.enabled", "transparent_hugepage.defrag"}
+    assert without["EKS-Bottlerocket"] == on_host | on_thp, "the rest are settings of its own"
+    assert {"cmdline.iommu", "module.ib_umad"} | on_host <= without["GKE"]
+    assert not on_thp & without["GKE"]
+    assert "net.ipv4.tcp_rmem" in without["AKS"] - without["GKE"], "GKE lists it, AKS does not"
+
+
+def test_bottlerockets_kubelet_takes_the_fields_that_it_names():
+    content = schema.flatten(
+        schema.parse("settings: {kubelet.podPidsLimit: 4096, kubelet.maxPods: 60, hugepages-1Gi: 2, hugepages-2Mi: 9}"),
+        None,
+        origin="mine",
+    ).content
+    without = {r.platform.key: [w.key for w in r.without] for r in platforms.platform_reports(content)}
+
+    assert without["EKS-Bottlerocket"] == ["hugepages-1Gi"]
+    assert without["AKS"] == ["hugepages-1Gi", "hugepages-2Mi", "kubelet.maxPods"]
+    assert without["GKE"] == ["kubelet.maxPods"]
+
+
+@pytest.mark.parametrize("cloud", ["aks", "eks", "gke", "oke"])
+def test_a_profile_of_a_cloud_wants_nothing_that_its_nodes_refuse(cloud):
+    """Virtual machines get no argument for a bare machine's IOMMU, and a kernel without modules none to load."""
+    content = flat(f"training-rdma-{cloud}").content
+    mine = [report for key, report in reports(f"training-rdma-{cloud}").items() if key.lower().startswith(cloud)]
+
+    assert mine
+    assert not any(report.is_unsafe for report in mine)
+    assert (content.setting("cmdline.iommu") is None) == (cloud != "oke")
+    assert (content.setting("module.ib_umad") is None) == (cloud in ("eks", "gke"))
+
+
+def test_grace_has_the_argument_of_arm_and_not_that_of_x86():
+    content = flat("training-rdma-gb200").content
+
+    assert content.setting("cmdline.iommu") is None
+    assert content.setting("cmdline.iommu.passthrough").value == "1"
+
+
+def test_every_platform_that_a_limit_names_is_known_and_has_a_place_for_it():
+    for info in known_settings.all():
+        for limit in info.platforms:
+            assert platform_catalog.KNOWN[limit.platform].has_place_for(info.key), (info.key, limit.platform)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"sources": ["nowhere"]}, "unknown sources"),
+        ({"kinds": {"kubelet": ["vm.swappiness"]}}, "no keys of this kind"),
+        ({"kinds": {"sysctl": "all"}}, "neither any, listed nor a list"),
+        ({"limits": {}}, "has the fields"),
+    ],
+)
+def test_a_platform_that_is_described_wrongly_does_not_load(change, complaint):
+    entry = {"title": "A", "how": "By hand.", "kinds": {"sysctl": "any"}, "sources": ["aks"]}
+
+    assert platform_catalog.read({"A": entry})["A"].has_place_for("vm.swappiness")
+    with pytest.raises(platform_catalog.BadPlatforms, match=complaint):
+        platform_catalog.read({"A": entry | change})
 
 
 def test_no_key_of_the_kubelet_or_of_a_pods_own_is_in_the_library():
@@ -156,7 +256,7 @@ def test_the_gpu_baseline_needs_no_drain():
     assert content.setting("vm.max_map_count").operator == ">="
 
 
-def test_each_of_the_five_is_published(db):
+def test_each_library_profile_is_published(db):
     loaded()
 
     published = Revision.objects.select_related("profile").order_by("profile__name")
