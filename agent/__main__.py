@@ -17,6 +17,7 @@ from agent.hold import Hold
 from agent.host import LinuxHost
 from agent.identity import NotHere, check_namespaces, from_token
 from agent.journal import FileStore, Journal
+from agent.kinds.lifeline import ANSWER_SECONDS, Lifeline
 from agent.loop import Loop, Watcher, log
 from agent.reconcile import Reconciler
 
@@ -137,9 +138,18 @@ def main(arguments: list[str]) -> int:
         init_pid=init_pid if values["nsenter"] == "yes" else None,
     )
     journal = Journal(FileStore(os.path.join(values["journal"], "journal")))
+    probe = Client(server, token_file=values["token-file"], ca_file=values["ca-file"] or None, timeout=ANSWER_SECONDS)
     reconciler = Reconciler(
-        host, journal, time.time, node_uid=identity.uid, agent_version=VERSION, steady=seconds_since_boot
+        host,
+        journal,
+        time.time,
+        node_uid=identity.uid,
+        agent_version=VERSION,
+        steady=seconds_since_boot,
+        lifeline=Lifeline(lambda: probe.reaches(identity.node), time.sleep),
     )
+    if taken_back := reconciler.recover():
+        log("put network cards back, because an agent was killed while it changed them", places=taken_back)
     log("started", node=identity.node, uid=identity.uid, version=VERSION, journal=journal.corrupt or "fine")
     Watcher(clients[1], identity.node, arrivals).start()
     hold = Hold(clients[0], identity, FileStore(os.path.join(values["journal"], "hold")))

@@ -57,6 +57,23 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
     node.journal.save()
 
 
+def after_boot(node: Node, spec: Spec) -> None:
+    """Write what network cards lost in a boot, once for each boot: no file of the node does (agent.kinds.nic)."""
+    content, boot = node.journal.content, node.host.boot_id()
+    if content.cards_boot in ("", boot):
+        return
+    for wanted in spec.settings:
+        outcome = content.attempt.outcomes.get(wanted.key)
+        was_written = wanted.key in content.entries and keys.kind_of(wanted.key) is KeyKind.NIC
+        if not (was_written and outcome and outcome.state == SettingStatus.EFFECTIVE):
+            continue
+        if not keys.satisfied(wanted.operator, wanted.value, node.answer(wanted.key)):
+            again = write(node, wanted)
+            outcome.reason = "" if again.state == SettingStatus.EFFECTIVE else f"after a boot: {again.reason}"
+    content.cards_boot = boot
+    node.journal.save()
+
+
 def follows(spec: Spec, wanted: Wanted) -> bool:
     """Return whether this 0 is what the kernel does by itself when the step writes the coupled key."""
     partners = keys.coupled_with(wanted.key)

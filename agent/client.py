@@ -72,12 +72,13 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
 
 
 class Client:
-    def __init__(self, server: str, *, token_file: str, ca_file: str | None) -> None:
+    def __init__(self, server: str, *, token_file: str, ca_file: str | None, timeout: float = TIMEOUT_SECONDS) -> None:
         parts = urlsplit(server)
         self._https = parts.scheme == "https"
         self._address = (parts.hostname or "", parts.port or (443 if self._https else 80))
         self._tls = _tls(ca_file) if self._https else None
         self._token_file = token_file
+        self._timeout = timeout
         self._token = ("", 0.0)
         self._connection: http.client.HTTPConnection | None = None
         self._date: float | None = None
@@ -103,6 +104,18 @@ class Client:
             if error.code == 404:
                 return None, None
             raise
+
+    def reaches(self, name: str) -> bool:
+        """Return whether the API server answers a question about this object now, also where it refuses."""
+        try:
+            self.tuning(name)
+        except RequestRefused:
+            return True
+        except (Unavailable, OSError):
+            return False
+        finally:
+            self.close()  # the next question takes a new connection: a kept one would hide what has changed
+        return True
 
     def list_one(self, name: str) -> tuple[dict[str, Any] | None, str]:
         """The NodeTuning if there is one, and the resource version to watch from. Raises Unavailable, Refused."""
@@ -179,7 +192,7 @@ class Client:
         headers = {"Content-Type": content_type} if content_type else {}
         data = None if body is None else json.dumps(body).encode()
         try:
-            response = self._send(method, path, data, headers, TIMEOUT_SECONDS)
+            response = self._send(method, path, data, headers, self._timeout)
             self._raise_for(response)
             self._date = of_header(response.getheader("Date"))
             answer = json.loads(response.read(LARGEST_ANSWER))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from agent import cards
 from agent.host import Command, CommandResult, Host
 from agent.kinds.base import WriteRefused
-from contract import fitness, judging, keys
+from contract import fitness, judging, keys, nics
 from contract.judging import NodeCapacity
 
 FILES = frozenset(
@@ -47,6 +48,8 @@ _PATHS = (
     (re.compile(r"/sys/module/(\w+)/parameters/(\w+)"), lambda m: f"module_parameter.{m[1]}.{m[2]}"),
     (re.compile(r"/sys/block/(nvme|sd|vd|xvd)\w+/queue/(\w+)"), lambda m: f"block.{m[1]}.{m[2]}"),
 )
+_ANY_CARD = nics.OTHER
+"""Values of a card are judged alike in every class."""
 
 
 class Denied(WriteRefused):
@@ -55,6 +58,8 @@ class Denied(WriteRefused):
 
 def key_of(path: str) -> str | None:
     """The key that a file of the kernel belongs to; None for a file that belongs to none."""
+    if card := cards.parsed(path):
+        return f"nic.{_ANY_CARD}.{card[1]}"
     for pattern, key in _PATHS:
         if match := pattern.fullmatch(path):
             return key(match)
@@ -90,6 +95,8 @@ class Gate:
         key = key_of(path)
         if key is None:
             raise Denied(f"{path} belongs to no key that may be set")
+        if (card := cards.parsed(path)) and not cards.is_card(self._host, card[0]):
+            raise Denied(f"{card[0]} is no network card of the machine's own")
         self._judge(key, value)
         self._host.write_text(path, value)
 

@@ -2,7 +2,8 @@
 
 Everything the agent does to a machine goes through `Host`, so that the same reconciler runs on a real node and on the
 simulated fleet's virtual kernel. Paths are absolute and as the node sees them: `/proc/sys/vm/swappiness`,
-`/sys/kernel/mm/...`, `/etc/sysctl.d/...`.
+`/sys/kernel/mm/...`, `/etc/sysctl.d/...`. What the kernel keeps of a network card in no file is read and written
+below CARDS, as if it were one: `/nic/eth0/rx_ring`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent.ethtool import Cards
+
 READ_LIMIT = 1 << 20
 """Bytes read of any one file: the kernel's are small, and a host file must not fill the agent's memory."""
 
 PIECE = 4096
 """Bytes asked of the kernel at a time: a page, which is what its files of /proc and /sys answer at most."""
+
+CARDS = "/nic/"
 
 MOST_LINKS = 40
 """Links followed on the way to one file, as many as the kernel follows; the next is opened as it is."""
@@ -112,6 +117,7 @@ class LinuxHost:
         self._roots = {"proc": proc.rstrip("/"), "sys": sys.rstrip("/")}
         self._root = root.rstrip("/")
         self._init_pid = init_pid
+        self._cards = Cards()
 
     def _place(self, path: str) -> str:
         first, _, rest = path.lstrip("/").partition("/")
@@ -120,6 +126,9 @@ class LinuxHost:
         return followed(self._root, path)
 
     def read_text(self, path: str) -> str | None:
+        if path.startswith(CARDS):
+            interface, _, name = path.removeprefix(CARDS).partition("/")
+            return self._cards.read(interface, name)
         try:
             fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (FileNotFoundError, NotADirectoryError):
@@ -142,6 +151,10 @@ class LinuxHost:
             return None
 
     def write_text(self, path: str, value: str) -> None:
+        if path.startswith(CARDS):
+            interface, _, name = path.removeprefix(CARDS).partition("/")
+            self._cards.write(interface, name, value)
+            return
         # Unbuffered and not created: the kernel must see one write(2), and a missing key must stay missing.
         fd = os.open(self._place(path), os.O_WRONLY | os.O_CLOEXEC)
         try:

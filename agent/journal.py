@@ -126,6 +126,15 @@ class LoadedConfig:
 
 
 @dataclass(slots=True)
+class Guarded:
+    """Values that network cards get back unless a change of them, in this boot, leaves the node reachable."""
+
+    boot_id: str = ""
+    places: dict[str, str] = field(default_factory=dict)
+    """In the order of the writes."""
+
+
+@dataclass(slots=True)
 class JournalContent:
     entries: dict[str, JournalEntry] = field(default_factory=dict)
     pending: dict[str, Pending] = field(default_factory=dict)
@@ -144,6 +153,9 @@ class JournalContent:
     kubelet: LoadedConfig = field(default_factory=LoadedConfig)
     units_stale: bool = False
     """Drop-ins of systemd units changed and `systemctl daemon-reload` has not succeeded since."""
+    guarded: Guarded = field(default_factory=Guarded)
+    cards_boot: str = ""
+    """The boot in which network cards were written last: they keep no value over the next one."""
 
 
 class Journal:
@@ -225,4 +237,6 @@ def _content(raw: Mapping[str, Any]) -> JournalContent:
         armed=raw.get("armed", ""),
         kubelet=LoadedConfig(**raw.get("kubelet", {})),
         units_stale=raw.get("units_stale", False),
+        guarded=Guarded(**raw.get("guarded", {})),
+        cards_boot=raw.get("cards_boot", ""),
     )

@@ -10,6 +10,7 @@ from agent.gate import Denied, Gate
 from agent.host import Host
 from agent.journal import Journal, KeyOutcome, Pending
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
+from agent.kinds.lifeline import Lifeline
 from contract import keys, kubelet
 from contract.fitness import MachineSize
 from contract.keys import KeyKind
@@ -29,10 +30,10 @@ def same(first: str | None, other: str | None) -> bool:
 class Node:
     """One node's kernel by key, and the journal of what was done to it."""
 
-    def __init__(self, host: Host, journal: Journal) -> None:
+    def __init__(self, host: Host, journal: Journal, lifeline: Lifeline) -> None:
         self.host = Gate(host)  # the host itself is given to no other part: every change of the node passes the gate
         self.journal = journal
-        self._handlers = kinds.handlers(journal.content.kubelet)
+        self._handlers = kinds.handlers(journal, lifeline)
 
     def handler(self, key: str) -> Handler:
         return self._handlers[keys.kind_of(key)]

@@ -5,6 +5,7 @@ The simulated fleet runs this same class on its virtual kernel.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable
@@ -12,11 +13,12 @@ from collections.abc import Callable, Iterable
 from agent import apply, report, restarts
 from agent.host import Host
 from agent.journal import Journal, JournalCorrupt
+from agent.kinds.lifeline import Lifeline, put_back
 from agent.kinds.sysctl import fighting_file
 from agent.node import Node, persist
 from agent.persisted import SYSCTL
 from contract import keys
-from contract.keys import KeyKind
+from contract.keys import ApplyClass, KeyKind
 from contract.names import MAX_SKEW, PROTOCOL
 from contract.nodetuning import Condition, Mode, SettingReport, SettingStatus, Spec, Status, Wanted
 
@@ -41,8 +43,9 @@ class Reconciler:
         node_uid: str,
         agent_version: str,
         steady: Callable[[], float] | None = None,
+        lifeline: Lifeline | None = None,
     ) -> None:
-        self._node = Node(host, journal)
+        self._node = Node(host, journal, lifeline or Lifeline())
         self._clock = clock
         self._steady = steady or clock
         self._node_uid = node_uid
@@ -55,6 +58,19 @@ class Reconciler:
         self._not_persisted: str | None = None
         self._persist_again = 0.0
         self._started = False
+
+    def recover(self) -> list[str]:
+        """Put back the network cards that an agent was changing when it was killed; return their places.
+
+        To be called before anything is asked of the network, which may be gone. Raises nothing.
+        """
+        journal = self._node.journal
+        places = [] if journal.corrupt else list(journal.content.guarded.places)
+        if places:
+            put_back(self._node.host, journal)
+            with contextlib.suppress(OSError):  # then the next agent puts the same values back
+                journal.save()
+        return places
 
     def remember(self, status: Status) -> None:
         """Take the conditions of the status in the cluster, so that a restart of the agent does not re-date them."""
@@ -124,12 +140,15 @@ class Reconciler:
             restarts.settle(self._node)
             self._started = True
         content = self._node.journal.content
+        self.recover()
         if spec.mode != Mode.OBSERVE:
             attempt_id = _attempt_id(spec, self._generation)
             if content.attempt.id != attempt_id or not content.attempt.done:
                 apply.run(self._node, spec, attempt_id)
-            elif spec.mode == Mode.ENFORCE:
-                self._repair(spec)
+            else:
+                apply.after_boot(self._node, spec)
+                if spec.mode == Mode.ENFORCE:
+                    self._repair(spec)
             report.settle(self._node, spec)
         if self._clock() >= self._persist_again:
             self._not_persisted = persist(self._node)
@@ -151,6 +170,7 @@ class Reconciler:
             outcome is not None
             and outcome.state == SettingStatus.EFFECTIVE
             and keys.kind_of(wanted.key) not in keys.AT_START  # only a restart could repair it, and that needs a grant
+            and keys.apply_class(wanted.key) is not ApplyClass.DRAIN  # under running pods nothing is disturbed
             and not keys.satisfied(wanted.operator, wanted.value, self._node.answer(wanted.key))
         )
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agent import memory
-from agent.journal import KeyOutcome
+from agent.journal import JournalEntry, KeyOutcome
 from agent.kinds.base import AtStart, EffectiveValue, WriteRefused
 from agent.kinds.cmdline import Cmdline, uses_drop_in
 from agent.kinds.modules import InUse, Module
 from agent.kinds.sysctl import put_group_back
 from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
 from contract import fitness, key_lists, keys
+from contract.keys import KeyKind
 from contract.nodetuning import Operator, RestartAction, Restore, SettingStatus, Spec
 
 
@@ -51,13 +52,27 @@ def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
         reading,
         lambda path, value: same(value, original.places.get(path, original.value)),
     )
-    as_left = same(reading.value, original.value) or same(reading.value, restore.expect)
+    as_left = (
+        same(reading.value, original.value)
+        or same(reading.value, restore.expect)
+        or _cards_are_as_left(reading, entry, restore)
+    )
     # The control plane may not have heard yet what the kernel made of the value that it asked for.
     rounded_it = entry is not None and entry.written == restore.expect and same(entry.answered, reading.value)
     if not (as_left or rounded_it or waiting or half_way or silent):
         reason = f"Setpoint left {restore.expect}, the kernel answers {reading.value}"
         return KeyAssessment(KeyOutcome(SettingStatus.MOVED, reason, original.value))
     return KeyAssessment(reading=reading)
+
+
+def _cards_are_as_left(reading: EffectiveValue, entry: JournalEntry | None, restore: Restore) -> bool:
+    """Return whether each network card that was written is as it was left: others may have come to its class since."""
+    if entry is None or keys.kind_of(restore.key) is not KeyKind.NIC:
+        return False
+    held = {path: value for path, value in reading.places.items() if path in entry.places}
+    return bool(held) and all(
+        same(value, restore.expect) or same(value, entry.places[path]) for path, value in held.items()
+    )
 
 
 def _disagree(node: Node, restore: Restore) -> str:

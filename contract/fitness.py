@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from contract import nics
 from contract.key_lists import SYSCTL_WORDS
 from contract.nodetuning import Operator
 
@@ -90,6 +91,7 @@ LIMITS: Mapping[str, Limit] = {
     # The size is another argument's to say; the smallest that there is costs the least.
     "cmdline.hugepages": Limit(unit=2 * MIB, share=_HUGE),
     "cmdline.crashkernel": Limit(minimum=1, unit=1, share=0.25),
+    **{f"nic.{of}.{name}": Limit(minimum=least) for of in nics.CLASSES for name, least in nics.LEAST.items()},
 }
 
 AT_BOOT = frozenset({"cmdline.hugepages", "cmdline.hugepagesz", "cmdline.default_hugepagesz"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract import kubelet
+from contract import kubelet, nics
 
 
 def _keys(prefix: str, names: str) -> frozenset[str]:
@@ -129,6 +129,7 @@ ALLOWED: frozenset[str] = (
     | {f"cmdline.{name}" for name in ALLOWED_CMDLINE}
     | kubelet.FIELDS.keys()
     | kubelet.SERVICE_LIMITS.keys()
+    | nics.KEYS
 )
 """Every key that may be written, but for the per-node `hugepages-<size>.node<N>` forms of the two huge page keys."""
 

@@ -10,7 +10,7 @@ import enum
 import re
 from functools import lru_cache
 
-from contract import kubelet
+from contract import kubelet, nics
 from contract.key_lists import (
     ALLOWED,
     BLOCK_CLASSES,
@@ -48,6 +48,8 @@ class KeyKind(enum.StrEnum):
     """A field of the kubelet's configuration."""
     SERVICE_LIMIT = "service_limit"
     """A limit that systemd starts containerd or the kubelet with."""
+    NIC = "nic"
+    """An attribute of every network card of a class."""
     READ_ONLY = "read_only"
 
 
@@ -63,6 +65,8 @@ class ApplyClass(enum.StrEnum):
     NEW_PODS = "new-pods"
     KUBELET_RESTART = "kubelet-restart"
     CONTAINERD_RESTART = "containerd-restart"
+    DRAIN = "drain"
+    """Nothing restarts, but what runs on the node would be disturbed."""
     REBOOT = "reboot"
 
 
@@ -147,6 +151,8 @@ def _kind(key: str) -> KeyKind | None:
         return KeyKind.BLOCK
     if first == "cmdline" and rest:
         return KeyKind.CMDLINE
+    if first == "nic" and len(rest) == 2 and rest[0] in nics.CLASSES:
+        return KeyKind.NIC
     if key in kubelet.SERVICE_LIMITS:
         return KeyKind.SERVICE_LIMIT
     if key in kubelet.FIELDS:
@@ -182,6 +188,8 @@ def check_value(key: str, value: str) -> None:
     if kind is KeyKind.MODULE and value != "loaded":
         raise BadValue(f"{key}: can only be 'loaded'")
     if kind in AT_START and kind is not KeyKind.CMDLINE and (why := kubelet.bad_value(key, value)):
+        raise BadValue(f"{key}: {why}")
+    if kind is KeyKind.NIC and (why := nics.bad_value(key, value)):
         raise BadValue(f"{key}: {why}")
     if kind is not KeyKind.SYSCTL and not _WORD.fullmatch(value):
         raise BadValue(f"{key}: must be one word")
@@ -231,6 +239,8 @@ def apply_class(key: str) -> ApplyClass:
     if kind in (KeyKind.READ_ONLY, KeyKind.SERVICE_LIMIT):
         of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT}
         return of_kind.get(key.partition(".")[0], ApplyClass.KUBELET_RESTART)
+    if kind is KeyKind.NIC:
+        return ApplyClass.DRAIN if nics.attribute_of(key) in nics.DRAINED else ApplyClass.LIVE
     return ApplyClass.NEW_PODS if key in NEW_PODS else ApplyClass.LIVE
 
 
@@ -255,7 +265,7 @@ def satisfied(operator: str, wanted: str, effective: str | None) -> bool:
     return all(_one_satisfied(operator, w, h) for w, h in zip(want, have, strict=True))
 
 
-_SPREAD = (KeyKind.BLOCK, KeyKind.GOVERNOR)
+_SPREAD = (KeyKind.BLOCK, KeyKind.GOVERNOR, KeyKind.NIC)
 """Kinds of several places, of which some may have gone or come since the original was read."""
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.journal import LoadedConfig
+from agent.journal import Journal
 from agent.kinds.base import Handler
 from agent.kinds.cmdline import Cmdline
 from agent.kinds.hugepages import Hugepages
 from agent.kinds.kubelet import Kubelet
+from agent.kinds.lifeline import Lifeline
 from agent.kinds.modules import Module
+from agent.kinds.nic import Nic
 from agent.kinds.readonly import ReadOnly
 from agent.kinds.service_limits import ServiceLimit
 from agent.kinds.sysctl import Sysctl
@@ -18,10 +20,10 @@ from agent.services import Running
 from contract.keys import KeyKind
 
 
-def handlers(loaded: LoadedConfig) -> Mapping[KeyKind, Handler]:
-    """Fresh ones: a handler may remember things of its node. `loaded` is the journal's, and filled in here."""
+def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
+    """Fresh ones: a handler may remember things of its node, and note them in the journal."""
     running = Running()
-    kubelet = Kubelet(loaded, running)
+    kubelet = Kubelet(journal.content.kubelet, running)
     return {
         KeyKind.SYSCTL: Sysctl(),
         KeyKind.HUGEPAGES: Hugepages(),
@@ -30,6 +32,7 @@ def handlers(loaded: LoadedConfig) -> Mapping[KeyKind, Handler]:
         KeyKind.MODULE: Module(),
         KeyKind.MODULE_PARAMETER: ModuleParameter(),
         KeyKind.BLOCK: Block(),
+        KeyKind.NIC: Nic(journal, lifeline),
         KeyKind.CMDLINE: Cmdline(),
         KeyKind.KUBELET: kubelet,
         KeyKind.SERVICE_LIMIT: ServiceLimit(running),
@@ -44,6 +47,7 @@ ORDER = (
     KeyKind.THP,
     KeyKind.GOVERNOR,
     KeyKind.BLOCK,
+    KeyKind.NIC,
     KeyKind.HUGEPAGES,
     KeyKind.CMDLINE,
     KeyKind.KUBELET,

@@ -65,12 +65,21 @@ class Handler:
 
     def write(self, host: Host, key: str, operator: str, value: str) -> None:
         """Write every place that does not satisfy. Raises OSError, Refused, Unsupported."""
-        for path, now in self.read(host, key).places.items():
-            if not satisfied(operator, value, now):
-                host.write_text(path, value)
+        for path, text in self.to_write(host, key, operator, value).items():
+            host.write_text(path, text)
+
+    def to_write(self, host: Host, key: str, operator: str, value: str) -> dict[str, str]:
+        """Return the value to write to each place that does not satisfy."""
+        places = self.read(host, key).places
+        return {path: value for path, now in places.items() if not satisfied(operator, value, now)}
 
     def put_back(self, host: Host, key: str, original: EffectiveValue) -> None:
-        """Write the original to every place that differs. Raises OSError, Refused.
+        """Write the original to every place that differs. Raises OSError, Refused."""
+        for path, text in self.to_put_back(host, key, original).items():
+            host.write_text(path, text)
+
+    def to_put_back(self, host: Host, key: str, original: EffectiveValue) -> dict[str, str]:
+        """Return the original of each place that differs. Raises Refused.
 
         A place that came later (a new disk) gets the original only if that was the same everywhere.
         """
@@ -81,10 +90,12 @@ class Handler:
             raise WriteRefused(
                 f"the original was {original.value}, and the journal that knew which place had which is lost"
             )
+        out = {}
         for path, now in self.read(host, key).places.items():
             before = original.places.get(path, None if mixed else original.value)
             if before is not None and not satisfied(Operator.EQUALS, before, now):
-                host.write_text(path, before)
+                out[path] = before
+        return out
 
 
 class AtStart(Handler):

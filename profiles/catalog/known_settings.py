@@ -223,7 +223,8 @@ def _platform(name: str, limit: Any) -> PlatformLimit:
 
 def _example(key: str) -> str:
     """A real key that a family entry speaks for."""
-    return key.replace("block.*", "block.nvme").replace("*", "iommu" if key.startswith("cmdline") else "dummy")
+    key = key.replace("block.*", "block.nvme").replace("nic.*", "nic.rdma")
+    return key.replace("*", "iommu" if key.startswith("cmdline") else "dummy")
 
 
 _ENTRIES = _load()
@@ -245,8 +246,8 @@ def _family_of(key: str) -> str:
     if not keys.is_allowed(key):
         return ""
     first, *rest = key.split(".")
-    if first == "block":
-        return f"block.*.{rest[-1]}"
+    if first in ("block", "nic"):
+        return f"{first}.*.{rest[-1]}"
     return f"{first}.*" if first in ("module", "cmdline") else ""
 
 

@@ -13,6 +13,7 @@ from profiles.exports.parts import (
     argument,
     dump,
     in_order_of_the_kernel,
+    miss_cards,
     module_name,
     module_parameter,
     of_kind,
@@ -30,6 +31,7 @@ def write(content: Content, draft: ExportDraft) -> str:
         draft.miss(setting, "belongs to a KubeletConfig object, which the machine config operator makes a file of")
     for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, "OpenShift runs containers by CRI-O, which has limits of its own")
+    miss_cards(content, draft)
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
     wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
     arguments += [argument(setting) for setting in wanted]

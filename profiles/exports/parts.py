@@ -135,6 +135,12 @@ def miss_services(content: Content, draft: ExportDraft, why: str) -> None:
         draft.miss(setting, why)
 
 
+def miss_cards(content: Content, draft: ExportDraft) -> None:
+    """Name settings of network cards as missing: a file names interfaces, and a class has others on each node."""
+    for setting in of_kind(content, KeyKind.NIC):
+        draft.miss(setting, "is of a class of network cards, and the file could only name interfaces of one node")
+
+
 def dump(document: Any) -> str:
     return pyyaml.dump(document, Dumper=_ExportDumper, sort_keys=False, allow_unicode=True, width=110)
 

@@ -10,6 +10,7 @@ from profiles.exports.parts import (
     ExportDraft,
     argument,
     in_order_of_the_kernel,
+    miss_cards,
     miss_services,
     module_name,
     module_parameter,
@@ -23,6 +24,7 @@ _SIGN = {Operator.EQUALS: "", Operator.AT_LEAST: ">", Operator.AT_MOST: "<"}
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "TuneD knows no Kubernetes node")
     miss_services(content, draft, "TuneD knows neither the kubelet's configuration nor systemd's units")
+    miss_cards(content, draft)
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
     _put(sections, "sysctl", [_signed(setting, draft) for setting in of_kind(content, KeyKind.SYSCTL)])
     _put(sections, "vm", [_thp(setting) for setting in of_kind(content, KeyKind.THP)])

@@ -36,6 +36,20 @@ MODULE_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "ib_ipoib": {"send_queue_size": "128", "recv_queue_size": "256"},
 }
 BUILT_IN = frozenset({"zswap", "workqueue"})
+CARD_DEFAULTS: Mapping[str, str] = {
+    "rx_ring": "1024",
+    "tx_ring": "1024",
+    "combined_channels": "63",
+    "gro": "1",
+    "gso": "1",
+    "tso": "1",
+}
+CARD_MAXIMA: Mapping[str, str] = {"rx_ring": "8192", "tx_ring": "8192", "combined_channels": "63", "mtu": "9978"}
+"""As mlx5 has them on a ConnectX-7."""
+_ROUTES = """\
+Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eno1 00000000 0100000A 0003 0 0 0 00000000 0 0 0
+eno1 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,8 @@ class Hardware:
     numa_nodes: int = 2
     memory_gib: int = 2048
     nvme_disks: int = 4
+    rdma_cards: int = 2
+    """Network cards with an RDMA device, beside the one with the default route. Real servers have one for each GPU."""
     frequency_policies: int = 4
     """CPU frequency policies; real x86 servers have one per CPU, which would only make this slower. 0: none."""
     governor: str = "schedutil"
@@ -95,7 +111,14 @@ class Hardware:
 
 
 CPU_SERVER = Hardware(
-    gpus=0, instance_type="bm.std.64", cpus=64, memory_gib=256, nvme_disks=2, frequency_policies=2, boot_seconds=90.0
+    gpus=0,
+    instance_type="bm.std.64",
+    cpus=64,
+    memory_gib=256,
+    nvme_disks=2,
+    rdma_cards=0,
+    frequency_policies=2,
+    boot_seconds=90.0,
 )
 
 
@@ -125,6 +148,7 @@ def booted(hardware: Hardware) -> dict[str, str]:
     for disk in range(hardware.nvme_disks):
         for name, text in BLOCK_DEFAULTS.items():
             files[f"/sys/block/nvme{disk}n1/queue/{name}"] = text
+    files |= card_files(hardware.rdma_cards)
     for module in sorted({*hardware.modules, *BUILT_IN}):
         files |= module_files(module)
     return files
@@ -136,6 +160,19 @@ def module_files(module: str) -> dict[str, str]:
     files = {f"{folder}/parameters/{name}": value for name, value in MODULE_PARAMETERS.get(module, {}).items()}
     if module not in BUILT_IN:
         files |= {f"{folder}/initstate": "live", f"{folder}/refcnt": "0"}
+    return files
+
+
+def card_files(rdma_cards: int) -> dict[str, str]:
+    """Return the files of a card with the default route and of those with RDMA devices, as agent.host reads them."""
+    files = {"/proc/net/route": _ROUTES}
+    for name in ("eno1", *(f"roce{number}" for number in range(rdma_cards))):
+        files |= {f"/nic/{name}/{attribute}": value for attribute, value in CARD_DEFAULTS.items()}
+        files |= {f"/nic/{name}/{attribute}_max": value for attribute, value in CARD_MAXIMA.items()}
+        folder = f"/sys/class/net/{name}"
+        files |= {f"{folder}/mtu": "1500", f"{folder}/carrier": "1", f"{folder}/device/vendor": "0x15b3"}
+    for number in range(rdma_cards):
+        files[f"/sys/class/infiniband/mlx5_{number}/device/net/roce{number}/ifindex"] = str(number + 3)
     return files
 
 

@@ -104,6 +104,8 @@ class VirtualKernel:
             self._resize(None, 2048, text)
         elif path.startswith(PROC_SYS):
             self._write_sysctl(path, current, text)
+        elif path.startswith(("/sys/class/net/", "/nic/")):
+            self._write_card(path, text)
         elif path.startswith("/sys/"):
             self._write_sysfs(path, current, text)
         else:
@@ -164,6 +166,14 @@ class VirtualKernel:
             self._put(path, {"1": "Y", "0": "N"}.get(text, text) if yes_no else text)
         else:
             raise OSError(errno.EACCES, "Permission denied", path)
+
+    def _write_card(self, path: str, text: str) -> None:
+        """Take what the card's driver takes: at most its maximum, and of an offload 0 or 1."""
+        _, *_, interface, attribute = path.split("/")
+        most = int(self.read(f"/nic/{interface}/{attribute}_max") or "1")
+        if attribute.endswith("_max") or not text.isdigit() or int(text) > most:
+            raise OSError(errno.EINVAL, "Invalid argument", path)
+        self._put(path, text)
 
     # ── huge pages ────────────────────────────────────────────────────────────────────────────────────────────────
     def _resize(self, node: str | None, kb: int, text: str, share: float = RUNTIME_SHARE) -> None:
