@@ -229,7 +229,7 @@ def apply_class(key: str) -> ApplyClass:
     if kind in (KeyKind.HUGEPAGES, KeyKind.KUBELET):
         return ApplyClass.KUBELET_RESTART
     if kind in (KeyKind.READ_ONLY, KeyKind.SERVICE_LIMIT):
-        of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT}
+        of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT, "disk": ApplyClass.LIVE}
         return of_kind.get(key.partition(".")[0], ApplyClass.KUBELET_RESTART)
     return ApplyClass.NEW_PODS if key in NEW_PODS else ApplyClass.LIVE
 
