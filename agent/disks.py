@@ -14,7 +14,7 @@ from agent.host import Host
 from contract.disks import EMPTY, MAX_STATE, NAMES, Disk, cleaned, is_serial
 
 SECTOR = 512
-"""The unit of /sys/block/*/size, whatever the disk's own sectors are."""
+"""The unit of /sys/block/*/size, also where the disk has larger sectors."""
 LEAST_SIZE = 64 << 20
 """Bytes. Below, first and last MiB would be much of it, and no such disk is sold."""
 SAMPLES = 64
@@ -71,11 +71,14 @@ def in_use(host: Host, name: str) -> str:
     if holders := [path.rpartition("/")[2] for path in host.glob(f"/sys/block/{name}/holders/*")]:
         return f"is part of {', '.join(holders)}"[:MAX_STATE]
     number, device = _text(host, f"/sys/block/{name}/dev"), f"/dev/{name}"
+    points = []
     for line in (host.read_text("/proc/1/mountinfo") or "").splitlines():
         fields, _, source = line.partition(" - ")  # proc(5)
         match fields.split(), source.split():
             case [_, _, of, _, point, *_], [_, what, *_] if of == number or what == device:
-                return f"is mounted at {point}"[:MAX_STATE]
+                points.append(point)
+    if points:  # the shortest: mounts of pods come and go, and each would be another answer
+        return f"is mounted at {min(points, key=lambda point: (len(point), point))}"[:MAX_STATE]
     if any(line.split()[0] == device for line in (host.read_text("/proc/swaps") or "").splitlines() if line.strip()):
         return "is swap space in use"
     return ""

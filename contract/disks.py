@@ -1,6 +1,6 @@
 """One local NVMe disk as the agent reports it: one line of text for the value of `disk.<name>`.
 
-A disk is empty only if everything that was looked at says so; whatever is not known counts against it.
+A disk is empty only if everything that was looked at says so; what is not known counts against it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 NAMES = tuple(f"nvme{number}n1" for number in range(32))
 """Disks that are reported: the first namespace of each of the first controllers."""
-KEYS = tuple(f"disk.{name}" for name in NAMES)
+PREFIX = "disk."
+KEYS = tuple(f"{PREFIX}{name}" for name in NAMES)
 
 EMPTY = "empty"
 MAX_STATE = 160

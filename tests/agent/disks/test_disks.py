@@ -110,6 +110,13 @@ def test_a_disk_that_ends_before_its_size_is_not_empty():
         ({"/proc/1/mountinfo": "30 24 259:1 / /data rw - xfs /dev/nvme0n1 rw"}, "is mounted at /data"),
         ({"/proc/1/mountinfo": "30 24 259:1 / /data rw shared:9 - xfs /dev/other rw"}, "is mounted at /data"),
         ({"/proc/1/mountinfo": "30 24 0:41 / /data rw - btrfs /dev/nvme0n1 rw"}, "is mounted at /data"),
+        (
+            {
+                "/proc/1/mountinfo": "30 24 259:1 / /var/lib/kubelet/pods/a/disk rw - xfs /dev/nvme0n1 rw\n"
+                "31 24 259:1 / /data rw - xfs /dev/nvme0n1 rw"
+            },
+            "is mounted at /data",
+        ),
         ({"/proc/swaps": "Filename Type\n/dev/nvme0n1 partition 1 0 -2"}, "is swap space in use"),
         ({"/sys/block/nvme0n1/ro": "1"}, "is read-only"),
         ({"/sys/block/nvme0n1/device/transport": "tcp"}, "is attached by tcp, not in this machine"),
