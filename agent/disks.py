@@ -59,6 +59,7 @@ class Disks:
     def _content(self, host: Host, name: str, serial: str, size: int) -> str:
         seen = (host.boot_id(), serial, str(size), *writes(host, name))
         known = self._looks.get(name)
+        # What could not be read is kept, too: a disk that dies may hold each read for minutes.
         if known is None or known.seen != seen or len(seen) == 3:
             known = self._looks[name] = _Look(seen, content(host, name, size))
         return known.state
