@@ -73,7 +73,7 @@ class Gate:
         self._host = host
         self._facts: NodeCapacity | None = None
         self.read_text, self.glob, self.has, self.age = host.read_text, host.glob, host.has, host.age
-        self.boot_id, self.kernel = host.boot_id, host.kernel
+        self.read_disk, self.boot_id, self.kernel = host.read_disk, host.boot_id, host.kernel
 
     def refusal(self, key: str, value: str) -> str | None:
         """Return the reason why this value may not be written to this key here, as half a sentence; None if it may."""

@@ -13,6 +13,7 @@ import enum
 import errno
 import glob as globbing
 import os
+import stat
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,6 +27,8 @@ PIECE = 4096
 """Bytes asked of the kernel at a time: a page, which is what its files of /proc and /sys answer at most."""
 
 CARDS = "/nic/"
+DISK_PIECE = 1 << 16
+"""Bytes asked of a disk at a time."""
 
 MOST_LINKS = 40
 """Links followed on the way to one file, as many as the kernel follows; the next is opened as it is."""
@@ -97,6 +100,9 @@ class Host(Protocol):
 
     def run(self, command: Command, *words: str) -> CommandResult:
         """Run a command in the node's namespaces. Never raises for a command that fails."""
+
+    def read_disk(self, name: str, offset: int, count: int) -> bytes:
+        """Bytes of a whole disk of the node by its kernel's name; fewer at its end. Raises OSError."""
 
     def boot_id(self) -> str: ...
 
@@ -206,6 +212,22 @@ class LinuxHost:
         except OSError as error:
             return CommandResult(126, f"{argv[0]}: {error.strerror}")
         return CommandResult(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])
+
+    def read_disk(self, name: str, offset: int, count: int) -> bytes:
+        path = f"/dev/{name}"
+        fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY)
+        try:
+            device = os.fstat(fd)
+            number = f"{os.major(device.st_rdev)}:{os.minor(device.st_rdev)}"
+            if not stat.S_ISBLK(device.st_mode) or number != (self.read_text(f"/sys/block/{name}/dev") or "").strip():
+                raise OSError(errno.ENODEV, f"it is not the disk that the kernel calls {name}", path)
+            parts, at = [], offset
+            while at < offset + count and (part := os.pread(fd, min(DISK_PIECE, offset + count - at), at)):
+                parts.append(part)
+                at += len(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
 
     def boot_id(self) -> str:
         return (self.read_text("/proc/sys/kernel/random/boot_id") or "").strip()

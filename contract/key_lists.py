@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract import kubelet, nics
+from contract import disks, kubelet, nics
 
 
 def _keys(prefix: str, names: str) -> frozenset[str]:
@@ -115,6 +115,7 @@ READ_ONLY = frozenset(
         BOOT_FALLBACK,
         "containerd.LimitSTACK",
         *kubelet.SHOWN,
+        *disks.KEYS,
     }
 )
 

@@ -237,7 +237,7 @@ def apply_class(key: str) -> ApplyClass:
     if kind in (KeyKind.HUGEPAGES, KeyKind.KUBELET):
         return ApplyClass.KUBELET_RESTART
     if kind in (KeyKind.READ_ONLY, KeyKind.SERVICE_LIMIT):
-        of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT}
+        of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT, "disk": ApplyClass.LIVE}
         return of_kind.get(key.partition(".")[0], ApplyClass.KUBELET_RESTART)
     if kind is KeyKind.NIC:
         return ApplyClass.DRAIN if nics.attribute_of(key) in nics.DRAINED else ApplyClass.LIVE

@@ -1,13 +1,15 @@
-"""Settings that are only observed, for now: a limit of the running containerd, policies that the kubelet runs with, and
-whether a boot that fails falls back."""
+"""Settings that are only observed, for now: a limit of the running containerd, policies that the kubelet runs with,
+whether a boot that fails falls back, and the node's local disks."""
 
 from __future__ import annotations
 
 from agent import services
+from agent.disks import Disks
 from agent.host import Host
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 from agent.kinds.cmdline import can_fall_back
 from agent.kinds.kubelet import Kubelet
+from contract import disks
 from contract.key_lists import BOOT_FALLBACK
 
 LIMITS = {"containerd.LimitSTACK": "Max stack size"}
@@ -17,11 +19,15 @@ class ReadOnly(Handler):
     def __init__(self, kubelet: Kubelet, running: services.Running) -> None:
         self._kubelet, self._running = kubelet, running
         self._fallback: str | None = None
+        self._disks = Disks()
 
     def read(self, host: Host, key: str) -> EffectiveValue:
         if name := LIMITS.get(key):
             run = self._running.find(host, "containerd")
             return EffectiveValue(services.limit(host, run, name) if run else None)
+        if key in disks.KEYS:
+            disk = self._disks.read(host, key.partition(".")[2])
+            return EffectiveValue(disk.to_text() if disk else None)
         if key == BOOT_FALLBACK:
             self._fallback = self._fallback or {True: "grub", False: "none", None: None}[can_fall_back(host)]
             return EffectiveValue(self._fallback)

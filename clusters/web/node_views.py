@@ -11,7 +11,7 @@ clusters/nodes.html
     cluster_names, pool (Pool or None), is_filtered
     saved           accounts.filters.Shelf: what is kept under a name for this page
 clusters/node.html
-    node, tuning (or None), observed [(key, value)], gpu_pods, is_gone
+    node, tuning (or None), observed [(key, value)], disks, gpu_pods, is_gone
     replaced_by     the node that has its name now, or None
     silent_since    when the agent was last heard, once that is too long ago; or None
     may_refresh, panels
@@ -36,6 +36,7 @@ from common import hooks, keyset
 from common.errors import Refusal, WrongState
 from common.listing import Listing
 from common.requests import UserRequest
+from contract import disks
 
 ROWS = 50
 
@@ -152,6 +153,7 @@ def node(request: UserRequest, pk: int) -> HttpResponse:
         "node": row,
         "tuning": tuning,
         "observed": sorted(tuning.observed.items()) if tuning else [],
+        "disks": disks.of_node(tuning.observed) if tuning else [],
         "gpu_pods": selectors.gpu_pods_on(row),
         "is_gone": row.gone_at is not None,
         "replaced_by": namesake if row.gone_at else None,

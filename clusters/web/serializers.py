@@ -13,6 +13,8 @@ from clusters.reports import selectors
 from clusters.services import label_selectors
 from clusters.services.pools import MOST_HOLD_MINUTES, matching
 from common.bodies import Body
+from contract import disks
+from contract.disks import Disk
 
 _FLAGS = serializers.DictField(child=serializers.BooleanField())
 
@@ -276,12 +278,29 @@ class TuningOut(serializers.ModelSerializer[NodeTuning]):
         ]  # fmt: skip
 
 
+class DiskOut(serializers.Serializer[Disk]):
+    name = serializers.CharField()
+    serial = serializers.CharField()
+    model = serializers.CharField()
+    size = serializers.IntegerField(help_text="In bytes.")
+    is_rotating = serializers.BooleanField()
+    partitions = serializers.IntegerField()
+    is_empty = serializers.BooleanField(help_text="Nothing uses it, and only zeros were read.")
+    state = serializers.CharField(help_text="`empty`, or why it does not count as empty.")
+
+
 class NodeDetailOut(NodeOut):
     tuning = TuningOut(allow_null=True, default=None, read_only=True)
     gpu_pods = serializers.SerializerMethodField()
+    disks = serializers.SerializerMethodField()
 
     class Meta(NodeOut.Meta):
-        fields = [*NodeOut.Meta.fields, "annotations", "conditions", "gpu_pods", "tuning"]
+        fields = [*NodeOut.Meta.fields, "annotations", "conditions", "disks", "gpu_pods", "tuning"]
+
+    @extend_schema_field(DiskOut(many=True))
+    def get_disks(self, node: Node) -> Any:
+        tuning: NodeTuning | None = getattr(node, "tuning", None)
+        return [DiskOut(disk).data for disk in disks.of_node(tuning.observed)] if tuning else []
 
     @extend_schema_field(GpuPodOut(many=True))
     def get_gpu_pods(self, node: Node) -> Any:

@@ -18,6 +18,7 @@ from django.db.models import Count, Max
 from clusters.models import Cluster, Node, NodeTuning
 from common.clock import now
 from compliance.models import NodeStanding, Outlier, OutlierNode, Reading
+from contract import disks
 
 FEWEST = 5
 """Nodes of a group below which nothing is usual."""
@@ -100,7 +101,8 @@ def find(answers: Iterable[tuple[PeerGroup, int, str, Mapping[str, str]]]) -> li
         seen = groups[group]
         seen.names[pk] = name
         for key, value in values.items():
-            seen.answers[key].setdefault(value, []).append(pk)
+            if not key.startswith(disks.PREFIX):  # a serial number is no other node's
+                seen.answers[key].setdefault(value, []).append(pk)
     return [outlier for group, seen in groups.items() for outlier in _of_group(group, seen)]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common import yaml
-from contract import key_lists, keys
+from contract import disks, key_lists, keys
 from contract.keys import ApplyClass, KeyKind
 from contract.nodetuning import Operator
 from profiles.catalog import known_labels, weakening
@@ -223,7 +223,7 @@ def _platform(name: str, limit: Any) -> PlatformLimit:
 
 def _example(key: str) -> str:
     """A real key that a family entry speaks for."""
-    key = key.replace("block.*", "block.nvme").replace("nic.*", "nic.rdma")
+    key = key.replace("block.*", "block.nvme").replace("disk.*", disks.KEYS[0]).replace("nic.*", "nic.rdma")
     return key.replace("*", "iommu" if key.startswith("cmdline") else "dummy")
 
 
@@ -243,6 +243,8 @@ def get(key: str) -> SettingInfo | None:
 def _family_of(key: str) -> str:
     if key.startswith("hugepages-") and keys.is_allowed(key):
         return key.partition(".")[0]
+    if key in disks.KEYS:
+        return "disk.*"
     if not keys.is_allowed(key):
         return ""
     first, *rest = key.split(".")
@@ -264,6 +266,7 @@ def all() -> tuple[SettingInfo, ...]:
 def _every_key() -> Iterator[str]:
     yield from (key for key in _ENTRIES if "*" not in key)
     yield from key_lists.ALLOWED
+    yield from disks.KEYS
 
 
 _ALL: tuple[SettingInfo, ...] = tuple(info for key in sorted(set(_every_key())) if (info := get(key)))

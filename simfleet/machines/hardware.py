@@ -27,6 +27,8 @@ BLOCK_DEFAULTS = {
     "add_random": "0",
     "iostats": "1",
 }
+DRIVE_BYTES = 3840755982336
+"""A local disk of 3.84 TB."""
 MODULE_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "nvme_core": {"io_timeout": "30", "max_retries": "5", "default_ps_max_latency_us": "100000"},
     "nvme": {"poll_queues": "0", "write_queues": "0"},
@@ -148,10 +150,27 @@ def booted(hardware: Hardware) -> dict[str, str]:
     for disk in range(hardware.nvme_disks):
         for name, text in BLOCK_DEFAULTS.items():
             files[f"/sys/block/nvme{disk}n1/queue/{name}"] = text
+        files |= _drive_files(disk)
     files |= card_files(hardware.rdma_cards)
     for module in sorted({*hardware.modules, *BUILT_IN}):
         files |= module_files(module)
     return files
+
+
+def _drive_files(number: int) -> dict[str, str]:
+    """Return the files that say what a local disk is. The first holds the node's own system, in a partition."""
+    folder = f"/sys/block/nvme{number}n1"
+    system = {f"{folder}/nvme{number}n1p1/partition": "1"} if number == 0 else {}
+    return system | {
+        f"{folder}/size": str(DRIVE_BYTES // 512),
+        f"{folder}/ro": "0",
+        f"{folder}/dev": f"259:{number}",
+        f"{folder}/stat": "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+        f"{folder}/queue/rotational": "0",
+        f"{folder}/device/model": "SAMSUNG MZQL23T8HCLS-00A07",
+        f"{folder}/device/transport": "pcie",
+        f"{folder}/device/serial": f"{number}",
+    }
 
 
 def module_files(module: str) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import random
 import uuid
 from collections.abc import Callable
@@ -9,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from agent.host import Command, CommandResult
-from simfleet.machines.hardware import Hardware
+from simfleet.machines.hardware import DRIVE_BYTES, Hardware
 from simfleet.machines.kernel import VirtualKernel
 
 if TYPE_CHECKING:
@@ -70,6 +72,9 @@ class Machine:
         """Pages per size in kB, as the kubelet counted them when it last started."""
         self.kubelet_config: dict[str, str] = {}
         """What the kubelet that runs was started with."""
+        self.drives: dict[str, dict[int, bytes]] = {}
+        """By disk, the bytes that are not zeros, by their offsets."""
+        self._serial = hashlib.sha256(f"{seed}/{node}".encode()).hexdigest()[:8].upper()
         self._boots = 0
         self._seed_processes()
         self._run_service("kubelet")
@@ -77,6 +82,10 @@ class Machine:
 
     def _uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def drive_serial(self, name: str) -> str:
+        """Return the serial number of a local disk: no two of a fleet share it, and it outlives boots."""
+        return f"S6{self._serial}{int(name.removeprefix('nvme').partition('n')[0]):02}"
 
     # ── power ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def reboot(self) -> None:
@@ -186,6 +195,8 @@ class VirtualHost:
     def read_text(self, path: str) -> str | None:
         if path == "/proc/uptime":
             return f"{self._kernel.seconds():.2f} 0.00\n"
+        if path.endswith("/device/serial") and self._kernel.exists(path):
+            return f"{self._machine.drive_serial(path.split('/')[3])}\n"
         text = self._kernel.read(path)
         return text if text is None or not path.startswith(("/proc/", "/sys/")) else text + "\n"
 
@@ -226,11 +237,26 @@ class VirtualHost:
                 return CommandResult(127, f"{command.value[0]}: no such program")
         return CommandResult(0)
 
+    def read_disk(self, name: str, offset: int, count: int) -> bytes:
+        if not self._kernel.exists(f"/sys/block/{name}/size"):
+            raise OSError(errno.ENOENT, "No such file or directory", f"/dev/{name}")
+        blank = _blank(max(0, min(count, DRIVE_BYTES - offset)))
+        for at, data in self._machine.drives.get(name, {}).items():
+            if offset < at + len(data) and at < offset + len(blank):
+                before, skipped = blank[: max(0, at - offset)], data[max(0, offset - at) :]
+                blank = (before + skipped + blank[len(before) + len(skipped) :])[: len(blank)]
+        return blank
+
     def boot_id(self) -> str:
         return self._kernel.boot_id
 
     def kernel(self) -> str:
         return self._machine.hardware.release
+
+
+@lru_cache(maxsize=8)
+def _blank(count: int) -> bytes:
+    return bytes(count)
 
 
 def _ran(complaint: str) -> CommandResult:

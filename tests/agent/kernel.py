@@ -102,6 +102,9 @@ class Kernel:
     def age(self, path: str) -> float | None:
         return None
 
+    def read_disk(self, name: str, offset: int, count: int) -> bytes:
+        raise OSError(errno.ENOENT, "No such file or directory")
+
     def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         if path in self.refusing:
             raise OSError(self.refusing[path], "Read-only file system")

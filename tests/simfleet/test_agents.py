@@ -9,6 +9,7 @@ import pytest
 
 from clusters import objects
 from contract import clock
+from contract.disks import KEYS, of_node
 from contract.names import PROTOCOL
 from contract.nodetuning import Malformed, RestartGrant, Restore, Spec, Status, Wanted
 from simfleet import Hardware
@@ -212,3 +213,24 @@ def test_a_quiet_fleet_writes_nothing_but_leases(bench):
     bench.sim.tick(300)
     assert len(bench.sim.audit.entries) == writes
     assert bench.sim.store.rv - before == len(list(bench.sim.store.since("leases", before))) == 10
+
+
+def test_local_disks_have_serial_numbers_of_their_own_that_outlive_a_boot(bench):
+    def disks():
+        bench.observe("n1", *KEYS)
+        bench.sim.tick(60)
+        return {disk.name: disk for disk in of_node(status(bench).observed)}
+
+    first = disks()
+    assert first["nvme0n1"].state == "has 1 partition", "it is where the node's own system is"
+    assert {disk.state for name, disk in first.items() if name != "nvme0n1"} == {"empty"}
+    assert len({disk.serial for disk in first.values()}) == len(first)
+
+    machine = bench.sim.nodes.machine("n1")
+    machine.drives["nvme1n1"] = {0: b"XFSB"}
+    machine.reboot()
+    bench.sim.tick(400)
+
+    again = disks()
+    assert {name: disk.serial for name, disk in again.items()} == {name: disk.serial for name, disk in first.items()}
+    assert again["nvme1n1"].state == "has a signature: XFS"

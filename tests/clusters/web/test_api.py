@@ -12,6 +12,7 @@ from clusters.inventory import store
 from clusters.models import Cluster, NodeTuning, Pool
 from common import hooks
 from common.clock import now
+from contract.disks import Disk
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory, PoolFactory, raw_node, raw_pod, raw_status, raw_tuning
@@ -325,7 +326,20 @@ def test_a_node_shows_what_its_agent_answers_and_who_holds_its_gpus(fleet):
 def test_a_node_without_an_agent_has_no_tuning(fleet):
     node = fleet.nodes.get(name="n1")
 
-    assert client("viewer").get(f"/api/v1/nodes/{node.pk}").json()["tuning"] is None
+    seen = client("viewer").get(f"/api/v1/nodes/{node.pk}").json()
+    assert (seen["tuning"], seen["disks"]) == (None, [])
+
+
+def test_a_nodes_disks_are_listed_and_what_no_agent_writes_is_left_out(fleet):
+    node = fleet.nodes.get(name="n0")
+    disk = Disk("nvme1n1", "SN0002", "QEMU NVMe Ctrl", 1 << 30, False, 0, "has a signature: XFS")
+    node.tuning.observed |= {"disk.nvme1n1": disk.to_text(), "disk.nvme0n1": "empty", "disk.sda": disk.to_text()}
+    node.tuning.save(update_fields=["observed"])
+
+    seen = client("viewer").get(f"/api/v1/nodes/{node.pk}").json()
+
+    assert [(row["name"], row["serial"], row["is_empty"]) for row in seen["disks"]] == [("nvme1n1", "SN0002", False)]
+    assert seen["disks"][0]["state"] == "has a signature: XFS"
 
 
 @pytest.mark.parametrize(

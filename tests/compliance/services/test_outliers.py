@@ -30,6 +30,10 @@ def test_a_value_that_simply_varies_has_no_outliers() -> None:
     assert outliers.find(answers([str(n) for n in range(50)])) == []
 
 
+def test_disks_are_not_compared() -> None:
+    assert outliers.find(answers(["state=empty; serial=A"] * 9 + ["state=empty; serial=B"], key="disk.nvme0n1")) == []
+
+
 def test_among_few_nothing_is_usual_but_one_against_four_is() -> None:
     assert outliers.find(answers(["10", "10", "10", "60"])) == []
     assert outliers.find(answers(["10"] * 4 + ["60"]))[0].count == 1
