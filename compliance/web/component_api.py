@@ -17,7 +17,7 @@ from compliance.reports import component_selectors, filters
 
 
 class FieldDifferenceOut(serializers.Serializer[Any]):
-    """One field that is not as approved; an object that is gone has no path."""
+    """One field that is not as approved; an object that is gone, or was to be removed and is there, has no path."""
 
     kind = serializers.CharField(help_text="Of the object; `Values` and `Chart` for the release itself.")
     api_version = serializers.CharField(allow_blank=True)

@@ -53,6 +53,8 @@ def page(component: Component) -> str:
         parts += ["### What speaks against its removal", _uses(component)]
     if fights := presentation.fights(component):
         parts += ["## Conflicts with", "\n".join(_fights(fights))]
+    if component.replaces:
+        parts += ["## Takes the place of", "\n".join(_replacements(component))]
     if component.usual:
         rows = [(f"`{path}`", what) for path, what in component.usual.items()]
         parts += ["## Values that people set most", _table(("Key", "What for"), rows).rstrip()]
@@ -122,6 +124,8 @@ def _preset(view: presentation.PresetView) -> Iterator[str]:
         sentences.append(f"Not with {', '.join(f'`{name}`' for name in preset.excludes)}.")
     if preset.requires:
         sentences.append(f"Needs first: {', '.join(f'[{name}]({name}.md)' for name in preset.requires)}.")
+    if preset.kernel:
+        sentences.append(f"A plan checks the nodes' kernels: Linux {preset.kernel.removeprefix('>=')} or later.")
     if view.asks:
         sentences.append(f"Asks for {', '.join(f'`{path}`' for path in view.asks)}.")
     yield f"{' '.join(sentences)} ({_cited(preset.sources)})"
@@ -165,6 +169,17 @@ def _fights(fights: Iterable[presentation.ConflictView]) -> Iterator[str]:
         named = f"[{fight.title}]({fight.name}.md)" if fight.name else fight.title
         seen = f" Recognized by {fight.seen_by}." if fight.seen_by else ""
         yield f"- {named} ({how}): {fight.why}{settled}{seen}"
+
+
+def _replacements(component: Component) -> Iterator[str]:
+    for replacement in component.replaces:
+        when = " or ".join(f"`{clause}`" for clause in replacement.when)
+        needs = ", ".join(f"`{path}`" for path in replacement.needs)
+        how = f"[The preset `{replacement.preset}`](../components.md#kube-proxy-where-cilium-does-its-work)"
+        yield (
+            f"- {replacement.of}, with {when}: {replacement.why} {how} has a plan remove it, and needs {needs}. "
+            f"({_cited(replacement.sources)})"
+        )
 
 
 def _cited(sources: Iterable[Citation]) -> str:

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from components.catalog.effects import UNCLASSIFIED, ComponentEffects
+from components.catalog.replacements import Replacement
 from components.catalog.versions import Citation, Tested, Upgrades, same_version
 from components.values.clauses import Clause, look_up
 
@@ -51,6 +52,8 @@ class Preset:
     """Components that this preset needs there first, besides the component's own."""
     needs: tuple[str, ...] = ()
     """Presets of the same component without whose values this one does not work."""
+    kernel: str = ""
+    """Linux that its nodes need, as `>=6.8`; empty: nothing beyond the component's own need."""
     sources: tuple[Citation, ...] = ()
 
 
@@ -237,6 +240,7 @@ class Component:
     requires: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     conflicts: tuple[ComponentConflict, ...] = ()
+    replaces: tuple[Replacement, ...] = ()
     presets: Mapping[str, Preset] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     readiness: tuple[ReadinessTest, ...] = ()

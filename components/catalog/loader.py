@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from common import yaml
-from components.catalog import effects_reader, text_values
+from components.catalog import effects_reader, kernels, text_values
 from components.catalog.effects import UNCLASSIFIED
 from components.catalog.entry import (
     DISRUPTIONS,
@@ -30,6 +30,7 @@ from components.catalog.entry import (
     ReadinessTest,
     WorkloadPattern,
 )
+from components.catalog.replacements import REPLACEABLE, Replacement
 from components.catalog.versions import UPGRADE_RULES, Citation, Tested, Upgrades
 from components.catalog.yaml_reader import BadCatalog, YamlMapping
 
@@ -96,6 +97,7 @@ def _component(whole: YamlMapping) -> Component:
         requires=whole.texts("requires"),
         after=whole.texts("after"),
         conflicts=tuple(_conflict(part) for part in whole.parts("conflicts")),
+        replaces=tuple(_replacement(part) for part in whole.parts("replaces")),
         presets=_presets(whole),
         decisions=tuple(_decision(part) for part in whole.parts("decisions")),
         readiness=tuple(_test(part) for part in whole.parts("readiness", at_least=1)),
@@ -185,8 +187,11 @@ def _preset(name: str, part: YamlMapping) -> Preset:
         excludes=part.texts("excludes"),
         requires=part.texts("requires"),
         needs=part.texts("needs"),
+        kernel=part.text("kernel", ""),
         sources=part.cited(at_least=1),
     )
+    if preset.kernel and not kernels.NEED.fullmatch(preset.kernel):
+        raise part.bad(f"{preset.kernel!r} is not a kernel need such as '>=6.8'", "kernel")
     if not preset.values:
         raise part.bad("sets nothing: values is missing")
     part.done()
@@ -224,6 +229,21 @@ def _conflict(part: YamlMapping) -> ComponentConflict:
     if conflict.title and (conflict.workloads is None or conflict.unless_other):
         raise part.bad("with a title must have workloads, and no unless_other", "title")
     return conflict
+
+
+def _replacement(part: YamlMapping) -> Replacement:
+    replacement = Replacement(
+        of=part.text("of", one_of=REPLACEABLE),
+        preset=part.text("preset"),
+        why=part.text("why"),
+        when=part.clauses("when"),
+        needs=part.pairs("needs"),
+        sources=part.cited(at_least=1),
+    )
+    if not replacement.when:
+        raise part.bad("must name values with which the component does this work", "when")
+    part.done()
+    return replacement
 
 
 def _pattern(part: YamlMapping) -> WorkloadPattern:
@@ -299,6 +319,9 @@ def _agrees_with_itself(whole: YamlMapping, component: Component) -> None:
                 raise whole.bad(f"there is no other preset {other!r}", "presets", name, "needs", index)
             if other in preset.excludes:
                 raise whole.bad(f"{other!r} is excluded by the same preset", "presets", name, "needs", index)
+    for index, replacement in enumerate(component.replaces):
+        if replacement.preset not in component.presets:
+            raise whole.bad(f"there is no preset {replacement.preset!r}", "replaces", index, "preset")
     for index, decision in enumerate(component.decisions):
         if wrong := {*decision.presets} - {*component.presets}:
             raise whole.bad(f"there is no preset {min(wrong)!r}", "decisions", index, "presets")

@@ -66,6 +66,12 @@ class HelmUnavailable(HelmError):
     is_final = False
 
 
+class HelmWaits(HelmError):
+    """helm has done its part, or must not begin, until something in the cluster is as it should be."""
+
+    is_final = False
+
+
 class HelmUnauthorized(HelmUnavailable):
     """The API server refuses the credentials, or its certificate is not accepted: a person replaces them."""
 

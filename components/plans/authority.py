@@ -25,7 +25,8 @@ class Right:
     why: str = ""
     """What of the component needs it."""
     use: str = "own"
-    """own (an object of the chart), hook, records (helm's own), grant (a role of the chart), or bind"""
+    """own (an object of the chart), hook, records (helm's own), grant (a role of the chart), bind, or replaced (an
+    object of the cluster's own that the component takes the place of, and that a revert makes again)"""
     danger: str = ""
     """What else its holder can do; empty: nothing that the chart does not say."""
     lacks: tuple[str, ...] = ()
@@ -114,6 +115,6 @@ def undoing(rights: Sequence[Right]) -> list[Right]:
         if right.use == "own":
             kept = UNDOES | {"create"} if right.resources == _DEFINITIONS else UNDOES
             out.append(replace(right, verbs=tuple(verb for verb in right.verbs if verb in kept)))
-        elif right.use in ("hook", "records"):
+        elif right.use in ("hook", "records", "replaced"):
             out.append(right)
     return out

@@ -51,6 +51,26 @@ class Destroyed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacedObject:
+    """An object of the cluster's own whose work the component does.
+
+    It is deleted once the component is ready, and a revert restores it.
+    """
+
+    api_version: str
+    kind: str
+    plural: str
+    namespace: str
+    name: str
+    uid: str
+    original: Mapping[str, Any]
+    """As the plan saw it, without what the API server keeps for itself."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     component: str
     release: str
@@ -84,6 +104,9 @@ class Prepared:
     authority: Authority | None = None
     """The account it is carried out as, and its rights; None: made before they were asked, or nothing is done."""
 
+    replaced: tuple[ReplacedObject, ...] = ()
+    """In the order in which they are deleted."""
+
     @property
     def is_blind(self) -> bool:
         """Return whether objects that its chart looks up counted as absent; the plan said so."""
@@ -97,7 +120,7 @@ class Prepared:
     def to_json(self) -> dict[str, Any]:
         """Return JSON without what was not reckoned, so that digests of earlier plans stay valid."""
         out = dataclasses.asdict(self)
-        for name in ("blast", "authority", "from_version"):
+        for name in ("blast", "authority", "from_version", "replaced"):
             if not out[name]:
                 del out[name]
         return out
@@ -110,6 +133,7 @@ class Prepared:
         known["objects"] = tuple(ObjectDifference(**difference) for difference in raw.get("objects", ()))
         known["notes"] = tuple(PlanNote(**note) for note in raw.get("notes", ()))
         known["destroys"] = tuple(Destroyed(**kind) for kind in raw.get("destroys", ()))
+        known["replaced"] = tuple(ReplacedObject(**each) for each in raw.get("replaced", ()))
         for name in ("after", "requires", "masked"):
             known[name] = tuple(raw.get(name, ()))
         return cls(**known)

@@ -19,9 +19,9 @@ from components.release.conformance import (
     UNFINISHED,
     UNKNOWN,
     Conformity,
-    FieldDifference,
     first_of,
 )
+from components.release.field_difference import FieldDifference
 from profiles.content.cluster import WantedObject
 
 TAKEN = "A plan of this revision takes it back, once it is approved."

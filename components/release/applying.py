@@ -23,14 +23,16 @@ from components.catalog import catalog, values_check
 from components.charts import archives
 from components.helm import client, rbac, recorded, releases, rendering
 from components.helm.client import HelmJob, HelmRefused, HelmUnavailable
+from components.helm.errors import HelmWaits
 from components.helm.releases import ReleaseHistory, ReleaseRevision
 from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
 from components.plans.prepared import Prepared
-from components.release import definitions, revision_labels
+from components.release import definitions, replaced, revision_labels
 from components.release.component_rendering import secret_reader, stand_ins
 from components.release.preparing import ENFORCE
+from components.release.readiness import Readiness
 from components.release.release_operation import ReleaseOperation, is_server_side
 from components.release.reverting import Revert
 
@@ -53,10 +55,12 @@ class Apply(ReleaseOperation):
             self._make_rest()
             self._put_back()
             adopt.keep(self.cluster, self.prepared)
+            self._replace()
             return
         if self.prepared.action == "none":
             return
         self._check_unmoved(history)
+        replaced.check_unmoved(self.server, self.prepared)
         self._check_program()
         self._check_destroyed()
         content = archives.content(self.prepared.archive)
@@ -77,6 +81,18 @@ class Apply(ReleaseOperation):
         self._make_rest()
         self._put_back()
         adopt.keep(self.cluster, self.prepared)
+        self._replace()
+
+    def _replace(self) -> None:
+        """Delete what it takes the place of, once it does that work on every node. Raises HelmWaits, HelmRefused."""
+        if not self.prepared.replaced:
+            return
+        component, prepared = catalog.get(self.prepared.component), self.prepared
+        readiness = Readiness(self.server, discovery.read(self.server), prepared.namespace)
+        look = readiness.look(component.tests(prepared.release, prepared.values, prepared.namespace))
+        if not look.is_ready:
+            raise HelmWaits(f"{prepared.replaced[0]} stays until {component.title} is ready: {look.missing}")
+        replaced.remove(self.server, self.job, prepared)
 
     def _define(self, approved: Rendered) -> None:
         """Create the definitions of `crds/` that the plan listed; existing ones stay as they are.

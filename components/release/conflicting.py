@@ -54,7 +54,7 @@ class ConflictCheck:
             severity = BLOCK if conflict.is_block and not is_kept else WARN
             try:
                 for where in self._places(conflict, name, values, is_own=is_own):
-                    yield PlanNote(severity, CODE, f"It conflicts with {title}: {where}", conflict.why)
+                    yield PlanNote(severity, CODE, f"It conflicts with {title}: {where}", _advice(conflict))
             except FleetRefused as error:
                 unseen = f"It conflicts with {title}, and whether that runs cannot be seen"
                 yield PlanNote(WARN, CODE, unseen, str(error))
@@ -117,6 +117,12 @@ class ConflictCheck:
         of_release = (given.get("meta.helm.sh/release-namespace"), given.get("meta.helm.sh/release-name"))
         is_made = bool(meta.get("ownerReferences")) and meta.get("namespace") == self.place.namespace
         return is_made or of_release == (self.place.namespace, self.place.release)
+
+
+def _advice(conflict: ComponentConflict) -> str:
+    """Return why it is one and what settles it, with what to read about that."""
+    reading = "; ".join(f"{source.text} ({source.url})" for source in conflict.sources if source.url)
+    return f"{conflict.why} To read: {reading}." if reading else conflict.why
 
 
 def _place(release: Release) -> str:

@@ -32,8 +32,9 @@ from components.models import ClusterValues
 from components.plans import field_managers
 from components.plans.diff import Compared, Comparison, cleaned, covered
 from components.plans.impact import DEFINITION
-from components.release import brought, definitions, revision_labels
+from components.release import brought, definitions, kube_proxy, revision_labels
 from components.release.component_rendering import SecretMissing, secret_reader
+from components.release.field_difference import FieldDifference
 from components.release.location import ReleaseLocation, find
 from components.release.readiness import Readiness
 from components.values.secrets import masked_text
@@ -56,40 +57,6 @@ _ORDER = {"DaemonSet": 0, "Deployment": 1, "StatefulSet": 1, "ConfigMap": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class FieldDifference:
-    """One field of one object that is not as approved; or the object as a whole, where `path` is empty."""
-
-    kind: str
-    name: str
-    namespace: str = ""
-    api_version: str = ""
-    path: str = ""
-    approved: str | None = None
-    """As text; null: nothing was to be there."""
-    live: str | None = None
-    who: str = ""
-    """The field manager that holds it; empty: the API server records none."""
-    at: str = ""
-    note: str = ""
-    is_awaited: bool = False
-    """An object that is not there, and that a rollout at work is about to make."""
-
-    @property
-    def where(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    @property
-    def sentence(self) -> str:
-        if not self.path:
-            return f"{self.kind} {self.where} is {'not there yet' if self.is_awaited else 'gone'}"
-        now = "is gone" if self.live is None else f"is {_short(self.live)}"
-        return f"{self.kind} {self.where}: {self.path} {now}{f', set by {self.who}' if self.who else ''}"
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
 class Conformity:
     state: str
     sentence: str = ""
@@ -109,11 +76,6 @@ class Conformity:
     """helm's revisions, the newest first: number, status, version, at, is_ours, description."""
     kinds: tuple[tuple[str, str], ...] = ()
     """apiVersion and plural of its objects: what is worth watching."""
-
-
-def _short(text: str) -> str:
-    line = text.splitlines()[0] if text else "empty"
-    return line if len(line) <= 80 else f"{line[:79]}…"
 
 
 def conform(cluster: Cluster, wanted: WantedComponent) -> Conformity:
@@ -162,6 +124,9 @@ class _ConformanceCheck:
         layered = self._layered(assigned)
         off = [*_version(current.chart_version, assigned), *self._values(layered, current.values, place.namespace)]
         differences, doubts = self._objects(place, manifests)
+        if not off:  # else it is to go by the plan that brings the rest
+            back = kube_proxy.come_back(self.server, self.component, self.wanted.presets, layered)
+            differences = [*back, *differences]
         readiness = Readiness(self.server, self.served, place.namespace)
         ready = readiness.look(self.component.tests(place.release, layered, place.namespace))
         base = dataclasses.replace(

@@ -7,6 +7,7 @@ something: the archive, the values, the rendered manifest and the answers of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from clusters import objects
@@ -28,12 +29,14 @@ from components.helm.client import HelmRefused
 from components.helm.rendering import Rendered
 from components.models import ClusterValues
 from components.plans import adopt, folding, gitops, impact, taken_back
+from components.plans.authority import Right
 from components.plans.diff import Compared, Comparison
 from components.plans.gitops import ProposedChange
 from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
-from components.release import revision_labels
+from components.release import kernel_needs, revision_labels
 from components.release.component_rendering import ComponentRendering, RenderedComponent
 from components.release.conflicting import ConflictCheck
+from components.release.kube_proxy import ProxySearch
 from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
@@ -70,10 +73,17 @@ def rights_for(cluster: Cluster, wanted: WantedComponent) -> Rights:
         return _needed(component, rendering.render().rendered, place, served)
 
 
-def _needed(component: Component, made: Rendered, place: ReleaseLocation, served: ServedApis) -> Rights:
+def _needed(
+    component: Component,
+    made: Rendered,
+    place: ReleaseLocation,
+    served: ServedApis,
+    besides: Sequence[Right] = (),
+) -> Rights:
     """Return the rights to install it, to delete what it no longer has, and to go back to the revision in force."""
     manifests = [*made.objects, *made.hooks, *made.crds, *installed(place)]
-    return rights.needed(component.name, manifests, place.namespace, served, place.release)
+    needed = rights.needed(component.name, manifests, place.namespace, served, place.release)
+    return replace(needed, needs=(*needed.needs, *besides))
 
 
 def _rights_to_remove(cluster: Cluster, component: Component) -> Rights:
@@ -94,30 +104,29 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
         served = discovery.read(server)
         place = find(server, component, chart.name)
         notes += [*place.notes, *_unsupported(component, version, served, place), *identities.notes(cluster, server)]
-        wishes, kept, more = _adopted(place, layered.values)
-        notes += more
+        wishes, kept, adopted = _adopted(place, layered.values)
         made = ComponentRendering(cluster, program, server, served, place, content, wishes).render()
-        notes += made.notes
         spaces, more = _namespace(_space(server, place.namespace), component, place)
-        notes += more
+        notes += [*adopted, *made.notes, *more]
         comparison = _comparison(server, served, place, made, program)
         compared, destroys, effects = _effects(comparison, place, made, chart.version)
         wish = ProposedChange(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
-        takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
-        effects = [note for note in effects if not takes or note.code != "conflict"]  # said in more words by `takes`
+        effects = _with_takes(effects, compared, place, made)
         is_other = place.current is not None and place.current.chart_version != chart.version
+        proxy = ProxySearch(server, cluster, component, wanted.presets).find(wishes, chart.values, place.current)
         seen, folds = folding.folded(compared) if is_other else (compared, [])
-        effects += [*takes, *folds]
+        effects += folds
         notes += _kept_by_others([each.live for each in compared if each.live is not None], wish)
+        seen, compared = [*seen, *proxy.compared], [*compared, *proxy.compared]
         shown = (*spaces, *comparison.shown(seen))
         is_same = _is_same(place, chart.version, made.given, shown, made.rendered)
         notes += ConflictCheck(server, cluster, place, peers).notes(component, wishes, chart.values, is_kept=is_same)
-        action, where = "none" if is_same else _action(place), (place.release, place.namespace)
-        needed = None if is_same else _needed(component, made.rendered, place, served)
+        notes += kernel_needs.notes(cluster, component, wanted.presets, made.rendered.objects, is_kept=is_same)
+        notes += proxy.notes_of(is_kept=is_same)
+        action, at = "none" if is_same else _action(place), (place.release, place.namespace)
+        needed = None if is_same else _needed(component, made.rendered, place, served, proxy.rights)
         authority, more = permitting.assess(cluster, server, needed)
-        hit = radius.component_blast(
-            server, served, cluster, component, where, compared, action=action, destroys=destroys
-        )
+        hit = radius.component_blast(server, served, cluster, component, at, compared, action=action, destroys=destroys)
     notes += [] if is_same else [*effects, *more]  # nothing is done, so nothing comes of it
     return Prepared(
         component=component.name,
@@ -141,7 +150,16 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
         blast=hit,
         from_version=place.current.chart_version if place.current and is_other else "",
         authority=authority,
+        replaced=() if is_same else tuple(proxy.objects),
     )
+
+
+def _with_takes(
+    effects: Sequence[PlanNote], compared: Sequence[Compared], place: ReleaseLocation, made: RenderedComponent
+) -> list[PlanNote]:
+    """Return the effects with the fields that are taken from others, which say more than a conflict's own words."""
+    takes = taken_back.notes(compared, made.secrets) if place.is_ours else []
+    return [*(note for note in effects if not takes or note.code != "conflict"), *takes]
 
 
 def _values_notes(layered: values_check.Layered, chart: archives.ChartContent) -> list[PlanNote]:

@@ -79,7 +79,7 @@ class ReleaseOperation(ABC):
 
     def _is_of_this_plan(self, revision: ReleaseRevision) -> bool:
         """Return whether this plan made the revision, forward or back."""
-        return self._is_ours(revision) or 0 < self.prepared.back_to == revision_labels.rollback_of(revision)
+        return revision_labels.is_of(revision, self.prepared)
 
     def _mended(self, history: ReleaseHistory) -> ReleaseHistory:
         """Raises ReleaseBusy for a pending revision of another party."""

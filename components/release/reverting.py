@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clusters.kube import discovery
 from components.blast.judgment import REMOVE
 from components.helm import releases
 from components.helm.client import HelmRefused
 from components.helm.releases import ReleaseRevision
-from components.release import definitions, revision_labels
+from components.release import definitions, replaced, revision_labels
 from components.release.release_operation import ReleaseOperation, is_server_side
 
 
@@ -23,6 +24,9 @@ class Revert(ReleaseOperation):
         if last is None or (not target and last.status == releases.UNINSTALLED):
             self._delete_rest(last)
             return
+        if self.prepared.replaced and any(self._is_of_this_plan(revision) for revision in history.revisions):
+            # Before anything of the component goes: without both no Service would be reachable.
+            replaced.put_back(self.server, discovery.read(self.server), self.job, self.prepared)
         if is_back(last, target):
             self.job.tell(f"{self.prepared.release} is back already.")
             self._make_rest(is_back=True)

@@ -33,6 +33,11 @@ def plan_of(revision: ReleaseRevision) -> str:
     return revision.labels.get(PLAN, "") if revision.labels.get(REVISION) == str(revision.number) else ""
 
 
+def is_of(revision: ReleaseRevision, prepared: Prepared) -> bool:
+    """Return whether this plan made the revision, forward or back."""
+    return plan_of(revision) == plan_label(prepared) or 0 < prepared.back_to == rollback_of(revision)
+
+
 def rollback_labels(last: ReleaseRevision, target: ReleaseRevision) -> dict[str, str]:
     """Return the labels for the newest revision, before helm rolls back.
 

@@ -17,7 +17,7 @@ from components.blast.judgment import REMOVE
 from components.catalog import catalog
 from components.helm import releases
 from components.plans.prepared import ObjectDifference, PlanNote, Prepared, ReadinessResult
-from components.release import preparing, removing, revision_labels
+from components.release import preparing, removing, replaced, revision_labels
 from components.release.applying import carry_out
 from components.release.readiness import Readiness
 from components.release.reverting import is_back
@@ -46,7 +46,8 @@ def check_readiness(
     """
     with registry.api_server(cluster) as server:
         served = discovery.read(server)
-        last = releases.history(server, prepared.namespace, prepared.release).last
+        history = releases.history(server, prepared.namespace, prepared.release)
+        last = history.last
         is_removal = prepared.action == REMOVE
         if (direction == "forward") == is_removal and (is_removal or not prepared.back_to):
             return _removed(server, served, prepared, last)
@@ -68,7 +69,13 @@ def check_readiness(
         component = catalog.get(prepared.component)
         readiness = Readiness(server, served, prepared.namespace)
         given = last.read().values if is_removal else prepared.values
-        return readiness.look(component.tests(prepared.release, given, prepared.namespace), seen=seen)
+        ready = readiness.look(component.tests(prepared.release, given, prepared.namespace), seen=seen)
+        if not ready.is_ready or not prepared.replaced:
+            return ready
+        if direction == "forward":
+            return replaced.forward(server, prepared)
+        is_done = any(revision_labels.is_of(revision, prepared) for revision in history.revisions)
+        return replaced.backward(server, served, prepared) if is_done else ready
 
 
 def _goes(prepared: Prepared, difference: ObjectDifference) -> bool:

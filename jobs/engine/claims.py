@@ -101,7 +101,7 @@ def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:
     fields: dict[str, object] = {"has_applied": True, "waiting_for": cluster_scope.STATE_TEXTS[step.kind].runs}
     if step.granted_at is None:
         at = now()
-        fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=commit.helm_seconds(strategy))}
+        fields |= {"granted_at": at, "deadline_at": at + timedelta(seconds=commit.apply_seconds(step, strategy))}
     if not Step.objects.filter(pk=step.pk, claim=token, version=step.version).update(**fields):
         return False
     for name, value in fields.items():

@@ -55,7 +55,7 @@ def deadline_for(step: Step, strategy: Strategy) -> Any:
     if step.is_component and step.status in OF_COMPONENTS:
         seconds = OF_COMPONENTS[Status(step.status)](strategy)
         if step.status == Status.APPLYING and step.granted_at is not None:
-            seconds = helm_seconds(strategy)
+            seconds = apply_seconds(step, strategy)
         if step.status == Status.VERIFYING and step.plan_component is not None:
             seconds += blast_radius.seconds_at_work(step.plan_component)
         return now() + timedelta(seconds=seconds)
@@ -74,6 +74,18 @@ def helm_seconds(strategy: Strategy) -> float:
     """Return the time limit of one attempt in seconds, from the moment a worker has begun."""
     most = float(settings.SETPOINT_HELM_SECONDS)
     return min(most, strategy.component_deadline_seconds) if strategy.component_deadline_seconds else most
+
+
+def apply_seconds(step: Step, strategy: Strategy) -> float:
+    """Return how long a worker may try, in seconds, from the moment the first one has begun.
+
+    What the component takes the place of goes only once it is ready: that time counts here already.
+    """
+    planned = step.plan_component
+    if planned is None or not planned.prepared.get("replaced"):
+        return helm_seconds(strategy)
+    ready = OF_COMPONENTS[Status.VERIFYING](strategy) + blast_radius.seconds_at_work(planned)
+    return helm_seconds(strategy) + ready
 
 
 def commit(

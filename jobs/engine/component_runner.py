@@ -20,7 +20,7 @@ from django.db.models import Min
 from clusters.fleet import CredentialsRefused, FleetError, Forbidden
 from common.clock import now
 from common.errors import Refusal
-from components.helm.errors import HelmError, HelmUnauthorized, Stopped
+from components.helm.errors import HelmError, HelmUnauthorized, HelmWaits, Stopped
 from jobs.diffs import cluster_scope
 from jobs.engine import claims, commit, deadlines, preconditions
 from jobs.engine.failure import fail
@@ -86,7 +86,7 @@ def _run(view: ComponentView, token: str, waited_for: str) -> StepOutcome:
     """One run of helm, or through the objects, with every way it can fail translated."""
     step = view.step
     assert step.deadline_at is not None
-    left = (step.deadline_at - now()).total_seconds()
+    left = min((step.deadline_at - now()).total_seconds(), commit.helm_seconds(view.strategy))
     with ClaimRenewal(step, token) as renewal:
         try:
             cluster_scope.carry_out(
@@ -100,6 +100,8 @@ def _run(view: ComponentView, token: str, waited_for: str) -> StepOutcome:
             out = go(Status.VERIFYING, waiting_for="Waiting to see it ready.", looks=0).says(view.words.ended)
         except Stopped:
             out = wait(f"{view.words.stopped} {renewal.why or 'on request'}.")
+        except HelmWaits as error:
+            out = wait(str(error), again_in=component_stages.LOOK_SECONDS)
         except Forbidden as error:
             out = deadlines.after_refused_call(view, error, waited_for=waited_for)
         except (CredentialsRefused, HelmUnauthorized) as error:

@@ -18,7 +18,7 @@ from components.helm.errors import HelmTimeout, Stopped
 from components.models import Archive
 from components.plans.authority import Authority
 from components.plans.hits import Blast
-from components.plans.prepared import Destroyed
+from components.plans.prepared import Destroyed, ReplacedObject
 from components.release import work
 from components.release.work import ObjectDifference, PlanNote, Prepared, ReadinessResult
 from profiles.content.cluster import WantedComponent
@@ -40,6 +40,7 @@ class Releases:
     destroys: dict[str, tuple[Destroyed, ...]] = field(default_factory=dict)
     blasts: dict[str, Blast] = field(default_factory=dict)
     authorities: dict[str, Authority] = field(default_factory=dict)
+    replaced: dict[str, tuple[ReplacedObject, ...]] = field(default_factory=dict)
     there: dict[str, Release] = field(default_factory=dict)
     not_ready: dict[str, str] = field(default_factory=dict)
     """What is missing, by component."""
@@ -93,6 +94,7 @@ class Releases:
             notes=self.notes.get(wanted.name, ()),
             destroys=self.destroys.get(wanted.name, ()),
             blast=self.blasts.get(wanted.name),
+            replaced=self.replaced.get(wanted.name, ()),
         )
 
     def carry_out(

@@ -21,7 +21,8 @@ from compliance.models import ComponentChange, ComponentStanding, NodeStanding
 from compliance.reports import component_selectors
 from compliance.services import assignments
 from components.release import conformance
-from components.release.conformance import Conformity, FieldDifference
+from components.release.conformance import Conformity
+from components.release.field_difference import FieldDifference
 from simfleet.apiserver.callers import person
 from tests.demo.glossary import states
 from tests.factories import TokenClient

@@ -237,7 +237,7 @@ FIELD_NAMES = """
 """
 DEEPER_NAMES = """
     name names text url sources version values title why kind namespace key path equals rule with stay upgrade removal
-    workloads field taint_absent allocatable crds presets unless body S small
+    workloads field taint_absent allocatable crds presets unless body kernel S small
 """
 rubbish = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text("aS1.-:{", max_size=4),

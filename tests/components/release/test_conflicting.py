@@ -111,7 +111,8 @@ def test_a_foreign_daemonset_blocks_the_plan_until_a_value_settles_it(world):
     assert planned(world, "overlay", chained=True) == []
     assert planned(world, "underlay") == [], "it declares nothing"
     [note] = [one for one in world.prepare("overlay", "1.0.0").notes if one.code == "component-conflict"]
-    assert note == PlanNote(*BESIDE[:1], note.code, BESIDE[1], "Both write the configuration of the only CNI.")
+    detail = "Both write the configuration of the only CNI. To read: Its README (https://example.org)."
+    assert note == PlanNote(*BESIDE[:1], note.code, BESIDE[1], detail)
 
 
 def test_a_daemonset_without_a_node_to_run_on_is_no_conflict(world):
@@ -134,6 +135,9 @@ def test_cilium_is_not_planned_as_the_only_network_beside_another(world, name, t
     assert planned_cilium() == [
         ("block", f"It conflicts with {title}: the cluster runs the DaemonSet kube-system/{name}")
     ]
+    wanted = WantedComponent("cilium", archive.version, values=given)
+    [advice] = [one.detail for one in work.prepare(world.cluster, wanted).notes if one.code == "component-conflict"]
+    assert "https://docs.cilium.io/en/stable/installation/k8s-install-migration" in advice
     assert planned_cilium(cni={"customConf": True}) == [], "a migration, or a chain"
 
 

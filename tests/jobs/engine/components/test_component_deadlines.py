@@ -7,7 +7,8 @@ from datetime import timedelta
 from django.conf import settings
 
 from common.clock import now
-from components.helm.errors import HelmUnavailable
+from components.helm.errors import HelmUnavailable, HelmWaits
+from components.plans.prepared import ReplacedObject
 from jobs.engine import component_runner, reconcile
 from jobs.models import Step
 from tests.jobs.component_steps import plan_of, step_of
@@ -64,6 +65,40 @@ def test_helm_that_does_not_end_costs_its_step_the_deadline(world, releases):
     assert "Kubernetes cluster unreachable" in step.error
     assert step.output[-1] == "cert-manager: from nothing to 1.0.0", "what helm said last stays readable"
     assert step.events.filter(text__startswith="helm is tried again: Kubernetes cluster unreachable").exists()
+
+
+PROXY = ReplacedObject("apps/v1", "DaemonSet", "daemonsets", "kube-system", "kube-proxy", "u", {"spec": {}})
+STAYS = "DaemonSet kube-system/kube-proxy stays until Cilium is ready: 1 of 2 pods are new and ready"
+
+
+def test_what_goes_last_waits_for_readiness_in_words_and_is_no_failed_try_of_helm(world, releases):
+    ready = []
+
+    def wait(stop):
+        if not ready:
+            raise HelmWaits(STAYS)
+
+    releases.replaced["cilium"], releases.during["cilium"] = (PROXY,), wait
+    rollout = world.run(world.started(plan_of(world, "cilium")), seconds=settings.SETPOINT_HELM_SECONDS + 60, step=30)
+    step = step_of(rollout, "cilium")
+    assert (step.status, step.waiting_for) == ("applying", STAYS), "helm's own time is over, that of readiness is not"
+    assert not step.events.filter(text__startswith="helm is tried again").exists()
+
+    ready.append(True)
+    rollout = world.run(rollout, seconds=120, step=10)
+    assert step_of(rollout, "cilium").status == "succeeded"
+
+
+def test_readiness_that_what_goes_last_waits_for_costs_the_step_both_deadlines(world, releases):
+    def wait(stop):
+        raise HelmWaits(STAYS)
+
+    releases.replaced["cilium"], releases.during["cilium"] = (PROXY,), wait
+    both = settings.SETPOINT_HELM_SECONDS + settings.SETPOINT_READY_SECONDS
+    rollout = world.run(world.started(plan_of(world, "cilium")), seconds=both + 300, step=30)
+    step = step_of(rollout, "cilium")
+    assert (step.status, step.failed_in) == ("failed", "applying")
+    assert step.error.startswith("Gave up after 45 min 0 s: DaemonSet kube-system/kube-proxy stays")
 
 
 def test_readiness_that_does_not_come_costs_its_step_the_deadline(world, releases):
