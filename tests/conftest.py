@@ -23,6 +23,7 @@ from django.utils import timezone
 from kombu.transport import memory
 
 from tests.template_database import django_db_keepdb, django_db_setup
+from tests.tiers import FULL_FOLDERS, WORDS, may_be_full
 
 __all__ = ["django_db_keepdb", "django_db_setup"]
 
@@ -34,7 +35,6 @@ pytest_plugins = [
 ]
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
-FULL_FOLDERS = tuple(Path(__file__).parent / name for name in ("full", "node", "soak"))
 HARDWARE = "needs hardware: "
 """A skip whose reason begins so is allowed in CI: no build machine has it."""
 CHARTS = "needs charts: "
@@ -53,6 +53,7 @@ def wants_full(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all is collected, of which nothing becomes garbage: a quarter of the time that it takes
     if wants_full(config) and UNDER_CI and not os.environ.get("SETPOINT_TEST_DATABASE_URL"):
         raise pytest.UsageError(
             "the full tier runs on PostgreSQL: give SETPOINT_TEST_DATABASE_URL (make test TIER=full does)"
@@ -66,8 +67,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The fast tier does not even read the full tier's folders, which takes longer than many tests; named, they are."""
-    return True if collection_path in FULL_FOLDERS and not wants_full(config) else None
+    """Leave out what has no test of this run: the full tier's folders (named, they are read), or all but its files."""
+    if collection_path in FULL_FOLDERS and not wants_full(config):
+        return True
+    is_only_full = config.option.markexpr == "full" and collection_path.suffix == ".py"
+    return True if is_only_full and not may_be_full(collection_path) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -77,6 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for folder in ("full", "node"):
             if item.nodeid.startswith(f"tests/{folder}/"):
                 item.add_marker(folder)
+        if item.get_closest_marker("full") and not may_be_full(item.path):
+            raise pytest.UsageError(f"{item.nodeid} is full, and neither its file nor a conftest.py says {WORDS}")
         if item.get_closest_marker("django_db") or "django_db_setup" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.database)
     left_out = set() if wants_full(config) else {item for item in items if item.get_closest_marker("full")}
@@ -100,8 +106,13 @@ def _further_cases(items: Iterable[pytest.Item], most: int) -> set[pytest.Item]:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze what was imported and collected: no garbage collection walks a million lasting objects again."""
+    """Freeze what was imported and collected: no garbage collection walks a million lasting objects again.
+
+    Garbage is looked for less often than Python does by itself, which took a thirtieth of the fast tier's time.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -99,6 +99,22 @@ def _file(classname: str) -> str:
     return "/".join(parts) + ".py"
 
 
+def processor_time(stat: Path = Path("/proc/stat")) -> tuple[int, int]:
+    """Return the ticks since the start that this machine's processors worked, and all; zeros where none are counted."""
+    try:
+        ticks = [int(count) for count in stat.read_text().split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return 0, 0
+    idle = sum(ticks[3:5])  # idle, and waiting for a disk
+    return sum(ticks) - idle, sum(ticks)
+
+
+def how_busy(before: tuple[int, int], after: tuple[int, int]) -> str:
+    """Return a clause that says whether a run had too few processes or too few processors."""
+    worked, passed = (late - early for early, late in zip(before, after, strict=True))
+    return f" with the processors busy for {worked / passed:.0%} of it" if passed else ""
+
+
 def several(runs: Mapping[str, Run]) -> int:
     """Each run in turn, all of them even when one fails; then what each counted, then the sum."""
     counts: dict[str, Count] = {}
@@ -114,12 +130,13 @@ def several(runs: Mapping[str, Run]) -> int:
             for name, run in runs.items():
                 print(f"\n──── {name} ────", flush=True)
                 report = files[name].with_suffix(".xml")
-                began = time.monotonic()
+                began, before = time.monotonic(), processor_time()
                 process = begun.pop(name, None) or run.begin(report)
                 status = process.wait()
                 if run.is_early:
                     print(files[name].with_suffix(".log").read_text(errors="replace"), flush=True)
-                print(f"\n{name} took another {time.monotonic() - began:.0f} s; its slowest files:")
+                busy = how_busy(before, processor_time())
+                print(f"\n{name} took another {time.monotonic() - began:.0f} s{busy}; its slowest files:")
                 print("\n".join(f"{spent:7.0f} s  {file}" for spent, file in slowest(report)), flush=True)
                 counts[name] = counted(report)
                 if status and not counts[name].failed:  # a crash or nothing collected is no success

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import Count, counted, slowest
+from tests.run import Count, counted, how_busy, processor_time, slowest
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -129,3 +129,13 @@ def test_the_slowest_files_of_a_run_are_named_whether_their_tests_are_in_classes
     assert slowest(tmp_path / "a.xml") == [(5, "tests/platform/source/test_house_rules.py"), (4, "tests/run.py")]
     assert slowest(tmp_path / "a.xml", 1) == [(5, "tests/platform/source/test_house_rules.py")]
     assert slowest(tmp_path / "none.xml") == []
+
+
+def test_a_run_says_how_busy_the_processors_were(tmp_path: Path) -> None:
+    times = []
+    for name, ticks in (("before", "100 10 50 800 40 0 0 0 7 7"), ("after", "160 10 70 810 50 0 0 0 7 7")):
+        (tmp_path / name).write_text(f"cpu  {ticks}\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+        times.append(processor_time(tmp_path / name))
+    assert times == [(160, 1000), (240, 1100)]
+    assert how_busy(*times) == " with the processors busy for 80% of it"
+    assert how_busy(processor_time(tmp_path / "none"), processor_time(tmp_path / "none")) == ""
