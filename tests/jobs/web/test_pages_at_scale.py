@@ -48,6 +48,7 @@ def look(user, path):
     return answer, len(seen)
 
 
+@pytest.mark.one_database  # how many queries a page makes is Django's and ours; smaller plans ask them on both
 def test_a_plan_of_5000_nodes_with_5000_values_and_batches_is_one_light_page(large):
     plan = large.plan(large.revision({"vm.swappiness": "10", "vm.max_map_count": "65530"}), canary=1, batch="1")
     assert plan.summary["nodes"] == MANY
@@ -66,6 +67,7 @@ def test_a_plan_of_5000_nodes_with_5000_values_and_batches_is_one_light_page(lar
         assert queries <= 15, query
 
 
+@pytest.mark.one_database
 def test_a_rollout_of_5000_batches_is_a_few_lines_and_counts_every_node(large):
     plan = large.plan(canary=1, batch="1")
     rollout = large.started(plan)
