@@ -1,4 +1,4 @@
-"""Which files a run reads: importing and collecting all of them takes longer than many a tier's own tests."""
+"""Choice of the files that a run reads: collecting all of them takes longer than some tiers' own tests."""
 
 from __future__ import annotations
 

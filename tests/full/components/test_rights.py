@@ -32,6 +32,7 @@ from tests.components.packing import entry, versioned
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.components.tiny_chart import COMPONENTS, helm4
+from tests.full.harness import definitions
 from tests.full.harness.client import eventually
 
 pytestmark = pytest.mark.django_db
@@ -78,14 +79,10 @@ def cluster(
     helm_credentials.store(made, cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT), by="a test")
     a_node(labels={"kubernetes.io/os": "linux"})
     eventually(lambda: not leaving(fenced), lambda: leaving(fenced), seconds=60)
-    before = definitions_in(fenced)
+    before = definitions.present(fenced)
     yield made
-    if left := definitions_in(fenced) - before:  # what one chart leaves, another of the same kinds would be judged by
-        fenced.kubectl("delete", "crd", *sorted(left), "--ignore-not-found")
-
-
-def definitions_in(plane: Plane) -> set[str]:
-    return set(plane.kubectl("get", "crd", "-o", "jsonpath={.items[*].metadata.name}").split())
+    # What one chart leaves, another of the same kinds would be judged by.
+    definitions.delete(fenced, definitions.present(fenced) - before)
 
 
 def leaving(plane: Plane) -> list[str]:

@@ -13,6 +13,7 @@ from clusters.fleet import FleetError
 from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.full.harness import definitions
 from tests.full.harness.site import Site
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -100,7 +101,7 @@ def equipped(
     scheduler.join()
     for name in workers:
         site.setpoint.stop(name)
-    plane.kubectl("delete", "crd", *STAY, "--ignore-not-found")
+    definitions.delete(plane, STAY)
     for name in ("volcano-system", "gpu-operator"):
         plane.kubectl("delete", "namespace", name, "--ignore-not-found")  # the next test may make it anew
     plane.kubectl("delete", "clusterrolebinding,clusterrole", CHARTS)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from components.helm import client, releases, rendering
 from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
+from tests.full.harness import definitions
 from tests.full.harness.charts.cases import CASES, Case, archive
 from tests.full.harness.charts.stand_ins import StandIns
 from tests.full.harness.client import Problem, eventually
@@ -109,25 +109,11 @@ class Stage:
         return bool(self.plane.kubectl("get", kind, meta["name"], *where, "--ignore-not-found", "-o", "name"))
 
     def definitions(self) -> frozenset[str]:
-        found = self.plane.kubectl("get", "crd", "-o", "name").split()
-        return frozenset(name.partition("/")[2] for name in found)
+        return definitions.present(self.plane)
 
     def forget(self) -> None:
-        """Delete the definitions that came with the component.
-
-        An API server that could not list a definition's objects tries again after up to minutes; a change makes it
-        look at once.
-        """
-
-        def gone() -> bool:
-            if left := sorted(self.definitions() - self.known):
-                with suppress(RuntimeError):  # one that went meanwhile
-                    self.plane.kubectl("annotate", "crd", *left, f"nudge={time.monotonic_ns()}", "--overwrite")
-            return not left
-
-        if left := sorted(self.definitions() - self.known):
-            self.plane.kubectl("delete", "crd", "--wait=false", "--ignore-not-found", *left)
-            eventually(gone, lambda: str(self.definitions() - self.known), pause=1.0)
+        """Delete the definitions that came with the component."""
+        definitions.delete(self.plane, self.definitions() - self.known)
 
     def renew(self, case: Case) -> None:
         """Apply the definitions of the new chart, where a hook of it does so, whose pods do nothing here."""
