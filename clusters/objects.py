@@ -18,6 +18,9 @@ MIG_PREFIX, AMD_SUFFIX = "nvidia.com/mig-", "_nps"
 _PARTS = re.compile(r"nvidia\.com/mig-(.+)|amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2})")
 """MIG's, and AMD's partitions under its device plugin's `resource_naming_strategy` mixed."""
 
+OUT_OF_MEMORY = "OOMKilled"
+"""Reason of a container that the kernel killed at its memory limit, or for want of memory on the node."""
+
 
 def meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw.get("metadata") or {}
@@ -109,6 +112,22 @@ def pod_instances(pod: Mapping[str, Any]) -> Counter[str]:
     for container in spec.get("initContainers") or ():
         running |= wanted(container)
     return running
+
+
+def memory_kills(pod: Mapping[str, Any]) -> tuple[int, str]:
+    """Return how many of a pod's containers were ended last because they ran out of memory, and the latest time.
+
+    A status holds the last end of each container alone, and the one before is forgotten. The time is the kubelet's
+    text; it is empty where no container ended so.
+    """
+    status = pod.get("status") or {}
+    ends: list[str] = []
+    for container in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
+        now, before = container.get("state") or {}, container.get("lastState") or {}
+        end = now.get("terminated") or before.get("terminated") or {}
+        if end.get("reason") == OUT_OF_MEMORY:
+            ends.append(str(end.get("finishedAt") or ""))
+    return len(ends), max(ends, default="")
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:

@@ -52,6 +52,8 @@ POD_FIELDS = (
     "owner_name",
     "phase",
     "started_at",
+    "memory_kills",
+    "memory_killed_at",
     "tolerations",
 )
 
@@ -203,10 +205,20 @@ def gpu_pod(raw: object) -> Values | None:
         "owner_name": _text(owner, 253),
         "phase": _text(status.get("phase"), 20),
         "started_at": instant(status.get("startTime")),
+        **_memory_kills(pod),
         "tolerations": [
             toleration for toleration in tolerations.brief(pod) if all(map(_is_all_storable, toleration.values()))
         ],
     }
+
+
+def _memory_kills(pod: Mapping[str, Any]) -> Values:
+    """Return what is known of a pod's kills: nothing where its statuses are malformed; its GPUs count all the same."""
+    try:
+        kills, at = objects.memory_kills(pod)
+    except (AttributeError, TypeError):
+        kills, at = 0, ""
+    return {"memory_kills": _bounded(kills), "memory_killed_at": instant(at)}
 
 
 def holds_gpus(raw: object) -> bool:

@@ -120,9 +120,8 @@ class Cluster(Marked):
     @property
     def deaf_since(self) -> datetime | None:
         """Time since which its agents have not been listened to, if that is too long ago; None while they are."""
-        if self.leases_at is None or self.leases_at >= heard_after():
-            return None
-        return self.leases_at
+        is_heard = self.leases_at is None or self.leases_at >= heard_after()
+        return None if is_heard else self.leases_at
 
     @property
     def is_renewal_late(self) -> bool:
@@ -338,6 +337,8 @@ class GpuPod(models.Model):
     owner_name = models.CharField(max_length=253, blank=True)
     phase = models.CharField(max_length=20, blank=True)
     started_at = models.DateTimeField(null=True)
+    memory_kills = models.PositiveIntegerField(default=0, help_text="Containers whose last end was OOMKilled.")
+    memory_killed_at = models.DateTimeField(null=True, help_text="When the latest of them ended.")
     tolerations = models.JSONField(default=list, help_text="Those that count for NoExecute; see clusters.tolerations.")
 
     class Meta:

@@ -266,7 +266,10 @@ class NodeOut(serializers.ModelSerializer[Node]):
 class GpuPodOut(serializers.ModelSerializer[GpuPod]):
     class Meta:
         model = GpuPod
-        fields = ["uid", "namespace", "name", "gpus", "owner_kind", "owner_name", "phase", "started_at"]
+        fields = [
+            "uid", "namespace", "name", "gpus", "owner_kind", "owner_name", "phase", "started_at", "memory_kills",
+            "memory_killed_at",
+        ]  # fmt: skip
 
 
 class TuningOut(serializers.ModelSerializer[NodeTuning]):

@@ -79,3 +79,74 @@ def test_quiet_pods_write_nothing(django_assert_num_queries):
 
     with django_assert_num_queries(1):
         hold(cluster, *raws, complete=True)
+
+
+def ended(reason, at="2026-03-01T10:00:00Z"):
+    return {"terminated": {"reason": reason, "exitCode": 137, "finishedAt": at}}
+
+
+def with_statuses(*containers, kind="containerStatuses"):
+    pod = raw_pod("a", gpus=2)
+    pod["status"][kind] = [{"name": f"c{n}", "restartCount": 1} | status for n, status in enumerate(containers)]
+    return pod
+
+
+RUNS = {"running": {"startedAt": "2026-03-01T10:01:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "kills", "at"),
+    [
+        ([{"state": RUNS, "lastState": ended("OOMKilled")}], 1, "2026-03-01T10:00:00+00:00"),
+        ([{"state": ended("OOMKilled"), "lastState": {}}], 1, "2026-03-01T10:00:00+00:00"),
+        (
+            [
+                {"state": RUNS, "lastState": ended("OOMKilled", "2026-03-01T09:00:00Z")},
+                {"state": RUNS, "lastState": ended("OOMKilled", "2026-03-01T11:00:00Z")},
+                {"state": RUNS, "lastState": ended("Error", "2026-03-01T12:00:00Z")},
+            ],
+            2,
+            "2026-03-01T11:00:00+00:00",
+        ),
+        ([{"state": ended("Completed"), "lastState": ended("OOMKilled")}], 0, None),
+        ([{"state": RUNS, "lastState": ended("Error")}], 0, None),
+        ([{"state": RUNS}], 0, None),
+        ([{"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": ended("OOMKilled", "junk")}], 1, None),
+    ],
+)
+def test_containers_that_ran_out_of_memory_are_counted_by_their_last_end(containers, kills, at):
+    cluster = ClusterFactory()
+    see(cluster, raw_node("n1", gpus=8))
+
+    hold(cluster, with_statuses(*containers))
+
+    pod = GpuPod.objects.get()
+    assert (pod.memory_kills, pod.memory_killed_at and pod.memory_killed_at.isoformat()) == (kills, at)
+
+
+def test_a_kill_that_is_heard_later_reaches_the_row_and_goes_with_the_next_end():
+    cluster = ClusterFactory()
+    see(cluster, raw_node("n1", gpus=8))
+    pod = with_statuses({"state": RUNS})
+    killed = with_statuses({"state": RUNS, "lastState": ended("OOMKilled")}, kind="initContainerStatuses")
+    failed = with_statuses({"state": RUNS, "lastState": ended("Error")})
+    counts = []
+
+    for version, raw in enumerate((pod, killed, failed), start=1):
+        raw["metadata"]["resourceVersion"] = str(version)
+        hold(cluster, raw)
+        counts.append(GpuPod.objects.get().memory_kills)
+
+    assert counts == [0, 1, 0]
+
+
+@pytest.mark.parametrize("junk", ["text", ["text"], [{"state": "text"}], {"a": 1}])
+def test_statuses_that_are_junk_cost_no_gpus(junk):
+    cluster = ClusterFactory()
+    see(cluster, raw_node("n1", gpus=8))
+    pod = raw_pod("a", gpus=2)
+    pod["status"]["containerStatuses"] = junk
+
+    hold(cluster, pod)
+
+    assert (allocated(), GpuPod.objects.get().memory_kills) == (2, 0)

@@ -320,6 +320,7 @@ def test_a_node_shows_what_its_agent_answers_and_who_holds_its_gpus(fleet):
 
     assert seen["tuning"]["observed"] == {"vm.swappiness": "60"}
     assert seen["gpu_pods"][0]["owner_name"] == "train"
+    assert (seen["gpu_pods"][0]["memory_kills"], seen["gpu_pods"][0]["memory_killed_at"]) == (0, None)
     assert (seen["gpu_allocated"], seen["health"]) == (8, "healthy")
 
 

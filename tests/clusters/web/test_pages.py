@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from clusters.inventory import reachability, store
-from clusters.models import Cluster, Node, Pool
+from clusters.models import Cluster, GpuPod, Node, Pool
 from common import hooks
 from common.clock import now
 from tests.clusters.factories import (
@@ -160,6 +160,17 @@ def test_a_pool_of_a_cluster_one_may_not_see_is_not_there(log_in, shown, fleet):
 
     assert stranger.get(f"{at('nodes')}?pool={pool.pk}").status_code == 404
     assert stranger.get(at("cluster", pool.cluster_id)).status_code == 404
+
+
+def test_a_nodes_page_says_of_a_pod_that_containers_ran_out_of_memory(log_in, fleet, clock):
+    where = at("node", Node.objects.get(name="n0").pk)
+    viewer = log_in("viewer")
+    assert "out of memory" not in viewer.get(where).text
+
+    GpuPod.objects.filter(name="p1").update(memory_kills=2, memory_killed_at=clock.at)
+
+    text = " ".join(viewer.get(where).text.split())
+    assert "out of memory: 2 containers, " in text
 
 
 def test_the_node_page_shows_observed_values_pods_and_panels(log_in, shown, fleet, clock):
