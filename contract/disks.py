@@ -73,7 +73,7 @@ def of_node(observed: Mapping[str, str]) -> list[Disk]:
 
 
 def cleaned(text: str, limit: int = MAX_WORD) -> str:
-    """Return what a device or a file says of itself as it can stand in one line."""
+    """Return text of a device or a file as one line, without what separates fields."""
     return " ".join(_UNPRINTABLE.sub("?", text).split())[:limit]
 
 

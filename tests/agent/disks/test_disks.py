@@ -1,4 +1,4 @@
-"""What the agent says of local disks: one that holds, or may hold, anybody's data is never called empty."""
+"""The agent's report of local disks: one that holds, or may hold, data is never called empty."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_one_byte_in_the_first_or_last_mib_is_enough(at, byte):
 
 
 def test_data_without_a_mark_is_seen_in_the_places_between():
-    """As a database writes it that uses the whole disk: the first and the last MiB may never be written."""
+    """A database that uses the whole disk may never write its first and last MiB."""
     node = DisksNode("SN0001")
     node.content["nvme0n1"] = {}
     filled = range(SIZE // 4, SIZE // 4 + (64 << 20), 4096)
@@ -280,7 +280,7 @@ def _part(image, at, count):
 
 
 def test_only_a_block_device_that_the_kernel_knows_by_this_name_is_read(tmp_path):
-    """A file, or a link, that somebody put in its place is none."""
+    """A file, or a link, in its place is none."""
     (tmp_path / "root/dev").mkdir(parents=True)
     (tmp_path / "sys/block/nvme0n1").mkdir(parents=True)
     (tmp_path / "sys/block/nvme0n1/dev").write_text("259:0\n")

@@ -61,7 +61,7 @@ def test_each_write_shows_in_the_counters_by_which_content_is_read_again(loop: s
 
 
 def test_a_device_of_another_name_is_not_read(loop: str) -> None:
-    """As a link in /dev that somebody made, or a name that the kernel gave to another disk since."""
+    """A link in /dev, or a name that the kernel gave to another disk since, leads to another device."""
     host = LinuxHost(root="", init_pid=None)
 
     with pytest.raises(OSError, match="not the disk"):
