@@ -132,7 +132,8 @@ def test_a_removal_and_the_installation_after_it_are_put_back_in_reverse_order(w
 def test_the_pod_network_is_not_removed_without_another(world):
     installed(world, "cilium")
     found = [note for note in removal(world, "cilium").notes if note.code == "in-use"]
-    assert [note.severity for note in found] == ["block"]
+    assert [note.severity for note in found] == ["block", "warn"]
+    assert found[1].title.endswith("None of these runs in its place: kube-proxy"), "nor would a Service be reachable"
 
 
 def test_pods_that_hold_gpus_are_counted_when_their_device_plugin_goes(world):
