@@ -103,6 +103,10 @@ class Prepared:
     """Of the chart in force, where another takes its place; empty also in plans made before it was kept."""
     authority: Authority | None = None
     """The account it is carried out as, and its rights; None: made before they were asked, or nothing is done."""
+    entry: str = ""
+    """SHA-256 of the site's own catalog entry that it was made with; empty: the catalog that comes with Setpoint."""
+    is_untested: bool = False
+    """No one had classified that entry: its effects count as the strictest."""
 
     replaced: tuple[ReplacedObject, ...] = ()
     """In the order in which they are deleted."""
@@ -120,7 +124,7 @@ class Prepared:
     def to_json(self) -> dict[str, Any]:
         """Return JSON without what was not reckoned, so that digests of earlier plans stay valid."""
         out = dataclasses.asdict(self)
-        for name in ("blast", "authority", "from_version", "replaced"):
+        for name in ("blast", "authority", "from_version", "replaced", "entry", "is_untested"):
             if not out[name]:
                 del out[name]
         return out

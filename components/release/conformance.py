@@ -78,6 +78,7 @@ class Conformity:
     """apiVersion and plural of its objects: what is worth watching."""
 
 
+@catalog.held()
 def conform(cluster: Cluster, wanted: WantedComponent) -> Conformity:
     """One look, at most SECONDS and one round of calls long. What cannot be seen is unknown, in words."""
     try:

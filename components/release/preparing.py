@@ -33,7 +33,7 @@ from components.plans.authority import Right
 from components.plans.diff import Compared, Comparison
 from components.plans.gitops import ProposedChange
 from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
-from components.release import kernel_needs, revision_labels
+from components.release import approved_entry, kernel_needs, revision_labels
 from components.release.component_rendering import ComponentRendering, RenderedComponent
 from components.release.conflicting import ConflictCheck
 from components.release.kube_proxy import ProxySearch
@@ -99,7 +99,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
     content = archives.content(archive.pk)
     chart = archives.judge(content)
     layered = _layered(cluster, component, version, wanted)
-    notes, program = _values_notes(layered, chart), client.program()
+    notes, program = [*approved_entry.notes(component), *_values_notes(layered, chart)], client.program()
     with registry.api_server(cluster) as server:
         served = discovery.read(server)
         place = find(server, component, chart.name)
@@ -129,7 +129,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
         hit = radius.component_blast(server, served, cluster, component, at, compared, action=action, destroys=destroys)
     notes += [] if is_same else [*effects, *more]  # nothing is done, so nothing comes of it
     return Prepared(
-        component=component.name,
+        **approved_entry.of(component),
         release=place.release,
         namespace=place.namespace,
         version=version,
