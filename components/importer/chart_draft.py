@@ -239,7 +239,7 @@ def _named(workload: Manifest, made: _ChartRendering) -> str:
 
 
 def _place(release: str, made: _ChartRendering) -> ReleasePlace:
-    """As Component.place: by the convention of `helm create`."""
+    """Return the place by the convention of `helm create`, as Component.place does."""
     given = made.chart.values
     name = str(given.get("nameOverride") or made.chart.name)
     full = str(given.get("fullnameOverride") or (release if name in release else f"{release}-{name}"))

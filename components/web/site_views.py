@@ -173,7 +173,7 @@ def _own(name: str) -> Component | None:
 
 
 def _classes(row: SiteEntry | None) -> list[tuple[str, str, str]]:
-    """What the stored text states of its effects, whether that counts or not: what a classifier vouches for."""
+    """Return the effects that the stored text states, which a classifier vouches for, whether they count or not."""
     if row is None:
         return []
     try:

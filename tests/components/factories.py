@@ -18,7 +18,7 @@ class RepositoryFactory(factory.django.DjangoModelFactory):
 
 
 class SiteEntryFactory(factory.django.DjangoModelFactory):
-    """The entry `tool`, untested, by somebody who is no one of the test's."""
+    """The entry `tool`, untested, by a person whom no test knows."""
 
     class Meta:
         model = SiteEntry
