@@ -274,6 +274,10 @@ plans_of_archives = Question[[Collection[str], Any], tuple[str, WorkRef]]("plans
 """(SHA-256, plan) of the newest hundred plans that name each of these chart archives, the newest first, as far as this
 person may see them; with None in the person's place, all. Strict: an archive that looks unused is deleted."""
 
+component_uses = Question[[str], str]("component_uses", is_strict=True)
+"""What needs a component of the catalog (its name) now, a clause each: targets of pools, plans, releases. Strict: an
+entry that looks unused is deleted."""
+
 plans_of_nodes = Question[[Collection[int]], tuple[int, WorkRef]]("plans_of_nodes")
 """(node, plan) of open plans that do something on these nodes (keys), the newest plan first."""
 

@@ -23,6 +23,7 @@ class ComplianceConfig(AppConfig):
         hooks.targets_of_pools.subscribe(usage.targets)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.component_panels.subscribe(panels.of_component)
+        hooks.component_uses.subscribe(usage.of_component)
         hooks.timeline.subscribe(component_pages.timeline)
         hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.left_behind.subscribe(expectations.left_behind)

@@ -1,13 +1,16 @@
-"""Sources of components: chart archives by SHA-256, repositories, and the additional values of one cluster."""
+"""Sources of components: chart archives by SHA-256, repositories, the site's own catalog entries, and the additional
+values of one cluster."""
 
 from __future__ import annotations
 
+import hashlib
 import uuid
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import Q
 
+from audit.marked import Marked
 from clusters.connection.remotes import Remote
 from clusters.models import Cluster
 from common.clock import now
@@ -84,6 +87,47 @@ class Repository(Remote):
 
     def __str__(self) -> str:
         return self.name
+
+
+class SiteEntry(Marked):
+    """A catalog entry of the site's own: the YAML text of one component, and who vouches for what it says."""
+
+    MARKED: ClassVar[tuple[str, ...]] = ("name", "sha256", "authors", "writers", "classified_sha256", "classifier")
+
+    name = models.CharField(primary_key=True, max_length=53, help_text="The component's.")
+    text = models.TextField(help_text="YAML, kept to the byte.")
+    sha256 = models.CharField(max_length=64, help_text="Of the text.")
+    authors = models.JSONField(default=list, help_text="User ids of all who wrote it.")
+    writers = models.JSONField(default=list, help_text="User ids of those who wrote it since it was last classified.")
+    classified_sha256 = models.CharField(max_length=64, blank=True, help_text="The text that was classified; or empty.")
+    classifier = models.PositiveIntegerField(null=True, help_text="User id.")
+    classified_by = models.CharField(max_length=150, blank=True)
+    classified_at = models.DateTimeField(null=True)
+    version = models.PositiveIntegerField(default=1, help_text="Counts every save; the ETag.")
+    created_at = models.DateTimeField(default=now)
+    changed_by = models.CharField(max_length=150, blank=True)
+    changed_at = models.DateTimeField(default=now)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name_plural = "site entries"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_classified(self) -> bool:
+        """Return whether an administrator who did not write this very text has classified it."""
+        return bool(self.sha256) and self.classified_sha256 == self.sha256 and self.is_genuine
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether row and text are as Setpoint wrote them."""
+        return self.is_genuine and self.sha256_of(self.text) == self.sha256
+
+    @staticmethod
+    def sha256_of(text: str) -> str:
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ClusterValues(models.Model):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from components.web import archive_views, import_views, repository_views, values_views, views
+from components.web import archive_views, import_views, repository_views, site_views, values_views, views
 
 app_name = "components"
 urlpatterns = [
@@ -15,6 +15,13 @@ urlpatterns = [
     path("components/repositories/new/", repository_views.repository_new, name="repository_new"),
     path("components/repositories/<uuid:pk>/", repository_views.repository, name="repository"),
     path("components/repositories/<uuid:pk>/delete/", repository_views.repository_delete, name="repository_delete"),
+    path("components/site/", site_views.entries, name="site_entries"),
+    path("components/site/new/", site_views.entry_new, name="site_entry_new"),
+    path("components/site/draft/", site_views.entry_draft, name="site_entry_draft"),
+    path("components/site/entries/<slug:name>/", site_views.entry, name="site_entry"),
+    path("components/site/entries/<slug:name>/classify/", site_views.entry_classify, name="site_entry_classify"),
+    path("components/site/entries/<slug:name>/delete/", site_views.entry_delete, name="site_entry_delete"),
+    path("components/site/entries/<slug:name>/file/", site_views.entry_file, name="site_entry_file"),
     path("components/<slug:name>/", views.component, name="component"),
     path("clusters/<uuid:pk>/values/", values_views.cluster_components, name="cluster_components"),
     path("clusters/<uuid:pk>/values/<slug:name>/", values_views.cluster_component, name="cluster_component"),

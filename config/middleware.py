@@ -15,6 +15,7 @@ from django.shortcuts import resolve_url
 from accounts.access import sessions
 from accounts.web.views import session_ended
 from common.requests import REQUEST_ID, new_request_id, working_on
+from components.catalog import catalog
 from components.charts.archives import MAX_PACKED
 from config.errors import Problem, answer, is_api
 
@@ -60,6 +61,16 @@ def request_context(get_response: GetResponse) -> GetResponse:
                     user=str(getattr(request, "user", "") or ""),
                 )
         return response
+
+    return middleware
+
+
+def held_catalog(get_response: GetResponse) -> GetResponse:
+    """One state of the catalog of components a request, read when it is first asked for."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        with catalog.held():
+            return get_response(request)
 
     return middleware
 

@@ -76,6 +76,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.middleware.ended_sessions",
+    "config.middleware.held_catalog",
     "config.errors.ErrorAnswers",
 ]
 

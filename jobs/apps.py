@@ -7,7 +7,16 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         from common import hooks
         from jobs import tasks
-        from jobs.hooks import alert_rules, blockers, node_list, panels, references, revision_uses, search
+        from jobs.hooks import (
+            alert_rules,
+            blockers,
+            component_uses,
+            node_list,
+            panels,
+            references,
+            revision_uses,
+            search,
+        )
         from jobs.planning import component_owners
         from jobs.reports import timeline
 
@@ -28,6 +37,7 @@ class JobsConfig(AppConfig):
         hooks.plans_of_nodes.subscribe(references.plans_of_nodes)
         hooks.component_owners.subscribe(component_owners.owners)
         hooks.plans_of_archives.subscribe(references.plans_of_archives)
+        hooks.component_uses.subscribe(component_uses.uses)
         hooks.timeline.subscribe(timeline.timeline_entries)
         hooks.search.subscribe(search.find)
         hooks.alert_rules.subscribe(alert_rules.rules)

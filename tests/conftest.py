@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import ipaddress
 import os
@@ -160,6 +161,30 @@ def seed_again(sender: AppConfig, **_: object) -> None:
     """Django answers a flush with this signal too. Without it, later tests of the process would run without rules."""
     if sender.label == "jobs" and not sender.get_model("ApprovalRule").objects.exists():
         import_module("jobs.migrations.0002_approval_rules").seed(apps, None)
+
+
+# ── The site's own catalog entries, which are rows ───────────────────────────────────────────────────────────────────
+_without_rows = contextlib.ExitStack()
+
+
+def pytest_sessionstart() -> None:
+    """Tests are collected, and most of them run, without a database: the catalog is then what comes with Setpoint."""
+    from components.catalog import site
+
+    _without_rows.enter_context(site.switched_off())
+
+
+@pytest.fixture(autouse=True)
+def site_entries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Read the rows, as the product does, in every test that has a database."""
+    from components.catalog import site
+
+    databases = {"db", "transactional_db", "live_server"}
+    if not request.node.get_closest_marker("django_db") and databases.isdisjoint(request.fixturenames):
+        yield
+        return
+    with site.switched_on():
+        yield
 
 
 # ── The clock ─────────────────────────────────────────────────────────────────────────────────────────────────────────

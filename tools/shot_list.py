@@ -309,6 +309,9 @@ NO_PAGE: dict[str, str] = {
         ),
         "a file to keep",
     ),
+    **dict.fromkeys(("components:site_entry", "components:site_entries"), "the demo has no entry of a site's own"),
+    "components:site_entry_new": "a form of one text",
+    "components:site_entry_file": "a file to keep",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
         (
@@ -329,7 +332,9 @@ NO_PAGE: dict[str, str] = {
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
             "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift", "components:archive_delete",
-            "components:repository_delete", "notices:acknowledge", "notices:silence", "notices:unsilence",
+            "components:repository_delete", "components:site_entry_draft",
+            "components:site_entry_classify", "components:site_entry_delete",
+            "notices:acknowledge", "notices:silence", "notices:unsilence",
             "notices:rule_reset", "notices:channel_delete", "notices:delivery_retry",
         ),
         _ACT,

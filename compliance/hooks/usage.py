@@ -1,4 +1,4 @@
-"""Pools that target a revision, for lower layers: answers to questions of `common.hooks`."""
+"""Pools that target a revision or a component, for lower layers: answers to questions of `common.hooks`."""
 
 from __future__ import annotations
 
@@ -30,3 +30,13 @@ def of_revisions(user: Any, revisions: Sequence[int]) -> Iterator[RevisionUse]:
 
 def targets(pools: Collection[int]) -> Iterator[tuple[int, int]]:
     yield from Assignment.objects.filter(pool__in=pools).order_by("pool").values_list("pool_id", "revision_id")
+
+
+def of_component(name: str) -> Iterator[str]:
+    """Yield each pool whose target has this component in its profile, also one that removes it."""
+    revisions: dict[int, bool] = {}
+    for row in Assignment.objects.select_related("pool__cluster", "revision").order_by("pool"):
+        if row.revision_id not in revisions:
+            revisions[row.revision_id] = any(wanted.name == name for wanted in row.revision.flat.components)
+        if revisions[row.revision_id]:
+            yield f"the target of {row.pool} has it"

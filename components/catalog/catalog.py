@@ -1,7 +1,9 @@
-"""The catalog of components, read from entries/*.yaml: one file a component, and no code.
+"""The catalog of components: what entries/*.yaml and the site's own entries describe, and no code.
 
-The data types of a file are in `entry`, its parser in `loader`, what each field means in docs/components.md. The files
-come with Setpoint; `extended` adds another folder, for tests and the demo.
+The data types of an entry are in `entry`, its parser in `loader`, what each field means in docs/components.md. The
+files come with Setpoint; the site's entries are rows (`site`), read again when one changed, so that every process
+has them at once. `held` keeps one state of them for a request or a preparation; `extended` adds another folder, for
+tests and the demo.
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.errors import Missing
+from components.catalog import site
 from components.catalog.entry import NODES, Component, ComponentConflict
 from components.catalog.loader import read
+from components.catalog.site import StoredEntry
 from components.catalog.yaml_reader import BadCatalog
 
 __all__ = [
@@ -26,9 +31,13 @@ __all__ = [
     "all",
     "extended",
     "get",
+    "held",
+    "joined",
     "load",
+    "of_chart",
     "order",
     "search",
+    "shipped",
 ]
 
 HERE = Path(__file__).parent / "entries"
@@ -38,10 +47,20 @@ class Unknown(Missing):
     """There is no such component, version or preset; the message names the nearest."""
 
 
+class Circle(BadCatalog):
+    """Components that wait for one another."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"these wait for one another: {' → '.join(names)} (requires, after)")
+        self.names = names
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     components: Mapping[str, Component]
     """By name, in the order in which they are installed when all are wanted."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By name: why an entry of the site's own is left out."""
 
     def get(self, name: str) -> Component:
         """Raises Unknown."""
@@ -66,29 +85,59 @@ def load(*folders: Path) -> Catalog:
                 raise BadCatalog(f"{path}: {component.name} is described in {described[component.name][1]} already")
             described[component.name] = (component, path)
     for component, path in described.values():
-        _names_exist(component, path, described)
+        _check_names(component, path.name, described)
+    return Catalog(_arranged({name: component for name, (component, _) in described.items()}))
+
+
+def joined(base: Catalog, entries: Iterable[StoredEntry]) -> Catalog:
+    """The catalog with the site's own entries besides. One that does not fit is left out, and never one of `base`."""
+    problems: dict[str, str] = {}
+    own: dict[str, Component] = {}
+    for entry in entries:
+        if entry.component is None:
+            problems[entry.name] = entry.problem
+        elif entry.name in base.components:
+            problems[entry.name] = f"Setpoint's own catalog describes {entry.name}, too; that counts."
+        else:
+            own[entry.name] = entry.component
+    while True:
+        every = {**base.components, **own}
+        try:
+            for name, component in own.items():
+                _check_names(component, name, every)
+            return Catalog(_arranged(every), problems)
+        except Circle as circle:
+            name = min({*circle.names} & {*own})  # the base alone has none
+            problems[name] = f"{name}: {circle}"
+        except BadCatalog as error:
+            problems[name] = str(error)
+        del own[name]
+
+
+def _arranged(described: Mapping[str, Component]) -> dict[str, Component]:
+    """Raises BadCatalog on a cycle."""
     arrows = {
         name: {other for other in {*_needs(component), *component.after} if other != NODES}
-        for name, (component, _) in described.items()
+        for name, component in described.items()
     }
-    return Catalog({name: described[name][0] for name in _sorted(arrows)})
+    return {name: described[name] for name in _sorted(arrows)}
 
 
 def _needs(component: Component) -> tuple[str, ...]:
     return component.needs(component.presets)
 
 
-def _names_exist(component: Component, path: Path, described: Mapping[str, object]) -> None:
+def _check_names(component: Component, file: str, described: Mapping[str, object]) -> None:
     named = {
         "requires": component.requires,
         "after": tuple(name for name in component.after if name != NODES),
         "conflicts": tuple(conflict.other for conflict in component.conflicts if conflict.other),
         **{f"presets.{name}.requires": preset.requires for name, preset in component.presets.items()},
     }
-    for field, names in named.items():
+    for place, names in named.items():
         for name in names:
             if name not in described:
-                raise BadCatalog(f"{path.name}: {field}: there is no component {name!r}{did_you_mean(name, described)}")
+                raise BadCatalog(f"{file}: {place}: there is no component {name!r}{did_you_mean(name, described)}")
 
 
 def _sorted(arrows: Mapping[str, set[str]]) -> Iterator[str]:
@@ -97,7 +146,7 @@ def _sorted(arrows: Mapping[str, set[str]]) -> Iterator[str]:
     while waiting:
         free = min((name for name, before in waiting.items() if not before), default="")
         if not free:
-            raise BadCatalog(f"these wait for one another: {' → '.join(_cycle(waiting))} (requires, after)")
+            raise Circle(_cycle(waiting))
         del waiting[free]
         for before in waiting.values():
             before.discard(free)
@@ -122,10 +171,51 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 _loaded = [load()]
 """The one in use is the last."""
+_held: ContextVar[list[Catalog] | None] = ContextVar("held", default=None)
+"""The catalog that is held, once it was asked for."""
+_joined: tuple[object, Catalog] | None = None
+"""The last catalog with the site's entries, and what it was made of: the entries' digests, so never an old one."""
+
+
+def shipped() -> Catalog:
+    """Return what comes with Setpoint, without the site's own entries. Asks no database."""
+    return _loaded[-1]
 
 
 def installed() -> Catalog:
-    return _loaded[-1]
+    """Return the catalog as it is now, or as it was when it was first asked for within `held`."""
+    kept = _held.get()
+    if kept is None:
+        return current()
+    if not kept:
+        kept.append(current())
+    return kept[0]
+
+
+@contextmanager
+def held(*, is_fresh: bool = False) -> Iterator[None]:
+    """Keep one state of the catalog, for one request or one look: all of it judges by the same entries.
+
+    `is_fresh`: read it again, also within another.
+    """
+    token = _held.set([] if is_fresh or _held.get() is None else _held.get())
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
+
+def current() -> Catalog:
+    """Return the catalog as it is now, also where one is held. One small query: no process judges by an old entry."""
+    global _joined  # noqa: PLW0603 — one cache a process; each value is whole, so threads may race for it
+    base = shipped()
+    if not (stamps := site.stamps()):
+        return base
+    if _joined is None or _joined[0] != (id(base), stamps):
+        entries = site.entries()
+        key = (id(base), tuple(entry.stamp for entry in entries))  # of these very rows: they may be newer by now
+        _joined = key, joined(base, entries)
+    return _joined[1]
 
 
 @contextmanager
@@ -146,6 +236,11 @@ def get(name: str) -> Component:
 def all() -> tuple[Component, ...]:
     """Return all components in the order in which they are installed when all are wanted."""
     return tuple(installed().components.values())
+
+
+def of_chart(name: str) -> list[Component]:
+    """Return those that are installed from a chart of this name; the site's own come behind Setpoint's."""
+    return sorted((entry for entry in all() if entry.chart.chart == name), key=lambda entry: bool(entry.entry))
 
 
 def conflicts_of(component: Component) -> Iterator[tuple[ComponentConflict, str]]:

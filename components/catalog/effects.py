@@ -105,6 +105,8 @@ class ComponentEffects:
     remove: WholeEffect
     changes: tuple[ChangeEffect, ...] = ()
     controllers: Mapping[str, Controller] = field(default_factory=dict)
+    is_untested: bool = False
+    """No one but its authors has read what it says: each change as a whole counts as the strictest."""
 
     def of(self, kind: str, name: str, release: str) -> list[ChangeEffect]:
         return [effect for effect in self.changes if effect.is_about(kind, name, release)]
@@ -115,3 +117,11 @@ UNCLASSIFIED = ComponentEffects(
     "drain", WholeEffect("drain", _UNSAID, ALL_NODES), WholeEffect("drain", _UNSAID, ALL_NODES)
 )
 """Of a component whose file says nothing."""
+_UNREAD = "No one but its authors has read this site's own entry, so the strictest is assumed."
+UNTESTED = ComponentEffects(
+    CLASSES[-1],
+    WholeEffect(CLASSES[-1], _UNREAD, ALL_NODES),
+    WholeEffect(CLASSES[-1], _UNREAD, ALL_NODES),
+    is_untested=True,
+)
+"""Of a site's own entry until an administrator who did not write it classifies it."""

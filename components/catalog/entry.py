@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from components.catalog.effects import UNCLASSIFIED, ComponentEffects
+from components.catalog.effects import UNCLASSIFIED, UNTESTED, ComponentEffects
 from components.catalog.versions import Citation, Tested, Upgrades, same_version
 from components.values.clauses import Clause, look_up
 
@@ -216,6 +216,8 @@ DISRUPTIONS = {
 }
 """Effects of a change to the component on work in the cluster, from the mildest."""
 
+UNTESTED_DISRUPTION = "This site's own entry is untested: anything may stop, up to a restart of every node."
+
 POD_SECURITY = ("privileged", "baseline", "restricted")
 
 
@@ -261,6 +263,10 @@ class Component:
     """By path: values that are a whole configuration as YAML text, and the chart's own text (`text_values`)."""
     no_effect: Mapping[str, str] = field(default_factory=dict)
     """Keys that people still pass and that do nothing any more: why."""
+    entry: str = ""
+    """SHA-256 of the site's own entry that describes it; empty: it comes with Setpoint."""
+    is_untested: bool = False
+    """Of a site's own entry that no one but its authors has read: its effects count as the strictest."""
 
     @property
     def newest(self) -> str:
@@ -292,7 +298,12 @@ class Component:
 
     @property
     def disruption_text(self) -> str:
-        return DISRUPTIONS[self.disruption]
+        return UNTESTED_DISRUPTION if self.is_untested else DISRUPTIONS[self.disruption]
+
+    def of_site(self, sha256: str, *, is_untested: bool) -> Component:
+        """Return it as the site's own; untested, with the strictest effects, also where its entry says otherwise."""
+        own = replace(self, entry=sha256, is_untested=is_untested)
+        return replace(own, effects=UNTESTED, disruption=[*DISRUPTIONS][-1]) if is_untested else own
 
     def __str__(self) -> str:
         return self.title

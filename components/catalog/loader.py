@@ -1,4 +1,5 @@
-"""A component's YAML file, read strictly: every mistake is a BadCatalog that names file, line and path."""
+"""A component's YAML, of a file or of a site's own entry, read strictly: every mistake is a BadCatalog that names file,
+line and path."""
 
 from __future__ import annotations
 
@@ -38,6 +39,14 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
 _HOST = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 _MINOR = re.compile(r"1\.[0-9]{1,3}")
 _VERSION = re.compile(r"v?[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_CHART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*")
+LONGEST_VERSION = 60
+"""Characters: what rows of plans and of compliance keep."""
+LONGEST_CHART = 250
+LONGEST_TITLE = 80
+LONGEST_SUMMARY = 400
+"""Lists show both whole."""
 
 _WORDS: Mapping[str, tuple[set[str], set[str]]] = {
     "workloads": ({"namespace"}, {"kind", "names", "selector"}),
@@ -51,19 +60,24 @@ _WORDS: Mapping[str, tuple[set[str], set[str]]] = {
 
 def read(path: Path) -> Component:
     """The component that this file describes. Raises BadCatalog."""
+    return parse(path.read_bytes(), file=path.name, name=path.stem)
+
+
+def parse(text: str | bytes, *, file: str, name: str = "") -> Component:
+    """The component that this text describes; `name`: the only one that will do. Raises BadCatalog."""
     try:
-        document = yaml.load(path.read_bytes())
+        document = yaml.load(text)
     except yaml.BadYaml as error:
-        raise BadCatalog(f"{path.name}, {error}") from error
+        raise BadCatalog(f"{file}, {error}") from error
     if not isinstance(document.data, dict):
-        raise BadCatalog(f"{path.name}, line 1: must be a mapping")
-    sources = _sources(YamlMapping(path.name, document, (), {}))
-    whole = YamlMapping(path.name, document, (), sources)
+        raise BadCatalog(f"{file}, line 1: must be a mapping")
+    sources = _sources(YamlMapping(file, document, (), {}))
+    whole = YamlMapping(file, document, (), sources)
     whole.taken.add("sources")
     component = _component(whole)
     whole.done()
-    if component.name != path.stem:
-        raise whole.bad(f"{component.name!r} must be called like its file, {path.stem!r}", "name")
+    if name and component.name != name:
+        raise whole.bad(f"{component.name!r} must be called like its file, {name!r}", "name")
     _agrees_with_itself(whole, component)
     return component
 
@@ -71,7 +85,9 @@ def read(path: Path) -> Component:
 def _sources(whole: YamlMapping) -> dict[str, Citation]:
     out: dict[str, Citation] = {}
     for key, part in whole.named_parts("sources").items():
-        out[key] = Citation(part.text("text"), part.text("url", ""))
+        # Pages make a link of it: with another scheme, one that runs in the reader's session.
+        out[key] = Citation(part.text("text"), _url(part, "url", is_page=True) if part.raw.get("url") else "")
+        part.taken.add("url")
         part.done()
     return out
 
@@ -83,12 +99,12 @@ def _component(whole: YamlMapping) -> Component:
     crds, hazards = whole.part("crds"), whole.part("hazards")
     component = Component(
         name=name,
-        title=whole.text("title"),
-        summary=whole.text("summary"),
+        title=_short(whole, "title", LONGEST_TITLE),
+        summary=_short(whole, "summary", LONGEST_SUMMARY),
         documentation=_url(whole, "documentation"),
         chart=_chart(whole.part("chart")),
         versions=tuple(_tested(part) for part in whole.parts("versions", at_least=1)),
-        namespace=whole.text("namespace"),
+        namespace=_namespace(whole),
         pod_security=whole.text("pod_security", one_of=POD_SECURITY),
         disruption=whole.text("disruption", one_of=tuple(DISRUPTIONS)),
         values=whole.mapping("values"),
@@ -133,10 +149,31 @@ def _use(part: YamlMapping) -> ComponentUse:
     return use
 
 
-def _url(part: YamlMapping, name: str, schemes: tuple[str, ...] = ("https",)) -> str:
+def _short(part: YamlMapping, name: str, most: int) -> str:
+    text = part.text(name)
+    if len(text) > most:
+        raise part.bad(f"is {len(text):,} characters long; at most {most} are shown", name)
+    return text
+
+
+def _namespace(part: YamlMapping) -> str:
+    text = part.text("namespace")
+    if not _NAMESPACE.fullmatch(text):
+        raise part.bad("must be at most 63 of a-z, 0-9 and -, and begin and end with a letter or digit", "namespace")
+    return text
+
+
+def _url(part: YamlMapping, name: str, schemes: tuple[str, ...] = ("https",), *, is_page: bool = False) -> str:
+    """`is_page`: of a web page, which may end with a slash."""
     url = part.text(name)
-    if urlsplit(url).scheme not in schemes or not urlsplit(url).hostname or url.endswith("/"):
-        raise part.bad(f"must be an address of {' or '.join(schemes)}, without a slash at its end", name)
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in schemes and bool(parts.hostname) and url.isprintable()
+    except ValueError:  # such as a bracket in the host
+        is_address = False
+    if not is_address or (url.endswith("/") and not is_page):
+        end = "" if is_page else ", without a slash at its end"
+        raise part.bad(f"must be an address of {' or '.join(schemes)}{end}", name)
     return url
 
 
@@ -144,6 +181,8 @@ def _chart(part: YamlMapping) -> ChartReference:
     kind = part.text("kind", one_of=("http", "oci"))
     url = _url(part, "url", ("oci",) if kind == "oci" else ("https",))
     chart = ChartReference(kind, url, part.text("chart"), part.texts("hosts"))
+    if len(chart.chart) > LONGEST_CHART or not _CHART.fullmatch(chart.chart):
+        raise part.bad("must be the name of a chart, such as cert-manager, or of one in a folder: team/tool", "chart")
     for index, host in enumerate(chart.hosts):
         if not _HOST.fullmatch(host):
             raise part.bad(f"{host!r} is not the name of a host", "hosts", index)
@@ -153,7 +192,7 @@ def _chart(part: YamlMapping) -> ChartReference:
 
 def _tested(part: YamlMapping) -> Tested:
     version = part.text("version")
-    if not _VERSION.fullmatch(version):
+    if len(version) > LONGEST_VERSION or not _VERSION.fullmatch(version):
         raise part.bad(f"{version!r} is not a version such as 1.20.0 or v1.2.3-rc.1", "version")
     low, high = part.text("kubernetes_from", ""), part.text("kubernetes_to", "")
     for name, bound in (("kubernetes_from", low), ("kubernetes_to", high)):
@@ -253,6 +292,8 @@ def _test(part: YamlMapping) -> ReadinessTest:
             raise part.bad("must be a whole number of 1 or more", kind, name)
     if "names" in what and not (isinstance(what["names"], list) and what["names"]):
         raise part.bad("must be a list of names", kind, "names")
+    if kind == "field" and what["kind"] == "Secret":
+        raise part.bad("must not be a Secret: what a test sees is shown", kind, "kind")
     test = ReadinessTest(kind, what, part.text("why", ""), part.flag("optional", default=False), part.clauses("unless"))
     part.done()
     return test

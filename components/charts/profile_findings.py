@@ -18,6 +18,7 @@ from profiles.content.content import Content, WantedComponent
 from profiles.document.document import BLOCK, WARN, ProfileNote
 
 
+@catalog.held()
 def component_findings(content: Content) -> list[ProfileNote]:
     """A fixed number of queries for each component that is wanted: one, and one more where its chart is stored."""
     findings: list[ProfileNote] = []

@@ -88,7 +88,7 @@ def uses(keys: Sequence[str], user: User | None = None) -> dict[str, list[WorkRe
 
 def components_of(name: str) -> list[Component]:
     """Those of the catalog that are installed from a chart of this name."""
-    return [component for component in catalog.all() if component.chart.chart == name]
+    return catalog.of_chart(name)
 
 
 def replaced(archive: Archive) -> Archive | None:

@@ -100,7 +100,7 @@ def _of_revision(server: ApiServer, served: ServedApis, revision: ReleaseRevisio
         return ImportedRelease(*place, "?", "", why_not=f"{_one_line(str(error))}.")
     chart, version = _one_line(release.chart), _one_line(release.chart_version)
     start = ImportedRelease(*place, chart, version)
-    component = next((component for component in catalog.all() if component.chart.chart == release.chart), None)
+    component = next(iter(catalog.of_chart(release.chart)), None)
     if component is None:
         return _left(start, f"The catalog has no component of the chart {chart or '?'}.")
     start = ImportedRelease(*place, chart, version, component.name)

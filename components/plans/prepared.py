@@ -83,6 +83,10 @@ class Prepared:
     """Of the chart in force, where another takes its place; empty also in plans made before it was kept."""
     authority: Authority | None = None
     """The account it is carried out as, and its rights; None: made before they were asked, or nothing is done."""
+    entry: str = ""
+    """SHA-256 of the site's own catalog entry that it was made with; empty: the catalog that comes with Setpoint."""
+    is_untested: bool = False
+    """No one had classified that entry: its effects count as the strictest."""
 
     @property
     def is_blind(self) -> bool:
@@ -97,7 +101,7 @@ class Prepared:
     def to_json(self) -> dict[str, Any]:
         """Return JSON without what was not reckoned, so that digests of earlier plans stay valid."""
         out = dataclasses.asdict(self)
-        for name in ("blast", "authority", "from_version"):
+        for name in ("blast", "authority", "from_version", "entry", "is_untested"):
             if not out[name]:
                 del out[name]
         return out

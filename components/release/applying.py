@@ -19,7 +19,7 @@ from clusters.models import Cluster
 from common.clock import now
 from components.access import permitting
 from components.blast.judgment import REMOVE
-from components.catalog import catalog, values_check
+from components.catalog import values_check
 from components.charts import archives
 from components.helm import client, rbac, recorded, releases, rendering
 from components.helm.client import HelmJob, HelmRefused, HelmUnavailable
@@ -28,7 +28,7 @@ from components.helm.rendering import Manifest, Rendered
 from components.plans import adopt, impact
 from components.plans.diff import Comparison
 from components.plans.prepared import Prepared
-from components.release import definitions, revision_labels
+from components.release import approved_entry, definitions, revision_labels
 from components.release.component_rendering import secret_reader, stand_ins
 from components.release.preparing import ENFORCE
 from components.release.release_operation import ReleaseOperation, is_server_side
@@ -224,7 +224,7 @@ class Apply(ReleaseOperation):
 
     def _namespace(self) -> None:
         """Create the namespace with the Pod Security level that the component needs; an existing one stays as it is."""
-        level = catalog.get(self.prepared.component).pod_security
+        level = approved_entry.component(self.prepared).pod_security
         meta = {"name": self.prepared.namespace, "labels": {ENFORCE: level}}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         path = f"/api/v1/namespaces/{discovery.segment(self.prepared.namespace)}"
@@ -247,6 +247,8 @@ def carry_out(
     tell: Callable[[str], None],
 ) -> None:
     """Raises HelmError, FleetError, Refusal."""
+    if direction == "forward":
+        approved_entry.component(prepared)
     left = deadline - time.monotonic()
     credentials = permitting.credentials(cluster, prepared, direction=direction, seconds=left + AFTER_SECONDS)
     if (ends := credentials.expires_at()) is not None:  # helm ends before what it may do ends in the middle of it

@@ -116,6 +116,7 @@ def _short(text: str) -> str:
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
+@catalog.held()
 def conform(cluster: Cluster, wanted: WantedComponent) -> Conformity:
     """One look, at most SECONDS and one round of calls long. What cannot be seen is unknown, in words."""
     try:

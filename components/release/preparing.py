@@ -31,7 +31,7 @@ from components.plans import adopt, folding, gitops, impact, taken_back
 from components.plans.diff import Compared, Comparison
 from components.plans.gitops import ProposedChange
 from components.plans.prepared import BLOCK, INFO, WARN, Destroyed, ObjectDifference, PlanNote, Prepared
-from components.release import revision_labels
+from components.release import approved_entry, revision_labels
 from components.release.component_rendering import ComponentRendering, RenderedComponent
 from components.release.conflicting import ConflictCheck
 from components.release.location import ReleaseLocation, find, installed
@@ -89,7 +89,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
     content = archives.content(archive.pk)
     chart = archives.judge(content)
     layered = _layered(cluster, component, version, wanted)
-    notes, program = _values_notes(layered, chart), client.program()
+    notes, program = [*approved_entry.notes(component), *_values_notes(layered, chart)], client.program()
     with registry.api_server(cluster) as server:
         served = discovery.read(server)
         place = find(server, component, chart.name)
@@ -120,7 +120,7 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
         )
     notes += [] if is_same else [*effects, *more]  # nothing is done, so nothing comes of it
     return Prepared(
-        component=component.name,
+        **approved_entry.of(component),
         release=place.release,
         namespace=place.namespace,
         version=version,

@@ -26,7 +26,7 @@ from components.plans import gitops, impact
 from components.plans.authority import undoing
 from components.plans.diff import Comparison
 from components.plans.prepared import BLOCK, INFO, WARN, PlanNote, Prepared
-from components.release import brought
+from components.release import approved_entry, brought
 from components.release.location import ReleaseLocation, find, installed
 from profiles.content.cluster import WantedComponent
 
@@ -54,7 +54,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         compared = comparison.compare([], installed(place))
         destroys = impact.destroyed(server, served, compared)
         deployed = place.history.deployed
-        notes = [*place.notes, *identities.notes(cluster, server)]
+        notes = [*place.notes, *approved_entry.notes(component), *identities.notes(cluster, server)]
         notes += impact.notes(server, served, compared, (), destroys)
         stays = {*component.crds, *brought.definitions(served, place.history, place.current)}
         goes = {compared_object.wanted.name for compared_object in compared}
@@ -74,7 +74,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
         authority, more = permitting.assess(cluster, server, replace(needed, needs=tuple(undoing(needed.needs))))
         notes += more
         return Prepared(
-            component=component.name,
+            **approved_entry.of(component),
             release=place.release,
             namespace=place.namespace,
             version=place.current.chart_version,

@@ -17,7 +17,7 @@ from components.blast.judgment import REMOVE
 from components.catalog import catalog
 from components.helm import releases
 from components.plans.prepared import ObjectDifference, PlanNote, Prepared, ReadinessResult
-from components.release import preparing, removing, revision_labels
+from components.release import approved_entry, preparing, removing, revision_labels
 from components.release.applying import carry_out
 from components.release.readiness import Readiness
 from components.release.reverting import is_back
@@ -34,7 +34,8 @@ def prepare(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedCom
 
     Raises Refusal, HelmError, FleetError.
     """
-    return removing.prepare(cluster, wanted) if wanted.is_gone else preparing.prepare(cluster, wanted, peers)
+    with catalog.held(is_fresh=True):
+        return removing.prepare(cluster, wanted) if wanted.is_gone else preparing.prepare(cluster, wanted, peers)
 
 
 def check_readiness(
@@ -65,7 +66,12 @@ def check_readiness(
             failed = last.read().description if last.status == releases.FAILED else ""
             words = f"Revision {last.number} of {prepared.release} is {last.status}{f': {failed}' if failed else ''}."
             return ReadinessResult(False, missing=words)
-        component = catalog.get(prepared.component)
+        if direction == "forward" and (changed := approved_entry.changed_reason(prepared)):
+            return ReadinessResult(False, failed=changed)
+        try:
+            component = catalog.get(prepared.component)
+        except catalog.Unknown as error:  # going back needs no entry, but to see it ready
+            return ReadinessResult(False, failed=str(error))
         readiness = Readiness(server, served, prepared.namespace)
         given = last.read().values if is_removal else prepared.values
         return readiness.look(component.tests(prepared.release, given, prepared.namespace), seen=seen)

@@ -121,6 +121,10 @@ class ComponentOut(serializers.Serializer[Component]):
     chart = ChartOut()
     newest = serializers.CharField(help_text="The version that a profile gets which names none.")
     versions = TestedOut(many=True)
+    is_site_entry = serializers.SerializerMethodField(help_text="An entry of the site's own describes it.")
+    is_untested = serializers.BooleanField(
+        help_text="No one but its authors has read that entry: its class is the strictest."
+    )
     namespace = serializers.CharField()
     pod_security = serializers.ChoiceField(POD_SECURITY)
     disruption = serializers.ChoiceField(tuple(DISRUPTIONS))
@@ -138,6 +142,9 @@ class ComponentOut(serializers.Serializer[Component]):
     running_hazards = HazardOut(many=True)
     crds = serializers.ListField(child=serializers.CharField())
     crds_stay = serializers.BooleanField(help_text="Whether an uninstall leaves its CRDs.")
+
+    def get_is_site_entry(self, component: Component) -> bool:
+        return bool(component.entry)
 
     @extend_schema_field(PresetOut(many=True))
     def get_presets(self, component: Component) -> Any:

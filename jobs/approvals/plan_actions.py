@@ -170,6 +170,8 @@ def _altered_reason(plan: Plan) -> str:
     if not digests.is_as_approved(plan) or not digests.are_components_intact(plan):
         what = "approved" if plan.status == Status.APPROVED else "planned"
         return f"{plan} is not what was {what} any more: its digest differs. Plan again."
+    if changed := digests.changed_entry(plan):
+        return changed
     try:
         consents.verified_phrase(plan)  # or the consent that was typed was for something else
     except WrongState as refusal:

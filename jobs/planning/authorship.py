@@ -1,9 +1,9 @@
 """Authors of what a plan brings. None of them approves it, with any role: a second pair of eyes must be another's.
 
 Authors are those of the revision and of all that it extends, of this cluster's values of the components that it
-brings, of the pool's selector since its last approved plan, and of its charts: an uploader of the archive, or the
-people that set up the repository that sent it. They are found when the plan is made, stored with it, and covered by its
-digest: what is cleaned up afterwards removes no author.
+brings, of the pool's selector since its last approved plan, of the site's own catalog entries by which it was made, and
+of its charts: an uploader of the archive, or the people that set up the repository that sent it. They are found when
+the plan is made, stored with it, and covered by its digest: what is cleaned up afterwards removes no author.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db.models import prefetch_related_objects
 
 from clusters.models import Pool
 from components.charts.store import UPLOADED
-from components.models import Archive, ClusterValues
+from components.models import Archive, ClusterValues, SiteEntry
 from jobs.models import Plan, PlanComponent
 from profiles.models import Revision
 from profiles.services.editing import ancestry
@@ -37,7 +37,8 @@ def authors_of_plan(plan: Plan) -> Mapping[int, str]:
 def find_authors(pool: Pool, revision: Revision, rows: Iterable[PlanComponent]) -> dict[str, str]:
     """Return the authors as `Plan.authorship` stores them. `rows` are the components that the plan brings."""
     rows = [row for row in rows if row.kind == PlanComponent.Kind.RELEASE]
-    contributions = _of_selector(pool) | _of_archives(rows) | _of_values(pool, [row.component for row in rows])
+    contributions = _of_selector(pool) | _of_archives(rows) | _of_entries(rows)
+    contributions |= _of_values(pool, [row.component for row in rows])
     contributions |= _of_revisions(revision)
     return {str(pk): what for pk, what in sorted(contributions.items())}
 
@@ -65,6 +66,14 @@ def _of_archives(rows: Iterable[PlanComponent]) -> dict[int, str]:
         for archive in Archive.objects.filter(pk__in=archive_ids).only("name", "version", "origin", "authors"):
             did = "uploaded" if archive.origin == UPLOADED else "set up the repository of"
             contributions |= dict.fromkeys(archive.authors, f"you {did} the chart {archive}")
+    return contributions
+
+
+def _of_entries(rows: Iterable[PlanComponent]) -> dict[int, str]:
+    contributions: dict[int, str] = {}
+    if names := [row.component for row in rows if (row.prepared or {}).get("entry")]:
+        for entry in SiteEntry.objects.filter(pk__in=names).only("name", "authors"):
+            contributions |= dict.fromkeys(entry.authors, f"you wrote the catalog entry {entry}")
     return contributions
 
 

@@ -14,6 +14,7 @@ from clusters.fleet import FleetError
 from clusters.models import Cluster, Pool
 from common.errors import Refusal
 from components.blast.judgment import REMOVE
+from components.catalog import site_entries
 from components.charts import uploads
 from components.helm.errors import HelmError
 from components.policies.policy_objects import PreparedPolicies
@@ -107,9 +108,11 @@ def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts
 
 def store_parts(plan: Plan, equipment: PlanParts) -> None:
     """Store them, in the transaction that stores the plan.
-    Raises WrongState where an archive of it was deleted meanwhile.
+    Raises WrongState where an archive of it was deleted, or a catalog entry changed, meanwhile.
     """
     uploads.keep({row.archive: row.component for row in equipment.rows if row.archive})
+    releases = (row for row in equipment.rows if row.kind == PlanComponent.Kind.RELEASE)
+    site_entries.keep({row.component: str(row.prepared.get("entry", "")) for row in releases})
     for row in equipment.rows:
         row.plan = plan
     PlanComponent.objects.bulk_create(equipment.rows)

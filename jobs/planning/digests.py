@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import Max, Q
 
 from clusters.models import Node
+from components.release import approved_entry
 from jobs.diffs import cluster_scope
 from jobs.diffs.changes import digest
 from jobs.forecast import blast_radius, schedule
@@ -74,6 +75,16 @@ def are_components_intact(plan: Plan) -> bool:
     columns = ("kind", "digest", "prepared", "worst_class", "hit", "places")
     rows = PlanComponent.objects.filter(plan=plan, left_out="").only(*columns)
     return all(_is_part_intact(row) for row in rows.iterator())
+
+
+def changed_entry(plan: Plan) -> str:
+    """Explain which catalog entry is another than the one that the plan was made with; empty where none is."""
+    rows = PlanComponent.objects.filter(plan=plan, left_out="", kind=PlanComponent.Kind.RELEASE)
+    for row in rows.order_by("position").only("component", "prepared"):
+        entry, is_untested = str(row.prepared.get("entry", "")), bool(row.prepared.get("is_untested"))
+        if reason := approved_entry.reason_of(row.component, entry, is_untested=is_untested):
+            return reason
+    return ""
 
 
 def _is_part_intact(row: PlanComponent) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import factory
 
-from components.models import ClusterValues, Repository
+from components.models import ClusterValues, Repository, SiteEntry
 from tests.clusters.factories import ClusterFactory
+from tests.components.packing import entry
 
 
 class RepositoryFactory(factory.django.DjangoModelFactory):
@@ -14,6 +15,17 @@ class RepositoryFactory(factory.django.DjangoModelFactory):
 
     name = factory.Sequence("repository-{}".format)
     url = factory.Sequence("https://charts-{}.example/stable".format)
+
+
+class SiteEntryFactory(factory.django.DjangoModelFactory):
+    """The entry `tool`, untested, written by no person of the test."""
+
+    class Meta:
+        model = SiteEntry
+
+    name = "tool"
+    text = factory.LazyAttribute(lambda row: entry(row.name, "1.0.0", workload=f"Deployment/{row.name}"))
+    sha256 = factory.LazyAttribute(lambda row: SiteEntry.sha256_of(row.text))
 
 
 class ClusterValuesFactory(factory.django.DjangoModelFactory):

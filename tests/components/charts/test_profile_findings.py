@@ -137,7 +137,7 @@ def test_unknown_keys_are_told_once_the_chart_was_fetched_or_uploaded(origin, dj
     values_yaml = "custom: {}\nbasic:\n  image_tag_version: latest\n# hidden: false\n"
     archives.store(packed(INSIDE | {"Chart.yaml": CHART, "values.yaml": values_yaml}, "volcano"), origin=origin)
 
-    with django_assert_max_num_queries(2):
+    with django_assert_max_num_queries(3):
         noted = found(want("volcano", values=given))
 
     assert noted == {

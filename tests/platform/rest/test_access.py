@@ -32,7 +32,7 @@ from jobs.models import ApprovalRule, PlanComponent, StepEvent
 from jobs.rollouts import freezes
 from notices.models import Alert, Channel, Delivery
 from profiles.models import Revision
-from tests.components.factories import ClusterValuesFactory, RepositoryFactory
+from tests.components.factories import ClusterValuesFactory, RepositoryFactory, SiteEntryFactory
 from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
@@ -192,6 +192,8 @@ def _content(revision: Revision) -> dict[str, Any]:
         "settings/<str:key>": "vm.swappiness",
         "components/<str:name>": "cilium",
         "components/<slug:name>": "cilium",
+        "components/site/entries/<slug:name>": "tool",
+        "site-entries/<slug:name>": SiteEntryFactory().pk,
         "/values/<slug:name>": "cilium",
         "repositories/<uuid:pk>": RepositoryFactory(
             url="https://127.0.0.1/charts", stands_for=catalog.get("cilium").chart.url

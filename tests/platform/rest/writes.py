@@ -14,7 +14,7 @@ from jobs.models import Plan, Rollout, Takeover
 from jobs.planning import digests
 from jobs.rollouts import takeovers
 from tests import marks
-from tests.components.packing import tiny
+from tests.components.packing import entry, tiny
 from tests.jobs.conftest import World
 from tests.platform.rest.test_access import WHO, Doors
 
@@ -103,6 +103,8 @@ SECRET = "a secret of sixteen"
 HOOK = {"name": "new", "kind": "webhook", "url": "https://127.0.0.1/hook", "secret": SECRET, "what": ["alerts"]}
 PROMETHEUS = {"kind": "prometheus", "url": "https://127.0.0.1/prometheus"}
 MIRROR = {"name": "mirror", "url": "https://127.0.0.1/others"}
+OTHER_ENTRY = entry("another", "1.0.0", workload="Deployment/another")
+CHANGED_ENTRY = entry("tool", "2.0.0", workload="Deployment/tool")
 CREDENTIAL = {"server": URL, "token": "fresh"}
 NEW = {"name": "new", "environment": "staging", "server": OTHER, "token": "fresh"}
 ALL = [
@@ -135,6 +137,8 @@ ALL = [
     Sent("POST", "api/v1/chart-archives", _archive, ("admin",)),
     Sent("POST", "api/v1/chart-repositories", _always(**MIRROR), ("admin",)),
     Sent("PATCH", "api/v1/chart-repositories/<uuid:pk>", _always(name="renamed"), ("admin",)),
+    Sent("POST", "api/v1/site-entries", _always(text=OTHER_ENTRY), ("admin",)),
+    Sent("PATCH", "api/v1/site-entries/<slug:name>", _always(text=CHANGED_ENTRY), ("admin",)),
     Sent("POST", "api/v1/nodes/selection/actions/plan", _selection, ("operator",)),
     Sent("POST", "api/v1/nodes/selection/actions/refresh", _selection, ("operator", "admin")),
     Sent("POST", "api/v1/tokens", _always(name="new", scopes=["read"], days=1), ROLES, elsewhere=True),
