@@ -80,9 +80,12 @@ def bad_value(key: str, value: str) -> str:
 def unstartable(values: Mapping[str, str | None]) -> str:
     """Return why no kubelet starts with these values together, as half a sentence; empty when one does.
 
-    Fields that are absent or None have the kubelet's default.
+    Fields that are absent or None have the kubelet's default. A value that is no number may be a hostile spec's.
     """
-    high, low = (int(values.get(key) or FIELDS[key][1]) for key in TOGETHER)
+    given = [values.get(key) or FIELDS[key][1] for key in TOGETHER]
+    if not all(map(_WHOLE.fullmatch, given)):
+        return f"the kubelet's image thresholds {' and '.join(map(repr, given))} are not whole numbers"
+    high, low = map(int, given)
     if low < high:
         return ""
     return (

@@ -14,7 +14,7 @@ from accounts.permissions import ANYWHERE, Role, require
 from common import yaml
 from common.api import ApiViewSet, created, expected_version, with_etag
 from common.bodies import Body, without_body
-from common.errors import Invalid
+from common.errors import Invalid, Missing
 from common.requests import UserApiRequest
 from components.catalog import catalog, site_entries
 from components.helm.errors import HelmError
@@ -130,7 +130,7 @@ class SiteEntries(mixins.ListModelMixin, ApiViewSet):
         given = body.validated_data
         try:
             made = chart_draft.from_archive(given["archive"], url=given.get("url", ""))
-        except HelmError as error:
+        except (HelmError, Missing) as error:
             raise Invalid(str(error), fields={"archive": [str(error)]}) from error
         return Response(DraftOut(made).data)
 

@@ -191,6 +191,14 @@ def test_thresholds_that_no_kubelet_starts_with_are_denied_whichever_is_set(agen
     assert kernel.setpoints() == {}
 
 
+@pytest.mark.parametrize("original", [" ", "lots", "8 5", "9" * 40, "1e2"])
+@pytest.mark.parametrize("key", [HIGH, LOW])
+def test_a_threshold_to_put_back_that_is_no_number_ends_no_agent_and_is_not_written(agent, kernel, key, original):
+    status = agent.ask(restore=(Restore(key, original, None),))
+    assert states(status)[key] not in ("Restored", "Effective")
+    assert OWN not in kernel.disk
+
+
 @given(st.integers(-5, 105), st.integers(-5, 105))
 def test_no_thresholds_reach_the_kubelet_that_it_would_not_start_with(high, low):
     """The rule of ValidateKubeletConfiguration, written down once more."""

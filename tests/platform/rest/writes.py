@@ -10,6 +10,7 @@ from typing import Any
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from common.clock import now
+from components.charts import archives
 from jobs.models import Plan, Rollout, Takeover
 from jobs.planning import digests
 from jobs.rollouts import takeovers
@@ -79,6 +80,11 @@ def _archive(world: World, doors: Doors) -> dict[str, Any]:
     return {"archive": SimpleUploadedFile("other.tgz", tiny(other="kind: ConfigMap"), "application/gzip")}
 
 
+def _drafted(world: World, doors: Doors) -> dict[str, Any]:
+    workload = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: drafted}\n"
+    return {"archive": archives.store(tiny(drafted=workload), origin="uploaded").pk}
+
+
 def _newer(world: World, doors: Doors) -> dict[str, Any]:
     return {"message": "Moved here."}
 
@@ -139,6 +145,7 @@ ALL = [
     Sent("PATCH", "api/v1/chart-repositories/<uuid:pk>", _always(name="renamed"), ("admin",)),
     Sent("POST", "api/v1/site-entries", _always(text=OTHER_ENTRY), ("admin",)),
     Sent("PATCH", "api/v1/site-entries/<slug:name>", _always(text=CHANGED_ENTRY), ("admin",)),
+    Sent("POST", "api/v1/site-entries/actions/draft", _drafted, ("admin",)),
     Sent("POST", "api/v1/nodes/selection/actions/plan", _selection, ("operator",)),
     Sent("POST", "api/v1/nodes/selection/actions/refresh", _selection, ("operator", "admin")),
     Sent("POST", "api/v1/tokens", _always(name="new", scopes=["read"], days=1), ROLES, elsewhere=True),
