@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agent.host import Command, CommandResult
 from simfleet.machines.hardware import DRIVE_BYTES, Hardware
@@ -186,10 +186,24 @@ class Machine:
         self._run_service("containerd")
 
 
+class Hosting(Protocol):
+    """A machine as VirtualHost needs it, with a simulated cluster around it or without."""
+
+    hardware: Hardware
+    kernel: VirtualKernel
+    drives: dict[str, dict[int, bytes]]
+
+    def drive_serial(self, name: str) -> str: ...
+    def reload_units(self) -> None: ...
+    def restart_kubelet(self) -> None: ...
+    def restart_containerd(self) -> None: ...
+    def reboot(self) -> None: ...
+
+
 class VirtualHost:
     """`agent.host.Host` over a machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Hosting) -> None:
         self._machine, self._kernel = machine, machine.kernel
 
     def read_text(self, path: str) -> str | None:
@@ -268,7 +282,7 @@ class DiskJournal:
 
     PATH = "/var/lib/setpoint/journal"
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Hosting) -> None:
         self._disk = machine.kernel.disk
 
     def load(self) -> str | None:

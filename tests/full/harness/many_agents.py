@@ -55,6 +55,7 @@ class Standing:
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
+        self.drives: dict[str, dict[int, bytes]] = {}
         self._changed: dict[str, str] = {}
         self.kernel = VirtualKernel(self.hardware, lambda: str(uuid.uuid4()))
         self.kubelet_runs = 1
@@ -102,6 +103,15 @@ class Standing:
         self.kernel.set("/proc/923/comm", "kubelet")
         self.kernel.set("/proc/923/stat", f"923 (kubelet) S 1 {'0 ' * 17}{1000 * self.kubelet_runs} 0")
 
+    def drive_serial(self, name: str) -> str:
+        return f"S6{zlib.crc32(str(self._file).encode()):08x}{name}"
+
+    def reload_units(self) -> None:
+        """No unit has a drop-in that this machine's services would start with."""
+
+    def restart_containerd(self) -> None:
+        self.restart_kubelet()
+
     def restart_kubelet(self) -> None:
         self.kubelet_runs += 1
         self.has_restarted = True
@@ -119,7 +129,7 @@ class Standing:
 class Disk(DiskJournal):
     """The journal is on the machine's disk, and the disk in the machine's file."""
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, machine: Standing) -> None:
         super().__init__(machine)
         self._machine = machine
 
@@ -172,7 +182,7 @@ class Member:
         """Tell the Node which boot this is, as a kubelet does, and begin with the journal that is on the disk."""
         self._world.say(self.name, self.machine)
         return Reconciler(
-            VirtualHost(self.machine),  # type: ignore[arg-type]  # a machine without a simulated cluster around it
+            VirtualHost(self.machine),
             Journal(Disk(self.machine)),
             time.time,
             node_uid=self._uid,
