@@ -199,6 +199,13 @@ def test_a_token_of_its_own_that_is_renewed_is_no_breach():
     assert judged([*lawful(), renewal]) == []
 
 
+def test_a_grant_written_again_after_a_lost_answer_is_one_grant_although_it_ends_later():
+    events = lawful()
+    at = next(i for i, one in enumerate(events) if (one["requestObject"].get("spec") or {}).get("restart"))
+    again = [spec(12, restart=GRANT | {"expires": f"2026-11-21T12:00:0{second}Z"}) for second in (0, 3)]
+    assert judged([*events[:at], *again, *events[at + 1 :]]) == []
+
+
 def test_a_refused_write_is_no_breach():
     events = [*lawful(), {**spec(16, "n2", step="step-9"), "responseStatus": {"code": 403}}]
     assert judged(events) == []
