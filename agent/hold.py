@@ -38,7 +38,10 @@ class Hold:
             node, date = self._client.node(self._identity.node)
             return self._judge(node, date)
         except RequestRefused as error:
-            return REFUSED_SECONDS, f"the hold of this node is Setpoint's alone: {error}"
+            if error.code == 403:
+                return REFUSED_SECONDS, f"the hold of this node is Setpoint's alone: {error}"
+            # Its taints were changed between look and write, or the token was not taken.
+            return LOOK_SECONDS, f"cannot end this node's hold yet: {error}"
         except (Unavailable, OSError) as error:
             return LOOK_SECONDS, f"cannot look at this node's hold: {error}"
 

@@ -39,7 +39,7 @@ class Archive(models.Model):
     )
 
     class Meta:
-        ordering = ["name", "-stored_at"]
+        ordering = ["name", "-stored_at", "pk"]
         indexes = [models.Index(fields=["name", "version"])]
 
     def __str__(self) -> str:

@@ -85,9 +85,8 @@ def _record_others(rows: QuerySet[HeldNode]) -> None:
     """Record the nodes whose taint was removed by another than Setpoint, before their rows are forgotten."""
     for hold in rows:
         if not hold.node.gone_at and not has_taint(hold.node):
-            is_up = hold.ends_at <= now()
-            who = "its agent, for its time was up, or a person" if is_up else "a person, for its time was not up"
-            _record(hold, f"Its taint was removed by another than Setpoint: {who}.")
+            when = "after" if hold.ends_at <= now() else "before"
+            _record(hold, f"Its taint was removed by its agent or a person, {when} the time of its pool was up.")
 
 
 def _decide(hold: HeldNode, *, is_compliant: bool) -> bool:

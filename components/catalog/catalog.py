@@ -9,6 +9,7 @@ tests and the demo.
 from __future__ import annotations
 
 import difflib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,7 +20,7 @@ from common.errors import Missing
 from components.catalog import site
 from components.catalog.entry import NODES, Component, ComponentConflict
 from components.catalog.loader import read
-from components.catalog.site import StoredEntry
+from components.catalog.site import Stamp, StoredEntry
 from components.catalog.yaml_reader import BadCatalog
 
 __all__ = [
@@ -173,8 +174,8 @@ _loaded = [load()]
 """The one in use is the last."""
 _held: ContextVar[list[Catalog] | None] = ContextVar("held", default=None)
 """The catalog that is held, once it was asked for."""
-_joined: tuple[object, Catalog] | None = None
-"""The last catalog with the site's entries, and what it was made of: the entries' digests, so never an old one."""
+_joined: deque[tuple[Catalog, tuple[Stamp, ...], Catalog]] = deque(maxlen=1)
+"""The last catalog with the site's entries, behind what it was made of: the entries' digests, so never an old one."""
 
 
 def shipped() -> Catalog:
@@ -207,15 +208,17 @@ def held(*, is_fresh: bool = False) -> Iterator[None]:
 
 def current() -> Catalog:
     """Return the catalog as it is now, also where one is held. One small query: no process judges by an old entry."""
-    global _joined  # noqa: PLW0603 — one cache a process; each value is whole, so threads may race for it
     base = shipped()
     if not (stamps := site.stamps()):
         return base
-    if _joined is None or _joined[0] != (id(base), stamps):
-        entries = site.entries()
-        key = (id(base), tuple(entry.stamp for entry in entries))  # of these very rows: they may be newer by now
-        _joined = key, joined(base, entries)
-    return _joined[1]
+    for of, read_at, made in tuple(_joined):
+        if of is base and read_at == stamps:
+            return made
+    entries = site.entries()
+    made = joined(base, entries)
+    # Beside the stamps of these very rows: they may be newer than those that were asked for.
+    _joined.append((base, tuple(entry.stamp for entry in entries), made))
+    return made
 
 
 @contextmanager

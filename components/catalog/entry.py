@@ -126,6 +126,12 @@ class ComponentConflict:
         return not settled
 
 
+def full_name(release: str, chart: str, values: Mapping[str, Any]) -> str:
+    """Return the name of a release's objects, by the convention of `helm create`."""
+    name = str(values.get("nameOverride") or chart)
+    return str(values.get("fullnameOverride") or (release if name in release else f"{release}-{name}"))
+
+
 @dataclass(frozen=True, slots=True)
 class ReleasePlace:
     """Place and names of a release, for which placeholders of the catalog stand."""
@@ -290,9 +296,8 @@ class Component:
 
     def place(self, release: str = "", values: Mapping[str, Any] | None = None, namespace: str = "") -> ReleasePlace:
         """Return where a release is; of its own name, in its own namespace, where none is given."""
-        release, given = release or self.name, values or {}
-        name = str(given.get("nameOverride") or self.chart.chart.rpartition("/")[2])
-        full = str(given.get("fullnameOverride") or (release if name in release else f"{release}-{name}"))
+        release = release or self.name
+        full = full_name(release, self.chart.chart.rpartition("/")[2], values or {})
         return ReleasePlace(release, namespace or self.namespace, full)
 
     def tests(self, release: str, values: Mapping[str, Any], namespace: str = "") -> list[ReadinessTest]:

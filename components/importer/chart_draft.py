@@ -19,7 +19,7 @@ import yaml
 from common.errors import Invalid
 from components.catalog import loader
 from components.catalog.catalog import BadCatalog
-from components.catalog.entry import WORKLOADS, ReleasePlace
+from components.catalog.entry import WORKLOADS, ReleasePlace, full_name
 from components.charts import archives
 from components.helm import client, rendering
 from components.helm.client import HelmError, HelmJob, HelmRefused
@@ -108,7 +108,9 @@ def from_archive(sha256: str, *, url: str = "") -> EntryDraft:
 # ── Rendering ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def _rendered(content: bytes, chart: archives.ChartContent) -> _ChartRendering:
     name = re.sub(r"[^a-z0-9]+", "-", chart.name.lower()).strip("-")[:53].strip("-") or "chart"
-    until, values, demanded = time.monotonic() + SECONDS, {}, {}  # type: ignore[var-annotated]
+    until = time.monotonic() + SECONDS
+    values: dict[str, Any] = {}
+    demanded: dict[str, str] = {}
     while True:
         try:
             own, folder = _objects(content, name, name, values, until)
@@ -239,11 +241,7 @@ def _named(workload: Manifest, made: _ChartRendering) -> str:
 
 
 def _place(release: str, made: _ChartRendering) -> ReleasePlace:
-    """Return the place by the convention of `helm create`, as Component.place does."""
-    given = made.chart.values
-    name = str(given.get("nameOverride") or made.chart.name)
-    full = str(given.get("fullnameOverride") or (release if name in release else f"{release}-{name}"))
-    return ReleasePlace(release, made.name, full)
+    return ReleasePlace(release, made.name, full_name(release, made.chart.name, made.chart.values))
 
 
 def _hazards(made: _ChartRendering, definitions: Sequence[str], *, stay: bool) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Takeover(Moves):
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
-        ordering = ["-requested_at"]
+        ordering = ["-requested_at", "pk"]
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster"], condition=Q(status__in=["requested", "approved"]), name="one_open_takeover"

@@ -172,6 +172,25 @@ def test_what_fails_is_tried_again():
     assert not cluster.taints
 
 
+def test_taints_that_changed_between_look_and_write_cost_one_look_and_no_other_taint():
+    cluster = Cluster(taint("30m"))
+    hold = agent(cluster, Memory())
+    hold.look()
+    ask = cluster.node
+
+    def overtaken(name):
+        answer = ask(name)
+        cluster.taints.insert(0, OTHER)
+        return answer
+
+    cluster.node = overtaken
+    assert after(cluster, hold, 31) == LOOK_SECONDS
+    assert cluster.taints == [OTHER, taint("30m")]
+    cluster.node = ask
+    after(cluster, hold, 1)
+    assert cluster.taints == [OTHER]
+
+
 def test_a_node_that_was_replaced_under_its_name_is_none_of_its_business():
     cluster = Cluster(taint("1m"), uid="uid-2")
     assert after(cluster, agent(cluster, Memory()), 100) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,3 +129,15 @@ def controller_fleet(deployed: Plane, cluster_admin: Admin) -> Iterator[KubeFlee
     fleet = KubeFleet(deployed.credentials(token=token), policy=LOOPBACK)
     yield fleet
     fleet.close()
+
+
+@pytest.fixture
+def as_agent(deployed: Plane, cluster_admin: Admin) -> Iterator[Callable[[str], Admin]]:
+    """A client with the token that the agent's pod on a node has."""
+    with contextlib.ExitStack() as stack:
+
+        def client(node: str) -> Admin:
+            token = cluster_admin.agent_token(node)
+            return stack.enter_context(contextlib.closing(Admin(deployed, deployed.credentials(token=token))))
+
+        yield client

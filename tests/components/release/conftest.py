@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,15 +18,13 @@ _rendered: defaultdict[str, list[bytes]] = defaultdict(list)
 _calls: Counter[str] = Counter()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def rendered_twice() -> Iterator[None]:
-    """Answer in turn with two manifests of a chart that asks no cluster.
+@pytest.fixture(autouse=True)
+def rendered_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer in turn with two manifests of a chart that asks no cluster, in the tests of this folder alone.
 
     A plan compares two to see what the chart generates, as Volcano's does its certificates: so it still does.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Helm, "template", _template)
-        yield
+    monkeypatch.setattr(Helm, "template", _template)
 
 
 def _template(helm: Helm, job: HelmJob, chart: bytes, values: Mapping[str, Any], **how: Any) -> bytes:
@@ -39,4 +37,4 @@ def _template(helm: Helm, job: HelmJob, chart: bytes, values: Mapping[str, Any],
         if len(_rendered[key]) < 2:
             _rendered[key].append(_as_product(helm, job, chart, values, **how))
             return _rendered[key][-1]
-        return _rendered[key][_calls[key] % 2]
+        return _rendered[key][(_calls[key] - 1) % 2]

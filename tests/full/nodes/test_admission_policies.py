@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from clusters.kube.permissions import REQUIRED_PERMISSIONS
 from contract import names
 from contract.nodetuning import MAX_OBSERVED_TEXT, Mode, Spec, Wanted
 from tests.controlplane.admin import Admin
-from tests.controlplane.plane import Plane
 
 REPORT = {"status": {"observedGeneration": 1, "observed": '{"vm.swappiness": "60"}'}}
 HARMLESS = {"metadata": {"annotations": {"note": "from a person"}}}
@@ -30,18 +29,6 @@ def tuned(controller_fleet: KubeFleet, a_node: Callable[..., dict[str, Any]]) ->
     uid = node["metadata"]["uid"]
     controller_fleet.observe(node["metadata"]["name"], uid, Spec(node_uid=uid))
     return node
-
-
-@pytest.fixture
-def as_agent(deployed: Plane, cluster_admin: Admin) -> Iterator[Callable[[str], Admin]]:
-    """A client with the token that the agent's pod on a node has."""
-    with contextlib.ExitStack() as stack:
-
-        def client(node: str) -> Admin:
-            token = cluster_admin.agent_token(node)
-            return stack.enter_context(contextlib.closing(Admin(deployed, deployed.credentials(token=token))))
-
-        yield client
 
 
 def lease(name: str) -> dict[str, Any]:

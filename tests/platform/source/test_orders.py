@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from django.apps import apps
@@ -31,9 +31,13 @@ def loose_orders(source: str, times: frozenset[str]) -> Iterator[int]:
     for node in ast.walk(ast.parse(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "order_by"):
             continue
-        last = node.args[-1] if node.args else None
-        if isinstance(last, ast.Constant) and str(last.value).lstrip("-").rpartition("__")[2] in times:
+        if _is_loose([key.value for key in node.args[-1:] if isinstance(key, ast.Constant)], times):
             yield node.lineno
+
+
+def _is_loose(last: Sequence[object], times: frozenset[str]) -> bool:
+    """Return whether the last key, if there is one, is an instant."""
+    return any(str(key).lstrip("-").rpartition("__")[2] in times for key in last)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,12 @@ def loose_orders(source: str, times: frozenset[str]) -> Iterator[int]:
 )
 def test_an_order_by_an_instant_alone_is_noticed(call: str, is_loose: bool) -> None:
     assert bool(list(loose_orders(call, frozenset({"at", "created_at"})))) is is_loose
+
+
+def test_no_model_is_ordered_by_an_instant_alone() -> None:
+    times = _times()
+    loose = {m._meta.label for m in apps.get_models() if _is_loose([*m._meta.ordering][-1:], times)}
+    assert not loose - {"django_celery_results.TaskResult"}, 'add "pk" to its Meta.ordering'
 
 
 def test_rows_of_one_instant_have_an_order() -> None:
