@@ -114,7 +114,7 @@ guards: $(VENV)/.installed-test ## takes each guard of the laws away and sees wh
 # ── Dependencies ──────────────────────────────────────────────────────────────────────────────────────────────────────
 # PIP_* and UV_* of this machine must not leave traces in what is committed: the files name packages and hashes, nothing else.
 COMPILE := env $$(env | sed -nE 's/^((PIP|UV)_[A-Z_]+)=.*/-u \1/p') uv pip compile --quiet --universal --generate-hashes \
-	--python-version 3.11 --no-emit-index-url --no-header --no-annotate --no-config
+	--python-version 3.11 --no-emit-index-url --no-strip-extras --no-header --no-annotate --no-config
 lock: ## requirements/*.txt from pyproject.toml (needs uv); UPGRADE=1 takes the newest versions
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/base.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test -c requirements/base.txt -o requirements/test.txt
