@@ -4,6 +4,7 @@ components/site.html            the list, and the way to a new one
     rows            [EntryRow: row, component, problem]
     archives        [Archive] that an entry can be made from
     error           why none could be drafted
+    archive, url    what the refused draft was asked for; empty: nothing was
     may_change, why_not
 
 components/site_entry.html      one entry, or a new one
@@ -58,7 +59,9 @@ def entries(request: UserRequest) -> HttpResponse:
     return _list(request)
 
 
-def _list(request: UserRequest, *, error: str = "", status: int = 200) -> HttpResponse:
+def _list(
+    request: UserRequest, *, archive: str = "", url: str = "", error: str = "", status: int = 200
+) -> HttpResponse:
     there = catalog.installed()
     rows = [
         EntryRow(row, _own(row.name), there.problems.get(row.name, "")) for row in site_entries.known().defer("text")
@@ -67,6 +70,8 @@ def _list(request: UserRequest, *, error: str = "", status: int = 200) -> HttpRe
     context = {
         "rows": rows,
         "archives": [] if why_not else uploads.known()[:ARCHIVES],
+        "archive": archive,
+        "url": url,
         "error": error,
         "may_change": not why_not,
         "why_not": why_not,
@@ -94,10 +99,11 @@ def entry_new(request: UserRequest) -> HttpResponse:
 def entry_draft(request: UserRequest) -> HttpResponse:
     """Draft an entry from a stored archive: shown in the form of a new one, and stored only from there."""
     site_entries.may_change(request.user)
+    archive, url = request.POST.get("archive", ""), request.POST.get("url", "").strip()
     try:
-        made = chart_draft.from_archive(request.POST.get("archive", ""), url=request.POST.get("url", "").strip())
+        made = chart_draft.from_archive(archive, url=url)
     except (Refusal, HelmError) as error:
-        return _list(request, error=str(error), status=422)
+        return _list(request, archive=archive, url=url, error=str(error), status=422)
     return _page(request, None, made.text, notes=made.notes)
 
 

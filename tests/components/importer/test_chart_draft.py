@@ -137,7 +137,19 @@ def test_a_draft_is_offered_on_the_page_and_over_rest_and_stores_nothing(db):
     assert catalog.get("my-tool").is_untested
     for wrong in ({"archive": "0" * 64}, given | {"url": "ftp://x"}):
         assert browser(admin).post("/components/site/draft/", wrong).status_code == 422
-        assert TokenClient(admin).post("/api/v1/site-entries/actions/draft", wrong).status_code in (404, 422)
+        assert TokenClient(admin).post("/api/v1/site-entries/actions/draft", wrong).status_code == 422
+
+
+def test_a_refused_draft_loses_nothing_that_was_chosen(db):
+    admin = UserFactory(roles=["admin"])
+    archives.store(chart(templates__a_yaml=DEFINITION.replace("NAME", "one")), origin="uploaded")
+    chosen = archives.store(chart(templates__a_yaml=WORKLOADS), origin="uploaded")
+    answer = browser(admin).post("/components/site/draft/", {"archive": chosen.pk, "url": "ftp://x?a=<b>"})
+    assert answer.status_code == 422
+    page = answer.content.decode()
+    assert f'<option value="{chosen.pk}" selected>' in page
+    assert page.count(" selected>") == 1
+    assert 'value="ftp://x?a=&lt;b&gt;"' in page
 
 
 SAFE = {
