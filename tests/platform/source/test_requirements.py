@@ -1,4 +1,4 @@
-"""Tests of the lock files: an installation today is the one that was locked, whatever was published since."""
+"""Tests of the lock files: an installation today installs the locked set, also after a new release of a package."""
 
 from __future__ import annotations
 
