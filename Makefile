@@ -54,7 +54,7 @@ test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast ti
 coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows
 	@$(BIN)/python -m tests.run fast $(or $(ARGS),-n2) --cov --cov-report=html --cov-report=term
 
-lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, forgotten migrations
+lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, forgotten migrations, rules for prose, names and sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -62,6 +62,7 @@ lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, for
 	@templates=$$(git ls-files '*.html'); if [ -n "$$templates" ]; then \
 	echo "djade --check"; $(BIN)/djade --check --target-version 5.2 $$templates; fi
 	SETPOINT_VAR=$$(mktemp -d) $(BIN)/python manage.py makemigrations --check --dry-run
+	TIER=fast $(BIN)/python -m pytest -q tests/platform/source
 
 format: $(VENV)/.installed-lint ## what lint would complain about, where a tool can put it right
 	$(BIN)/ruff check --fix .
