@@ -226,6 +226,9 @@ def write(node: Node, wanted: Wanted) -> KeyOutcome:
             _enter(node, wanted, before)  # a key that a module brought, an absent one, or a repair
             node.journal.save()
             entry = entries[wanted.key]
+        elif wanted.key not in node.journal.content.pending and (action := handler.restart_of(wanted.key)):
+            node.wait_for(wanted.key, action)  # a restart came between the intent and this write, and saw nothing of it
+            node.journal.save()
         handler.write(node.host, wanted.key, wanted.operator, wanted.value)
         answer = handler.read(node.host, wanted.key).value
     except (OSError, WriteRefused, Unsupported) as error:

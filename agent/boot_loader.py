@@ -19,7 +19,7 @@ from agent.gate import Gate
 from agent.host import Command
 from agent.journal import Journal, JournalContent
 from agent.kinds.base import WriteRefused
-from agent.kinds.cmdline import argument, arguments, can_fall_back, uses_drop_in
+from agent.kinds.cmdline import GRUB_FOLDER, argument, arguments, can_fall_back, uses_drop_in
 
 DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
 """Its 90 comes after the cloud images' 50, and it appends to the line."""
@@ -27,6 +27,7 @@ MENU = "/etc/grub.d/06_setpoint"
 """Comes before the distributions' 10_linux, whose entries use the variable."""
 FALLBACK = "setpoint.fallback"
 """Argument of a boot with the arguments from before. The kernel ignores it, as it does any of an unknown module."""
+ENVIRONMENT = f"{GRUB_FOLDER}/grubenv"
 
 _FIRST = ("cmdline.default_hugepagesz", "cmdline.hugepagesz")
 """The kernel reads a page size before the count that belongs to it."""
@@ -65,18 +66,21 @@ def settle(host: Gate, content: JournalContent) -> bool:
     """Judge the trial after a start of the agent: in the boot that it was for, the agent runs with it or without.
 
     Returns whether the arguments that are written now have had a boot. They may be others than those that were tried:
-    a node can go down late, in the middle of another attempt.
+    a node can go down late, in the middle of another attempt. And an agent can be killed, and its node lose power,
+    before the menu has them or before GRUB is told to try them.
     """
-    was_tried = not content.trial
+    was_written, was_tried = _is_in_the_menu(host, content), not content.trial
     if content.armed and content.armed != host.boot_id():
         content.armed = ""
         if content.trial == _name(_line(host, written(content))):
-            was_tried = True
-            if not fell_back(host):
+            if fell_back(host):
+                was_tried = _had_a_name(host)
+            else:
+                was_tried = True
                 content.booted, content.trial = written(content), ""
     if not content.trial and not any(key.startswith("cmdline.") for key in content.pending):
         content.booted = written(content)
-    return was_tried
+    return was_written and was_tried
 
 
 def fell_back(host: Gate) -> bool:
@@ -84,21 +88,37 @@ def fell_back(host: Gate) -> bool:
     return FALLBACK in arguments(host.read_text("/proc/cmdline") or "")
 
 
+def _had_a_name(host: Gate) -> bool:
+    """Return whether GRUB was told what to try: it empties the variable when it has read it, and keeps it."""
+    block = host.read_text(ENVIRONMENT)
+    return block is None or "setpoint_try=" in block
+
+
+def _is_in_the_menu(host: Gate, content: JournalContent) -> bool:
+    if not uses_drop_in(host):
+        return True  # grubby has written them, or the setting is not called written
+    _, files = _wanted(host, content)
+    return all(host.read_text(path) == text for path, text in files.items())
+
+
+def _wanted(host: Gate, content: JournalContent) -> tuple[str, dict[str, str | None]]:
+    """Return the name of what is tried at the next boot, empty without a trial, and the files' texts."""
+    new, before = _line(host, written(content)), _line(host, content.booted or {})
+    trial = _name(new) if content.booted is not None and new != before and can_fall_back(host) else ""
+    if not trial:
+        return "", {DROP_IN: _DROP_IN.format(arguments=new) if new else None, MENU: None}
+    fallback = f"{before} {FALLBACK}=1".strip()
+    menu = _MENU.format(name=trial, before=fallback, new=f"panic=10 {new}".strip())
+    # The variable is in the menu before the drop-in uses it: a kernel's update may run update-grub in between.
+    return trial, {MENU: menu, DROP_IN: _DROP_IN.format(arguments="\\$setpoint")}
+
+
 def sync(host: Gate, journal: Journal) -> None:
     """Bring GRUB's menu to the journal. Raises OSError, WriteRefused (update-grub failed)."""
     if not uses_drop_in(host):
         return
     content = journal.content
-    new, before = _line(host, written(content)), _line(host, content.booted or {})
-    trial = _name(new) if content.booted is not None and new != before and can_fall_back(host) else ""
-    files: dict[str, str | None]
-    if trial:
-        fallback = f"{before} {FALLBACK}=1".strip()
-        menu = _MENU.format(name=trial, before=fallback, new=f"panic=10 {new}".strip())
-        # The variable is in the menu before the drop-in uses it: a kernel's update may run update-grub in between.
-        files = {MENU: menu, DROP_IN: _DROP_IN.format(arguments="\\$setpoint")}
-    else:
-        files = {DROP_IN: _DROP_IN.format(arguments=new) if new else None, MENU: None}
+    trial, files = _wanted(host, content)
     if trial != content.trial:
         content.trial, content.armed = trial, ""
     for path, text in files.items():
@@ -119,6 +139,8 @@ def arm(host: Gate, journal: Journal) -> str:
     content = journal.content
     if not content.trial or content.boot_loader_stale:
         return ""
+    if _had_a_name(host):  # an earlier trial's, by which this one would seem to have taken place
+        host.run(Command.GRUB_TRY_NOTHING)
     content.armed = host.boot_id()
     journal.save()
     ran = host.run(Command.GRUB_TRY, f"setpoint_try={content.trial}")

@@ -239,3 +239,14 @@ def test_wherever_the_agent_is_killed_the_node_boots_with_the_old_or_the_new_arg
     assert states(status) == {"cmdline.iommu": "Effective"}
     node.power()
     assert node.arguments().split() == ["ro", "quiet", "iommu=pt"]
+
+
+@pytest.mark.parametrize("effect", range(HALVES - 1))
+def test_wherever_the_agent_is_killed_arguments_that_no_boot_had_have_not_failed(node, effect):
+    """Power is lost as well, and the node comes up with whatever GRUB gives it."""
+    node.agent(spec("pt", grant="g-1"), effect)
+    node.power()
+
+    status = node.agent(spec("pt"))
+
+    assert states(status)["cmdline.iommu"] in ("Effective", "PendingRestart")
