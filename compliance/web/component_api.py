@@ -45,7 +45,7 @@ class ComponentStandingOut(serializers.ModelSerializer[ComponentStanding]):
     pool_name = serializers.CharField(source="pool.name", default=None, allow_null=True)
     target = serializers.CharField(source="revision", default=None, allow_null=True)
     state = serializers.ChoiceField(choices=ComponentStanding.State.choices, source="shown")
-    sentence = serializers.SerializerMethodField(help_text="Why it stands so; empty when compliant.")
+    sentence = serializers.SerializerMethodField(help_text="Why it is so; empty when compliant.")
     differences = serializers.SerializerMethodField(help_text="The worst first, at most 60; `total` counts all.")
     history = serializers.SerializerMethodField(help_text="helm's newest ten revisions.")
 

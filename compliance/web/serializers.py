@@ -81,7 +81,7 @@ class NodeComplianceOut(serializers.ModelSerializer[Node]):
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
     state = serializers.ChoiceField(choices=NodeStanding.STATES, source="shown")
-    reason = serializers.SerializerMethodField(help_text="Why it stands so; empty when compliant.")
+    reason = serializers.SerializerMethodField(help_text="Why it is so; empty when compliant.")
     since = serializers.DateTimeField(source="standing.since", default=None, allow_null=True)
     pool = serializers.IntegerField(source="standing.pool_id", default=None, allow_null=True)
     pool_name = serializers.CharField(source="standing.pool.name", default=None, allow_null=True)

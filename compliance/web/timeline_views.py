@@ -68,8 +68,8 @@ class EntryOut(serializers.Serializer[Entry]):
     at = serializers.DateTimeField(source="place.at")
     what = serializers.ChoiceField(choices=timeline.WHAT)
     text = serializers.CharField(help_text="One sentence.")
-    detail = serializers.CharField(help_text="Why, or what was said with it; may be empty.")
-    by = serializers.CharField(help_text="Who; empty where no person requested it.")
+    detail = serializers.CharField(help_text="Reason, or the comment given with it; may be empty.")
+    by = serializers.CharField(help_text="Account that did it; empty where no person requested it.")
     on = serializers.CharField(help_text="The one node, or on a node the one setting, that it is about; may be empty.")
     href = serializers.CharField(source="url", help_text="The page that says more.")
 

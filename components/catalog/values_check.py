@@ -251,7 +251,7 @@ class _Unknown:
 
     def _unknown(self, key: str, place: str, defaults: Mapping[str, Any]) -> ValuesNote:
         if re.search(rf"^\s*#[#\s]*(-\s+)?{re.escape(key)}\s*:", self.text, re.MULTILINE):
-            message = "stands only in a comment of the chart's values; whether a template reads it is not certain"
+            message = "is only in a comment of the chart's values; whether a template reads it is not certain"
             return ValuesNote(place, WARN, "commented-key", message)
         near = did_you_mean(key, defaults)
         return ValuesNote(place, WARN, "unknown-key", f"the chart's values have no such key, and helm ignores it{near}")

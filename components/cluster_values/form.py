@@ -129,7 +129,7 @@ def of_rows(rows: Iterable[tuple[str, str]], text: str) -> ParsedInput:
         if len(path) > MAX_PATH or not _PLAIN.fullmatch(path):
             problems[path[:MAX_PATH]] = "is no key that has a row"
         elif _is_set(values, path):
-            problems[path] = "stands in the YAML below, too; say it in one place"
+            problems[path] = "is in the YAML below, too; set it in one place"
         else:
             try:
                 values = merged(values, _nested(path.split("."), yaml.load(typed).data))

@@ -92,7 +92,7 @@ class _Builder:
                 self._end(event)
             elif isinstance(event, yaml.AliasEvent):
                 if event.anchor not in self.anchors:
-                    raise BadChartYaml(f"line {_line(event)}: *{event.anchor} stands for nothing")
+                    raise BadChartYaml(f"line {_line(event)}: *{event.anchor} refers to nothing")
                 value, size = self.anchors[event.anchor]
                 self._count(size, event)
                 self._put(value, event)

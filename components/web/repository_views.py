@@ -39,7 +39,7 @@ class RepositoryForm(forms.Form):
         required=False,
         max_length=500,
         label="Mirror of",
-        help_text="The repository of the catalog that it stands in for. Empty: it is that repository itself.",
+        help_text="The repository of the catalog that it replaces. Empty: it is that repository itself.",
         widget=forms.TextInput(attrs={"list": "known"}),
     )
     username = forms.CharField(required=False, max_length=200, label="User name")
@@ -68,7 +68,7 @@ class RepositoryForm(forms.Form):
         required=False,
         initial=True,
         label="In use",
-        help_text="Switched off, it is never asked, and neither is the repository that it stands for.",
+        help_text="Switched off, it is never asked, and neither is the repository that it replaces.",
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 

@@ -77,7 +77,7 @@ components:
 """
 
 PLATFORM_R1 = """\
-description: What a bare GPU cluster needs before anybody trains on it.
+description: What a bare GPU cluster needs before any training starts.
 components:
   volcano:
     presets: [gang-and-reclaim]
@@ -89,7 +89,7 @@ components:
 
 PLATFORM_R2 = """\
 extends: gpu-baseline
-description: What a bare GPU cluster needs before anybody trains on it.
+description: What a bare GPU cluster needs before any training starts.
 labels:
   example.com/tuned-for: training
 components:

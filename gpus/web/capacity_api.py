@@ -28,7 +28,7 @@ class SizeOut(serializers.Serializer[Any]):
     stranded = serializers.IntegerField(help_text="Free GPUs that are of no use to such pods.")
 
 
-PROFILE = "Of MIG instances, which then stand for GPUs here; empty: whole GPUs."
+PROFILE = "Of MIG instances, which are then counted in place of GPUs; empty: whole GPUs."
 
 
 class ModelFitOut(serializers.Serializer[Any]):

@@ -61,7 +61,7 @@ UNMET = 1000
 """Approvers required by a rule that was changed in the table: what it asked for before is not known."""
 UNKNOWN = "unknown"
 """The environment of a cluster whose row was changed past Setpoint."""
-FLOOR = RuleRequirement("default", 1, about="every plan, whatever the rules say")
+FLOOR = RuleRequirement("default", 1, about="every plan, regardless of other rules")
 
 Holds = Callable[[User, str, str], bool]
 """(person, role, scope): whether they hold it; an empty scope is any that covers the plan's cluster."""

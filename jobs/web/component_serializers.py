@@ -55,7 +55,7 @@ class HitOut(serializers.Serializer[Any]):
     paths = serializers.ListField(child=serializers.CharField(), help_text="Fields that decided it, the first few.")
     restarts = serializers.ListField(child=serializers.CharField(), help_text="DaemonSets whose pods restart.")
     nodes = serializers.ListField(child=serializers.CharField(), help_text="By name; only from `network` up.")
-    count = serializers.IntegerField(help_text="Of nodes, whatever the class.")
+    count = serializers.IntegerField(help_text="Of nodes, in every class.")
     at_once = serializers.IntegerField(help_text="Nodes at once at most; 0: not known, or none go one by one.")
     controller = serializers.CharField(
         allow_blank=True, help_text="Label by which an operator's own upgrade controller says which node it works on."

@@ -81,5 +81,5 @@ def freeze_set(row: Freeze) -> str:
 def freeze_lifted(row: Freeze) -> str:
     if row.cluster is None:
         return "The freeze of all clusters is lifted."
-    still = "; another one still stands" if Freeze.standing(row.cluster.pk).exists() else ""
+    still = "; another one is still active" if Freeze.standing(row.cluster.pk).exists() else ""
     return f"The freeze of {row.cluster.name} is lifted{still}."

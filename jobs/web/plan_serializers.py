@@ -44,7 +44,7 @@ class StandingOut(serializers.Serializer[Any]):
     needed = serializers.IntegerField(source="rule.approvers")
     missing = serializers.IntegerField(help_text="At least so many more must approve.")
     approved_by = serializers.ListField(child=serializers.CharField())
-    changes_by = serializers.ListField(child=serializers.CharField(), help_text="Who requested changes.")
+    changes_by = serializers.ListField(child=serializers.CharField(), help_text="Accounts that requested changes.")
     rejected_by = serializers.ListField(child=serializers.CharField())
     rules = NeedOut(source="needs", many=True, help_text="All of them apply, the strictest first.")
 
@@ -75,7 +75,7 @@ class PlanOut(serializers.ModelSerializer[Plan]):
         help_text="By verb, whether the plan's state permits it. Of one plan, that it is unaltered is looked at, too."
     )
     permissions = serializers.SerializerMethodField(
-        help_text="By verb, whether the caller may, with this token, whatever the state."
+        help_text="By verb, whether the caller may, with this token, in any state."
     )
 
     class Meta:

@@ -206,7 +206,7 @@ class _DocumentReader:
             out[name] = item.get("value") or ""
             self.lines[f"taints.{item['key']}:{item['effect']}"] = self.loaded.line(*path)
             if item["effect"] == "NoExecute":
-                message = "every running pod without a toleration is evicted at once, whatever its disruption budget"
+                message = "every running pod without a toleration is evicted at once, despite its disruption budget"
                 self.warnings.append(self._note(path, "evicts", message))
         return [(key, effect, value) for (key, effect), value in out.items()]
 

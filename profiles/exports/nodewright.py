@@ -31,7 +31,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     interrupts: dict[str, Any] = {}
     if arguments:
         draft.remark(
-            "The package overwrites GRUB_CMDLINE_LINUX_DEFAULT: add to grub.conf what stands there already, "
+            "The package overwrites GRUB_CMDLINE_LINUX_DEFAULT: add to grub.conf what is there already, "
             "or the nodes boot without it."
         )
         config["grub.conf"] = "\n".join(arguments) + "\n"

@@ -30,7 +30,7 @@ def bad_key(key: Any) -> str | None:
     if not _NAME.fullmatch(name):
         return "a name has 1 to 63 letters, digits, '-', '_' or '.', and begins and ends with a letter or digit"
     if slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
-        return "what stands before the / must be a DNS name"
+        return "what comes before the / must be a DNS name"
     return None
 
 

@@ -243,7 +243,7 @@ def test_wherever_the_agent_is_killed_the_node_boots_with_the_old_or_the_new_arg
 
 @pytest.mark.parametrize("effect", range(HALVES - 1))
 def test_wherever_the_agent_is_killed_arguments_that_no_boot_had_have_not_failed(node, effect):
-    """Power is lost as well, and the node comes up with whatever GRUB gives it."""
+    """Power is lost as well, and the node comes up with the arguments that GRUB gives it."""
     node.agent(spec("pt", grant="g-1"), effect)
     node.power()
 

@@ -80,7 +80,7 @@ def test_documents_come_one_by_one_without_the_empty_ones():
 
 
 def test_anchors_end_with_their_document():
-    with pytest.raises(BadChartYaml, match=r"line 3: \*a stands for nothing"):
+    with pytest.raises(BadChartYaml, match=r"line 3: \*a refers to nothing"):
         list(chart_yaml.documents("a: &a 1\n---\nb: *a\n"))
 
 
@@ -92,7 +92,7 @@ def test_anchors_end_with_their_document():
         ("~: 2", "a key is null"),
         ("? [1]\n: 2", "a key is a collection"),
         ("<<: 5", "<< wants a mapping"),
-        ("a: &a\n  b: *a", "stands for nothing"),
+        ("a: &a\n  b: *a", "refers to nothing"),
         ("- " * 200 + "x", "deeper than 100"),
         ("a: 1\n---\nb: 1", "only one document"),
         (b"\xff\xff\xff", "line 1"),

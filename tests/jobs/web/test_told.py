@@ -99,7 +99,7 @@ def test_a_freeze_and_its_end_are_told_and_that_another_one_stands(world: World)
     assert said == "atlas is frozen until it is lifted. In-progress nodes finish."
     own = Freeze.objects.get(cluster=world.cluster)
     said = press(world.operator, f"/freezes/{own.pk}/lift/")
-    assert said == "The freeze of atlas is lifted; another one still stands."
+    assert said == "The freeze of atlas is lifted; another one is still active."
 
 
 def test_a_refusal_is_told_in_the_same_place(world: World) -> None:
