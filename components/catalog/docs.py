@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from components.catalog import catalog, graph, presentation
 from components.catalog.entry import Component, Hazard
-from components.catalog.versions import Citation
+from components.catalog.versions import Citation, range_text
 
 HEAD = "<!-- Made from components/catalog/entries by `manage.py component_docs --write`; change the YAML instead. -->"
 
@@ -124,6 +124,8 @@ def _preset(view: presentation.PresetView) -> Iterator[str]:
         sentences.append(f"Not with {', '.join(f'`{name}`' for name in preset.excludes)}.")
     if preset.requires:
         sentences.append(f"Needs first: {', '.join(f'[{name}]({name}.md)' for name in preset.requires)}.")
+    if preset.versions:
+        sentences.append(f"Versions: {range_text(preset.versions)}.")
     if preset.kernel:
         sentences.append(f"A plan checks the nodes' kernels: Linux {preset.kernel.removeprefix('>=')} or later.")
     if view.asks:

@@ -13,7 +13,7 @@ from typing import Any
 
 from components.catalog.effects import UNCLASSIFIED, UNTESTED, ComponentEffects
 from components.catalog.replacements import Replacement
-from components.catalog.versions import Citation, Tested, Upgrades, same_version
+from components.catalog.versions import Citation, Tested, Upgrades, is_within, range_text, same_version
 from components.values.clauses import Clause, look_up
 
 NODES = "nodes"
@@ -52,6 +52,8 @@ class Preset:
     """Components that this preset needs there first, besides the component's own."""
     needs: tuple[str, ...] = ()
     """Presets of the same component without whose values this one does not work."""
+    versions: str = ""
+    """Range of chart versions that it works with, as `>=1.16`; empty: all."""
     kernel: str = ""
     """Linux that its nodes need, as `>=6.8`; empty: nothing beyond the component's own need."""
     sources: tuple[Citation, ...] = ()
@@ -181,10 +183,26 @@ class ReadinessTest:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
+    """Caveat of an upgrade, of a removal, or of every day. Ranges of chart versions (`<26.7.0`) are empty for all."""
+
     text: str
     sources: tuple[Citation, ...]
-    since: str = ""
-    """Of which chart versions it speaks, in words; empty: of all."""
+    before: str = ""
+    """Of an upgrade: the version that it begins with."""
+    after: str = ""
+    """Of an upgrade: the version that it leads to."""
+    of: str = ""
+    """Of a removal, or of what runs: the version that is there."""
+
+    @property
+    def since(self) -> str:
+        """Versions that it speaks of, in words; empty: all."""
+        ways = (("from", self.before), ("to", self.after), ("of", self.of))
+        return " ".join(f"{word} {range_text(versions)}" for word, versions in ways if versions)
+
+    def applies(self, before: str, after: str) -> bool:
+        """Return whether it speaks of a step between these versions, or of one that is there (both the same)."""
+        return is_within(before, self.before) and is_within(after, self.after) and is_within(before, self.of)
 
 
 USES = ("gpu-pods", "objects", "no-daemonset")
@@ -289,6 +307,12 @@ class Component:
         """Components that must be there first, with these presets."""
         extra = (name for preset in presets if preset in self.presets for name in self.presets[preset].requires)
         return tuple(dict.fromkeys((*self.requires, *extra)))
+
+    def caveats(self, action: str, before: str, after: str) -> tuple[str, ...]:
+        """Return what its makers warn of: before a removal, of a first install, else of a step between versions."""
+        of_action = {"remove": self.removal_hazards, "install": self.running_hazards}
+        hazards = of_action.get(action, self.upgrade_hazards)
+        return tuple(hazard.text for hazard in hazards if hazard.applies(before or after, after or before))
 
     def open_decisions(self, presets: Iterable[str], values: Mapping[str, Any]) -> list[Decision]:
         chosen = tuple(presets)

@@ -32,7 +32,7 @@ from components.catalog.entry import (
     WorkloadPattern,
 )
 from components.catalog.replacements import REPLACEABLE, Replacement
-from components.catalog.versions import UPGRADE_RULES, Citation, Tested, Upgrades
+from components.catalog.versions import UPGRADE_RULES, Citation, Tested, Upgrades, bounds
 from components.catalog.yaml_reader import BadCatalog, YamlMapping
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?")
@@ -118,7 +118,7 @@ def _component(whole: YamlMapping) -> Component:
         decisions=tuple(_decision(part) for part in whole.parts("decisions")),
         readiness=tuple(_test(part) for part in whole.parts("readiness", at_least=1)),
         upgrades=_upgrades(whole.part("upgrades")) if "upgrades" in whole.raw else Upgrades(),
-        upgrade_hazards=tuple(_hazard(part) for part in hazards.parts("upgrade", at_least=1)),
+        upgrade_hazards=tuple(_upgrade_hazard(part) for part in hazards.parts("upgrade", at_least=1)),
         removal_hazards=tuple(_hazard(part) for part in hazards.parts("removal", at_least=1)),
         running_hazards=tuple(_hazard(part) for part in hazards.parts("running")),
         uses=tuple(_use(part) for part in whole.parts("uses")),
@@ -226,6 +226,7 @@ def _preset(name: str, part: YamlMapping) -> Preset:
         excludes=part.texts("excludes"),
         requires=part.texts("requires"),
         needs=part.texts("needs"),
+        versions=_versions(part, "versions"),
         kernel=part.text("kernel", ""),
         sources=part.cited(at_least=1),
     )
@@ -328,10 +329,28 @@ def _upgrades(part: YamlMapping) -> Upgrades:
     return upgrades
 
 
-def _hazard(part: YamlMapping) -> Hazard:
-    hazard = Hazard(part.text("text"), part.cited(at_least=1), part.text("since", ""))
+def _upgrade_hazard(part: YamlMapping) -> Hazard:
+    hazard = Hazard(
+        part.text("text"), part.cited(at_least=1), before=_versions(part, "from"), after=_versions(part, "to")
+    )
     part.done()
     return hazard
+
+
+def _hazard(part: YamlMapping) -> Hazard:
+    hazard = Hazard(part.text("text"), part.cited(at_least=1), of=_versions(part, "of"))
+    part.done()
+    return hazard
+
+
+def _versions(part: YamlMapping, key: str) -> str:
+    """Return a range of versions. Raises the entry's error for what is none."""
+    text = part.text(key, "")
+    try:
+        bounds(text)
+    except ValueError as error:
+        raise part.bad(str(error), key) from error
+    return text
 
 
 def _example(part: YamlMapping) -> Example:

@@ -30,6 +30,7 @@ from components.catalog.layering import (
     leaves,
     merged,
 )
+from components.catalog.versions import is_within, range_text
 from components.values.clauses import look_up
 from components.values.paths import Path, dotted
 from components.values.schema import violations
@@ -105,6 +106,7 @@ def judge(
         return [ValuesNote(path, BLOCK, "bad-secret", message) for path, (message, *_) in error.fields.items()]
     notes += _decisions(layered)
     notes += _presets_lack(layered)
+    notes += _presets_of_other_versions(layered)
     notes += _broken_texts(layered)
     notes += _plain_secrets(values)
     notes += _without_effect(component, values)
@@ -129,6 +131,15 @@ def _presets_lack(layered: Layered) -> Iterator[ValuesNote]:
         title = layered.component.presets[other].title
         message = f"the preset {name} works with the preset {other} only ({title}); take it too, or give its values"
         yield ValuesNote("", BLOCK, "preset-needs", message)
+
+
+def _presets_of_other_versions(layered: Layered) -> Iterator[ValuesNote]:
+    for name in layered.presets:
+        preset = layered.component.presets.get(name)
+        if preset and not is_within(layered.version, preset.versions):
+            works = range_text(preset.versions)
+            message = f"the preset {name} works with {layered.component.title} {works}, not with {layered.version}"
+            yield ValuesNote("", BLOCK, "preset-version", f"{message}; take such a version, or leave the preset out")
 
 
 def _broken_texts(layered: Layered) -> Iterator[ValuesNote]:

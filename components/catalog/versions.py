@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _NUMBERS = re.compile(r"\d+")
+_BOUND = re.compile(r"(>=|<=|>|<)(\d{1,9}(?:\.\d{1,9}){0,2}(?:-[0-9A-Za-z.-]+)?)")
 _SEMANTIC = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?(?:-([0-9A-Za-z.-]+))?")
 
 
@@ -96,6 +97,35 @@ def is_older(version: str, other: str) -> bool:
     """
     left, right = _ordered(version), _ordered(other)
     return bool(left and right and left < right)
+
+
+def bounds(text: str) -> tuple[tuple[str, str], ...]:
+    """Return sign and version of each bound of `>=26.3.0 <26.3.3`; none of an empty text. Raises ValueError."""
+    matches = [_BOUND.fullmatch(word) for word in text.split()]
+    if not all(matches):
+        raise ValueError(f"{text!r} is not a range of versions such as '>=26.3.0 <26.3.3'")
+    return tuple((match[1], match[2]) for match in matches if match)
+
+
+def is_within(version: str, text: str) -> bool:
+    """Return whether a version is in a range. An unreadable one is in every range: it may be meant."""
+    if not _ordered(version):
+        return True
+    holds = {
+        ">=": lambda bound: not is_older(version, bound),
+        ">": lambda bound: is_older(bound, version),
+        "<=": lambda bound: not is_older(bound, version),
+        "<": lambda bound: is_older(version, bound),
+    }
+    return all(holds[sign](bound) for sign, bound in bounds(text))
+
+
+_WORDS = {">=": "{} or newer", ">": "newer than {}", "<=": "up to {}", "<": "before {}"}
+
+
+def range_text(text: str) -> str:
+    """Return `26.3.0 or newer, before 26.3.3`."""
+    return ", ".join(_WORDS[sign].format(bound) for sign, bound in bounds(text))
 
 
 def _ordered(version: str) -> tuple[Any, ...]:

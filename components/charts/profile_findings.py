@@ -78,6 +78,8 @@ def _of_values(wanted: WantedComponent, layered: Layered) -> Iterator[ProfileNot
             yield _note(wanted.name, _below_values(note.path), WARN, "decision", message)
         elif note.code == "preset-needs":  # a cluster may give the values, so only its plan is refused
             yield _note(wanted.name, "presets", WARN, note.code, note.message)
+        elif note.code == "preset-version":
+            yield _note(wanted.name, "presets", note.severity, note.code, note.message)
         else:
             yield _note(wanted.name, _below_values(note.path), note.severity, note.code, note.message)
 

@@ -107,6 +107,8 @@ class Prepared:
     """SHA-256 of the site's own catalog entry that it was made with; empty: the catalog that comes with Setpoint."""
     is_untested: bool = False
     """No one had classified that entry: its effects count as the strictest."""
+    caveats: tuple[str, ...] = ()
+    """What the catalog warns of for this step between versions, or for this removal."""
 
     replaced: tuple[ReplacedObject, ...] = ()
     """In the order in which they are deleted."""
@@ -124,7 +126,7 @@ class Prepared:
     def to_json(self) -> dict[str, Any]:
         """Return JSON without what was not reckoned, so that digests of earlier plans stay valid."""
         out = dataclasses.asdict(self)
-        for name in ("blast", "authority", "from_version", "replaced", "entry", "is_untested"):
+        for name in ("blast", "authority", "from_version", "replaced", "entry", "is_untested", "caveats"):
             if not out[name]:
                 del out[name]
         return out
@@ -138,7 +140,7 @@ class Prepared:
         known["notes"] = tuple(PlanNote(**note) for note in raw.get("notes", ()))
         known["destroys"] = tuple(Destroyed(**kind) for kind in raw.get("destroys", ()))
         known["replaced"] = tuple(ReplacedObject(**each) for each in raw.get("replaced", ()))
-        for name in ("after", "requires", "masked"):
+        for name in ("after", "requires", "masked", "caveats"):
             known[name] = tuple(raw.get(name, ()))
         return cls(**known)
 

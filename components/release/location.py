@@ -26,6 +26,11 @@ class ReleaseLocation:
     notes: list[PlanNote] = field(default_factory=list)
 
     @property
+    def version(self) -> str:
+        """Version of the chart in force; empty: nothing is installed."""
+        return self.current.chart_version if self.current else ""
+
+    @property
     def is_ours(self) -> bool:
         return revision_labels.is_ours(self.history)
 

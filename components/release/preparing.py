@@ -112,9 +112,8 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
         compared, destroys, effects = _effects(comparison, place, made, chart.version)
         wish = ProposedChange(component.chart, version, place.release, place.namespace, values_check.masked(wishes))
         effects = _with_takes(effects, compared, place, made)
-        is_other = place.current is not None and place.current.chart_version != chart.version
         proxy = ProxySearch(server, cluster, component, wanted.presets).find(wishes, chart.values, place.current)
-        seen, folds = folding.folded(compared) if is_other else (compared, [])
+        seen, folds = folding.folded(compared) if place.version not in ("", chart.version) else (compared, [])
         effects += folds
         notes += _kept_by_others([each.live for each in compared if each.live is not None], wish)
         seen, compared = [*seen, *proxy.compared], [*compared, *proxy.compared]
@@ -148,8 +147,9 @@ def _prepared(cluster: Cluster, wanted: WantedComponent, peers: Sequence[WantedC
         destroys=destroys,
         back_to=place.history.deployed.number if place.history.deployed else 0,
         blast=hit,
-        from_version=place.current.chart_version if place.current and is_other else "",
+        from_version=place.version if place.version != chart.version else "",
         authority=authority,
+        caveats=() if is_same else component.caveats(action, place.version, chart.version),
         replaced=() if is_same else tuple(proxy.objects),
     )
 

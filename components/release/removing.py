@@ -87,6 +87,7 @@ def prepare(cluster: Cluster, wanted: WantedComponent) -> Prepared:
             back_to=deployed.number if deployed else 0,
             blast=hit,
             authority=authority,
+            caveats=component.caveats(REMOVE, place.version, ""),
         )
 
 

@@ -57,6 +57,7 @@ class PresetOut(serializers.Serializer[Preset]):
         child=serializers.CharField(), help_text="Presets without whose values this one does not work."
     )
     requires = serializers.ListField(child=serializers.CharField())
+    versions = serializers.CharField(help_text="Range of chart versions that it works with, `>=1.16`; empty: all.")
     sources = CitedOut(many=True)
 
 

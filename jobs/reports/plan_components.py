@@ -124,6 +124,7 @@ def _component_context(row: PlanComponent, here: Collection[str]) -> dict[str, A
         "blast": None if row.left_out else prepared.blast,
         "rights": component_rights.rights_of_page(row, component_rights.authority_of(row)),
         "done_to": action_text(row),
+        "caveats": () if isinstance(prepared, PreparedPolicies) or row.left_out else prepared.caveats,
         "from_version": "" if isinstance(prepared, PreparedPolicies) else prepared.from_version,
         "verb": _verb(row, counts),
         "waits": waits_sentence(row.requires, row.after, here),

@@ -118,12 +118,16 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
     notes = serializers.SerializerMethodField()
     objects = serializers.SerializerMethodField()
     blast = serializers.SerializerMethodField()
+    caveats = serializers.SerializerMethodField(
+        help_text="What the catalog warns of for this step between the chart's versions, this install or this removal."
+    )
     rights = serializers.SerializerMethodField(help_text="Null: nothing is done, or these are policy objects.")
 
     class Meta:
         model = PlanComponent
         fields = ["id", "kind", "component", "namespace", "release", "version", "action", "digest", "position",
-                  "requires", "after", "left_out", "worst_class", "blast", "rights", "notes", "objects"]  # fmt: skip
+                  "requires", "after", "left_out", "worst_class", "blast", "caveats", "rights", "notes",
+                  "objects"]  # fmt: skip
 
     @extend_schema_field(RightsOut(allow_null=True))
     def get_rights(self, row: PlanComponent) -> Any:
@@ -134,6 +138,9 @@ class PlanComponentOut(serializers.ModelSerializer[PlanComponent]):
     def get_blast(self, row: PlanComponent) -> Any:
         blast = cluster_scope.read_prepared(row).blast if row.prepared and not row.left_out else None
         return BlastOut(blast).data if blast else None
+
+    def get_caveats(self, row: PlanComponent) -> list[str]:
+        return list(row.prepared.get("caveats", ())) if not row.left_out else []
 
     @extend_schema_field(PartNoteOut(many=True))
     def get_notes(self, row: PlanComponent) -> Any:

@@ -104,3 +104,18 @@ def test_rest_says_the_same_as_the_page(world, plan):
     assert row["blast"]["hits"][0]["nodes"] == ["n1", "n2"]
     told = client.get(f"/api/v1/plans/{plan.pk}").json()
     assert (told["worst_class"], told["summary"]["gpus_out_at_once"]) == ("gpu-pods", 8)
+
+
+def test_caveats_of_its_step_are_on_the_page_and_over_rest(world, plan):
+    row = plan.components.get(component="gpu-operator")
+    caveats = ["ClusterPolicy <may> say ready.", "Its CRDs are not upgraded."]
+    row.prepared = row.prepared | {"caveats": caveats}
+    row.save()
+    client = Client()
+    client.force_login(world.approver)
+    text = " ".join(client.get(reverse("jobs:plan", args=[plan.number])).content.decode().split())
+
+    part = text[text.index('id="components"') :]
+    assert 0 < part.index("Before an upgrade") < part.index("ClusterPolicy &lt;may&gt; say ready.")
+    [over_rest] = client.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]
+    assert over_rest["caveats"] == caveats
