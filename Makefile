@@ -103,7 +103,7 @@ node: machine controlplane ## a real cluster of one node to try Setpoint on, in 
 charts: $(VENV)/.installed-base ## the real charts that the full tier tries, from their repositories; TO=folder, which SETPOINT_CHARTS then names
 	@$(BIN)/python tools/charts.py $(if $(TO),--to $(TO))
 
-bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance.md, measured here
+bench: $(VENV)/.installed-test controlplane ## the tables of docs/performance/, measured here
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(VENV)/.installed-test controlplane ## 100 rollouts of nodes and 100 of components under kill -9; SEED=1 COUNT=100

@@ -1,4 +1,4 @@
-"""`python -m bench [scenario ...]`: prints Markdown tables for docs/performance.md.
+"""`python -m bench [scenario ...]`: prints Markdown tables for docs/performance/.
 
 Needs the built control plane (`make controlplane`), PostgreSQL's and Redis' server programs, and minutes.
 """
