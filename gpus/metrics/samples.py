@@ -133,6 +133,8 @@ class Code(StrEnum):
     """Blank markers of the vendor's library that leaked out as numbers, and sensors that a board lacks; dropped."""
     STALE = "stale"
     """Series whose own time is too old to count, dropped."""
+    TARGET_DOWN = "target_down"
+    """Exporters that Prometheus could not scrape (`up` is 0): the values that it still has of them are dropped."""
     FROM_THE_FUTURE = "from_the_future"
     """Series whose own time is ahead of ours: one of the two clocks is wrong. Kept, dated now."""
     UNKNOWN_NAMES = "unknown_names"

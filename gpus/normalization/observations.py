@@ -87,6 +87,8 @@ class Claims:
         self.evidence: dict[str, Evidence] = {}
         self.targets: dict[str, set[Holder]] = {}
         """By origin, what Prometheus itself says the exporter's pod is (`up`)."""
+        self._is_up: dict[str, bool] = {}
+        """By origin, whether one of its scrape jobs reaches it."""
         self.heard = 0
         self._claims: dict[tuple[str, str, str], Claim] = {}
         self._by_labels: dict[int, Claim] = {}
@@ -106,6 +108,17 @@ class Claims:
                 name = self._learn(item.name)
             if name is not None:
                 self._take(item, name)
+
+    def drop_unreached(self) -> None:
+        """Forget what exporters said that cannot be scraped now: a source without staleness markers still has it."""
+        for origin in sorted(origin for origin, is_up in self._is_up.items() if not is_up):
+            self.findings.add(Code.TARGET_DOWN, origin)
+            self.evidence.pop(origin, None)
+        for key in [key for key in self._claims if not self._is_up.get(key[0], True)]:
+            claim = self._claims.pop(key)
+            del self.by_device[claim.device][claim.origin]
+            if not self.by_device[claim.device]:
+                del self.by_device[claim.device]
 
     def generations(self) -> frozenset[Generation]:
         return frozenset[Generation]().union(*(claim.generations for claim in self._claims.values()))
@@ -136,7 +149,9 @@ class Claims:
         if time is None:
             return
         if name.means is Labeled.TARGET:
-            self._target(exporter or labels.get("instance", ""), labels)
+            origin = exporter or labels.get("instance", "")
+            self._is_up[origin] = self._is_up.get(origin, False) or bool(value)
+            self._target(origin, labels)
             return
         claim = self._by_labels.get(id(labels))
         if claim is None or claim.labels is not labels:

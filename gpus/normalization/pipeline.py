@@ -36,6 +36,7 @@ def normalize(
     findings = Findings() if findings is None else findings
     claims = Claims(when, findings)
     claims.hear(series, limit)
+    claims.drop_unreached()
     attribution = Attribution(claims, exporters)
     merger = Merger(attribution, scales(claims.evidence), findings)
     samples, boards = merger.devices(claims)

@@ -30,6 +30,7 @@ _CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
         Code.NOT_FINITE: ("{n} values are no numbers", "NaN and infinite values are left out."),
         Code.ABSURD: ("{n} values are impossible", "No hardware has them, so they are left out: {example}"),
         Code.STALE: ("{n} series are too old", "Their exporters stopped; look at the exporters' pods."),
+        Code.TARGET_DOWN: ("{n} exporters cannot be scraped", "Prometheus does not reach them: {example}"),
         Code.FROM_THE_FUTURE: ("{n} series come from the future", "One of the clocks is wrong: set up NTP."),
         Code.UNKNOWN_NAMES: ("{n} metric names are unknown", "The exporter may be newer than Setpoint: {example}"),
         Code.NO_DEVICE: ("{n} series name no GPU", "They are left out."),
@@ -175,7 +176,8 @@ def _state(source: TelemetrySource) -> Iterator[QualityPoint]:
     elif source.state == State.EMPTY:
         yield QualityPoint("warn", "No GPU was found", source.sentence)
     elif source.state == State.PARTLY:
-        yield QualityPoint("warn", f"{source.unanswered:,} of {source.asked:,} did not answer", source.sentence)
+        silent = f"{source.unanswered:,} of {source.asked:,} did not answer"
+        yield QualityPoint("warn", silent if source.unanswered else "Some answers are incomplete", source.sentence)
     elif source.sentence:
         yield QualityPoint("warn", "Read, with remarks", source.sentence)
     if source.read_at is not None and not source.is_current:

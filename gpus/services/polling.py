@@ -142,6 +142,8 @@ def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS
 def result_of(source: TelemetrySource, reading: Reading, into: Gathering) -> PollResult:
     what = "exporters" if _reads_exporters(source, into) else "queries"
     sentences = [f"{into.unanswered:,} of {into.asked:,} {what} returned nothing."] if into.unanswered else []
+    if into.partial:
+        sentences.append(f"{into.partial:,} of {into.asked:,} {what} returned a part.")
     sentences += [f"{name}: {why}" for name, why in into.reasons[:2]]
     if into.skew_seconds is not None and abs(into.skew_seconds) > SKEW_SECONDS:
         way = "ahead of" if into.skew_seconds > 0 else "behind"
@@ -149,18 +151,22 @@ def result_of(source: TelemetrySource, reading: Reading, into: Gathering) -> Pol
     if not reading.samples and into.unanswered:
         return PollResult(State.FAILED, " ".join(sentences), into)
     if not reading.samples:
-        return PollResult(State.EMPTY, " ".join([_nothing(source, into), *sentences]), into, reading)
-    return PollResult(State.PARTLY if into.unanswered else State.WELL, " ".join(sentences), into, reading)
+        return PollResult(State.EMPTY, " ".join([_nothing(source, reading, into), *sentences]), into, reading)
+    return PollResult(
+        State.PARTLY if into.unanswered or into.partial else State.WELL, " ".join(sentences), into, reading
+    )
 
 
 def _reads_exporters(source: TelemetrySource, into: Gathering) -> bool:
     return into.choice.reads == TelemetrySource.EXPORTERS if into.choice else source.reads_exporters
 
 
-def _nothing(source: TelemetrySource, into: Gathering) -> str:
+def _nothing(source: TelemetrySource, reading: Reading, into: Gathering) -> str:
     gpus = Node.objects.present().filter(cluster=source.cluster_id).aggregate(n=Sum("gpu_count"))["n"] or 0
     known = f", though its nodes have {gpus:,} GPUs" if gpus else ""
     if not _reads_exporters(source, into):
+        if reading.series:
+            return f"Prometheus has {reading.series:,} series of GPUs, and none of them has a current value{known}."
         return f"Prometheus has no series of GPUs of this cluster{known}."
     if into.asked:
         return f"The exporters know of no GPUs{known}."

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime, timedelta
 from sys import intern
 from typing import Any, NamedTuple
@@ -109,18 +109,19 @@ class Prometheus:
         labels = _Labels(into.findings)
         scraped = self._scraped(into)
         for number, query in enumerate(all_queries):
+            title = f"query {number + 1} of {len(all_queries)}"
             try:
-                for name, known, _at, value in self._points(query, into, labels):
+                for name, known, _at, value in self._points(query, into, labels, title):
                     if (left := left - 1) < 0:
                         into.findings.add(Code.SERIES_OVER_LIMIT, name)
                         return
                     yield Series(name or "up", known, value, scraped.get(known.get("instance", "")))
             except _NotThisOne as error:
-                into.missed(f"query {number + 1} of {len(all_queries)}", str(error))
+                into.missed(title, str(error))
             except (FleetError, _NoQuery) as error:
                 if not number:
                     raise Unreadable(_sentence(self._title, error)) from error
-                into.missed(f"query {number + 1} of {len(all_queries)}", str(error))
+                into.missed(title, str(error))
                 into.unanswered = len(all_queries) - number  # it is not asked on
                 return
 
@@ -140,8 +141,10 @@ class Prometheus:
             if math.isfinite(point.value)
         }
 
-    def _points(self, query: str, into: Gathering, labels: _Labels | None = None) -> Iterator[InstantSample]:
-        """Raises FleetError, _NoQuery, _NotThisOne."""
+    def _points(
+        self, query: str, into: Gathering, labels: _Labels | None = None, title: str = ""
+    ) -> Iterator[InstantSample]:
+        """`title`: a part of its answer counts as such. Raises FleetError, _NoQuery, _NotThisOne."""
         if not into.left:
             raise _NoQuery("It was not asked: the time for one reading was over.")
         reply = self._ask("api/v1/query", {"query": query}, MOST_BYTES, min(CALL_SECONDS, into.left))
@@ -149,7 +152,9 @@ class Prometheus:
             raise _refusal(reply)
         text = reply.body.decode(errors="replace")
         del reply  # it is large, and its text is as large
-        yield from _vector(text, labels or _Labels(into.findings))
+        if (warnings := (yield from _vector(text, labels or _Labels(into.findings)))) and title:
+            into.partial += 1
+            into.note_reason(title, f"Prometheus warns: {_printable(warnings[0])}")
 
 
 class _Labels:
@@ -229,11 +234,18 @@ def _error_text(body: bytes) -> str:
         text = json.loads(body[:100_000]).get("error")
     except (ValueError, AttributeError, RecursionError):
         return ""
-    return f": {''.join(c if c.isprintable() else ' ' for c in str(text)[:200])}" if text else ""
+    return f": {_printable(text)}" if text else ""
 
 
-def _vector(text: str, labels: _Labels) -> Iterator[InstantSample]:
-    """The points of an answer, one by one. Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
+def _printable(text: Any) -> str:
+    """Return the beginning of a source's own words, without line breaks and other controls."""
+    return "".join(c if c.isprintable() else " " for c in str(text)[:200])
+
+
+def _vector(text: str, labels: _Labels) -> Generator[InstantSample, None, list[Any]]:
+    """The points of an answer, one by one, and behind the last one the answer's warnings.
+
+    Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
 
     Prometheus prints without a space, so an element can be cut up in place: no quotation mark inside of a JSON
     string follows a comma or a colon, so none of the marks looked for can be part of a label. An answer that looks
@@ -247,11 +259,20 @@ def _vector(text: str, labels: _Labels) -> Iterator[InstantSample]:
         while at < end and text[at] in _BETWEEN:
             at += 1
         if at < end and text[at] == "]":
-            return
+            return _warnings(text[: start.end()] + text[at:])
         printed = _printed(text, at, labels) if text.startswith(_FIRST, at) else None
         sample, at = printed or _decoded(text, at, labels)
         if sample is not None:
             yield sample
+
+
+def _warnings(answer: str) -> list[Any]:
+    """Return by which words an answer without its series calls itself incomplete, as Thanos and Mimir do."""
+    try:
+        warnings = json.loads(answer).get("warnings")
+    except (ValueError, AttributeError, RecursionError):
+        return []  # the series were whole
+    return warnings if isinstance(warnings, list) else []
 
 
 def _printed(text: str, at: int, labels: _Labels) -> tuple[InstantSample, int] | None:

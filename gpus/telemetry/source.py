@@ -42,6 +42,8 @@ class Gathering:
     exporters: list[ExporterPod] = field(default_factory=list)
     asked: int = 0
     unanswered: int = 0
+    partial: int = 0
+    """Answers that their source itself calls incomplete."""
     reasons: list[tuple[str, str]] = field(default_factory=list)
     """What was asked, and why it returned nothing."""
     skew_seconds: float | None = None

@@ -286,6 +286,65 @@ def test_a_target_that_was_long_not_scraped_is_not_taken_for_now(read, clock):
     assert "stale" in {code for code, *_ in source.findings}
 
 
+def up(value: int, job: str = "dcgm") -> tuple[dict[str, str], int]:
+    """Series of a target, as Prometheus makes it: 0 while it cannot be scraped."""
+    return {"__name__": "up", "instance": "n1:9400", "job": job, "namespace": "gpu-operator", "pod": "dcgm-1"}, value
+
+
+@pytest.mark.parametrize(
+    ("targets", "is_current"),
+    [([up(0)], False), ([up(1)], True), ([up(0), up(1, "second-job")], True), ([up(0), up(0, "second-job")], False)],
+)
+def test_gpus_of_a_target_that_is_down_are_not_current(read, targets, is_current):
+    """Prometheus answers with last values where staleness markers lack (Thanos, an exporter with times of its own)."""
+
+    def say(query: str) -> tuple[int, bytes]:
+        return (200, vector(*targets)) if query.startswith("up and") else good(query)
+
+    source = read(say)
+
+    assert GpuDevice.objects.seen().exists() == is_current
+    assert source.state == (State.WELL if is_current else State.EMPTY)
+    counts = {code: (count, example) for code, count, example in source.findings}
+    assert counts.get("target_down") == (None if is_current else (1, "n1:9400"))
+
+
+@pytest.mark.parametrize("where", ["behind the data", "before the data"])
+def test_an_answer_in_part_is_not_called_whole(read, where):
+    """Thanos and Mimir answer 200 with warnings where a store was away."""
+
+    def say(query: str) -> tuple[int, bytes]:
+        status, body = good(query)
+        answer, warned = json.loads(body), {"warnings": ["store <b>s-3</b>\x00 is away", "no more"]}
+        whole = answer | warned if where == "behind the data" else warned | answer
+        return status, json.dumps(whole).encode() if "DCGM_FI_DEV_GPU_UTIL|" in query else body
+
+    source = read(say)
+
+    assert source.state == State.PARTLY
+    assert source.sentence.startswith(f"1 of {QUERIES} queries returned a part. query")
+    assert "Prometheus warns: store <b>s-3</b> is away" in source.sentence.replace("\x00", "").replace("  ", " ")
+    assert GpuDevice.objects.get().values["busy"] == 0.8, "what it did answer counts"
+
+
+def test_notes_that_are_no_warnings_leave_a_reading_well(read):
+    def say(query: str) -> tuple[int, bytes]:
+        status, body = good(query)
+        return status, json.dumps(
+            json.loads(body) | {"warnings": [], "infos": ["metric might not be a counter"]}
+        ).encode()
+
+    assert read(say).state == State.WELL
+
+
+def test_series_without_any_number_are_not_called_absent(read):
+    source = read(lambda query: (200, vector((gpu(), "NaN"), (gpu("DCGM_FI_DEV_GPU_TEMP"), "NaN"))))
+
+    assert source.state == State.EMPTY
+    assert "has no series" not in source.sentence
+    assert "series of GPUs, and none of them has a current value" in source.sentence
+
+
 def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server(clock):
     simulated = SimCluster()
     simulated.ensure_namespace("monitoring")
