@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,7 +25,7 @@ from gpus.metrics.samples import Code, Reading
 from gpus.models import TelemetrySource
 from gpus.normalization.pipeline import normalize
 from gpus.storage import devices, rollups
-from gpus.telemetry import factory
+from gpus.telemetry import factory, quoting
 from gpus.telemetry.prometheus import SKEW_SECONDS
 from gpus.telemetry.source import Gathering, Unreadable
 
@@ -124,11 +124,22 @@ def _held(pk: int, until: datetime) -> Iterator[None]:
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def read(source: TelemetrySource, at: datetime, *, seconds: float = READ_SECONDS) -> PollResult:
     """Asks the source, saved or not, and stores nothing. Waits on the network: hold no transaction."""
-    into = Gathering(when=at, deadline=time.monotonic() + seconds)
+    outcome, concealed = (
+        _reading(source, Gathering(when=at, deadline=time.monotonic() + seconds)),
+        quoting.secrets(source),
+    )
+    into = outcome.gathering
+    into.reasons = [(quoting.quoted(what, concealed), quoting.quoted(why, concealed)) for what, why in into.reasons]
+    return replace(outcome, sentence=quoting.quoted(outcome.sentence, concealed))
+
+
+def _reading(source: TelemetrySource, into: Gathering) -> PollResult:
     try:
         telemetry = factory.telemetry(source)
         try:
-            reading = normalize(telemetry.series(into), when=at, exporters=into.exporters, findings=into.findings)
+            reading = normalize(
+                telemetry.series(into), when=into.when, exporters=into.exporters, findings=into.findings
+            )
         finally:
             telemetry.close()
     except Unreadable as error:

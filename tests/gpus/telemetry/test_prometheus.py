@@ -175,6 +175,30 @@ def test_what_goes_wrong_is_said_and_what_was_known_stays(read, say, words):
     assert source.failures == 1
 
 
+ECHO = "bad header {} <a href='https://evil.example'>renew it</a> [here](https://evil.example) <!channel>"
+
+
+@pytest.mark.parametrize(
+    ("auth", "sent"),
+    [(Auth.BEARER, "Bearer s3cret"), (Auth.BASIC, "Basic " + base64.b64encode(b"ann:s3cret").decode())],
+)
+def test_what_it_answers_is_told_without_secrets_and_markup(read, auth, sent):
+    """A proxy that echoes the request; the sentence goes into alerts, mails and chats."""
+
+    def some(query: str) -> tuple[int, bytes]:
+        return failing(422, ECHO.format(sent))("") if "DCGM_FI_DEV_FB_USED|" in query else good(query)
+
+    for say in (failing(500, ECHO.format(sent)), some):
+        source = read(say, auth=auth, username="ann", secret="s3cret")
+        for told in (source.sentence, *(why for _, why in source.reasons)):
+            assert "s3cret" not in told
+            assert sent.split()[1] not in told
+            assert not set(told) & set("<>")
+            assert "](" not in told
+        assert "bad header" in source.sentence
+        assert "renew it" in source.sentence
+
+
 def test_a_wrong_certificate_is_no_prometheus(read):
     source = read(ca=Authority().pem)
     assert source.state == State.FAILED
@@ -323,7 +347,7 @@ def test_an_answer_in_part_is_not_called_whole(read, where):
 
     assert source.state == State.PARTLY
     assert source.sentence.startswith(f"1 of {QUERIES} queries returned a part. query")
-    assert "Prometheus warns: store <b>s-3</b> is away" in source.sentence.replace("\x00", "").replace("  ", " ")
+    assert source.sentence.endswith("Prometheus warns: store s-3 is away")
     assert GpuDevice.objects.get().values["busy"] == 0.8, "what it did answer counts"
 
 
