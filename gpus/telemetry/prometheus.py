@@ -32,6 +32,8 @@ MEANINGS_A_QUERY = 2
 """Both names of as many metrics in one query: 40,000 GPUs are 46 MB of JSON then."""
 MOST_LABEL_SETS = 200_000
 """Taken apart once; of more GPUs than there are, each series is taken apart by itself."""
+POINTS_A_LOOK = 1_000
+"""After so many, the time is looked at: reading a large answer takes longer than getting it."""
 MOST_BYTES = 160 * 1024 * 1024
 CALL_SECONDS = 20.0
 SKEW_SECONDS = 30.0
@@ -152,7 +154,8 @@ class Prometheus:
             raise _refusal(reply)
         text = reply.body.decode(errors="replace")
         del reply  # it is large, and its text is as large
-        if (warnings := (yield from _vector(text, labels or _Labels(into.findings)))) and title:
+        points = _vector(text, labels or _Labels(into.findings), lambda: into.left > 0)
+        if (warnings := (yield from points)) and title:
             into.partial += 1
             into.note_reason(title, f"Prometheus warns: {_printable(warnings[0])}")
 
@@ -242,10 +245,12 @@ def _printable(text: Any) -> str:
     return "".join(c if c.isprintable() else " " for c in str(text)[:200])
 
 
-def _vector(text: str, labels: _Labels) -> Generator[InstantSample, None, list[Any]]:
+def _vector(
+    text: str, labels: _Labels, has_time: Callable[[], bool] = lambda: True
+) -> Generator[InstantSample, None, list[Any]]:
     """The points of an answer, one by one, and behind the last one the answer's warnings.
 
-    Raises _NoQuery, _NotThisOne when it breaks off, or is something else.
+    Raises _NoQuery when the time is over or it is something else, _NotThisOne when it breaks off.
 
     Prometheus prints without a space, so an element can be cut up in place: no quotation mark inside of a JSON
     string follows a comma or a colon, so none of the marks looked for can be part of a label. An answer that looks
@@ -254,8 +259,11 @@ def _vector(text: str, labels: _Labels) -> Generator[InstantSample, None, list[A
     start = _START.search(text[:10_000])
     if start is None:
         raise _NoQuery("What answers there is not Prometheus.")
-    at, end = start.end(), len(text)
+    at, end, number = start.end(), len(text), 0
     while True:
+        number += 1
+        if not number % POINTS_A_LOOK and not has_time():
+            raise _NoQuery("Its answers are larger than the time for one reading.")
         while at < end and text[at] in _BETWEEN:
             at += 1
         if at < end and text[at] == "]":

@@ -7,7 +7,7 @@ import json
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -17,10 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.connection import registry
+from clusters.fleet import Reply
 from gpus.metrics.findings import Findings
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.services import polling
 from gpus.telemetry import prometheus
+from gpus.telemetry.source import Gathering
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
@@ -218,6 +220,35 @@ def test_one_that_is_slow_is_left_in_time(read, monkeypatch):
     over.set()
     assert source.state == State.FAILED
     assert "no answer within" in source.sentence
+
+
+class Ending(Gathering):
+    """Time of a reading that is over after its deadline was looked at so often."""
+
+    looks = 0
+
+    @property
+    def left(self) -> float:
+        self.looks += 1
+        return 20.0 if self.looks <= 40 else 0.0
+
+
+def test_one_deadline_holds_for_all_answers_and_for_reading_them(clock):
+    """Twenty thousand series a query took a minute to read, where a try promises 20 s."""
+    body = vector(*((gpu("DCGM_FI_DEV_GPU_TEMP", f"GPU-{number}"), 40) for number in range(20_000)))
+    asked: list[str] = []
+
+    def ask(path: str, query: Mapping[str, str], limit: int, seconds: float) -> Reply:
+        asked.append(query["query"])
+        return Reply(200, vector() if "timestamp" in query["query"] else body)
+
+    into = Ending(when=clock.at, deadline=0.0)
+    heard = sum(1 for _ in prometheus.Prometheus(ask, title="Prometheus").series(into))
+
+    assert 0 < heard < 20_000 * 2
+    assert len(asked) < QUERIES
+    assert into.unanswered == QUERIES - (len(asked) - 2)
+    assert any("larger than the time for one reading" in why for _, why in into.reasons)
 
 
 def test_more_bytes_than_any_fleet_has_are_not_read(read, monkeypatch):
