@@ -4,119 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
-import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.connection import registry
-from clusters.fleet import Reply
 from gpus.metrics.findings import Findings
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.services import polling
 from gpus.telemetry import prometheus
-from gpus.telemetry.source import Gathering
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
 from tests.controlplane.pki import Authority
+from tests.gpus.telemetry.prometheus_server import AUTHORITY, QUERIES, Auth, Kind, State, failing, good, gpu, vector
 
 pytestmark = pytest.mark.django_db
-Kind, Auth, State = TelemetrySource.Kind, TelemetrySource.Auth, TelemetrySource.State
-AUTHORITY = Authority()
-QUERIES = len(prometheus.queries())
-Say = Callable[[str], "tuple[int, bytes]"]
-
-
-class Server:
-    """TLS on loopback; `say` answers a query with status and body. A client certificate is asked for, not required."""
-
-    def __init__(self, say: Say) -> None:
-        self.say, self.authorizations, self.peers = say, [], []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None: ...
-
-            def do_GET(self) -> None:
-                outer.authorizations.append(self.headers.get("Authorization"))
-                outer.peers.append(dict(entry[0] for entry in (self.connection.getpeercert() or {}).get("subject", ())))
-                query = parse_qs(urlsplit(self.path).query).get("query", [""])[0]
-                status, body = outer.say(query)
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "server.pem").write_text("".join(AUTHORITY.server(["127.0.0.1"])))
-            context.load_cert_chain(Path(folder, "server.pem"))
-        context.load_verify_locations(cadata=AUTHORITY.pem)
-        context.verify_mode = ssl.CERT_OPTIONAL
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self._http.handle_error = lambda *_: None
-        self._http.socket = context.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
-        self.url = f"https://127.0.0.1:{self._http.server_port}"
-        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-
-def vector(*series: tuple[dict[str, str], object], at: float = 1_790_000_000.0) -> bytes:
-    result = [{"metric": labels, "value": [at, str(value)]} for labels, value in series]
-    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
-
-
-def gpu(name: str = "DCGM_FI_DEV_GPU_UTIL", uuid: str = "GPU-1", **more: str) -> dict[str, str]:
-    return {"__name__": name, "gpu": "0", "UUID": uuid, "Hostname": "n1", "instance": "n1:9400", **more}
-
-
-def good(query: str) -> tuple[int, bytes]:
-    if "timestamp" in query:
-        return 200, vector()
-    values = {"DCGM_FI_DEV_GPU_UTIL|": 80, "DCGM_FI_DEV_FB_USED|": 1024}
-    return 200, vector(*((gpu(name.strip("|")), value) for name, value in values.items() if name in query))
-
-
-def failing(status: int, error: str = "") -> Say:
-    return lambda _: (status, json.dumps({"status": "error", "errorType": "x", "error": error}).encode())
-
-
-@pytest.fixture
-def read(settings, clock):
-    settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    servers: list[Server] = []
-    cluster = ClusterFactory()
-
-    def once(say: Say = good, *, secret: str = "", **fields: object) -> TelemetrySource:
-        servers.append(server := Server(say))
-        clock.forward(seconds=400)
-        source, _ = TelemetrySource.objects.get_or_create(cluster=cluster)
-        set_ = {"kind": Kind.PROMETHEUS, "url": server.url, "ca": AUTHORITY.pem, "due_at": clock.at, **fields}
-        for name, value in set_.items():
-            setattr(source, name, value)
-        source.set_secret(secret)
-        source.save()
-        assert polling.tick(source.pk)
-        source.refresh_from_db()
-        source.server = server
-        return source
-
-    with registry.override(cluster.pk, SimFleet(SimCluster(seed=3))):
-        yield once
-    for server in servers:
-        server.close()
 
 
 def test_a_reading_asks_the_same_few_questions(read):
@@ -177,30 +82,6 @@ def test_what_goes_wrong_is_said_and_what_was_known_stays(read, say, words):
     assert source.failures == 1
 
 
-ECHO = "bad header {} <a href='https://evil.example'>renew it</a> [here](https://evil.example) <!channel>"
-
-
-@pytest.mark.parametrize(
-    ("auth", "sent"),
-    [(Auth.BEARER, "Bearer s3cret"), (Auth.BASIC, "Basic " + base64.b64encode(b"ann:s3cret").decode())],
-)
-def test_what_it_answers_is_told_without_secrets_and_markup(read, auth, sent):
-    """A proxy that echoes the request; the sentence goes into alerts, mails and chats."""
-
-    def some(query: str) -> tuple[int, bytes]:
-        return failing(422, ECHO.format(sent))("") if "DCGM_FI_DEV_FB_USED|" in query else good(query)
-
-    for say in (failing(500, ECHO.format(sent)), some):
-        source = read(say, auth=auth, username="ann", secret="s3cret")
-        for told in (source.sentence, *(why for _, why in source.reasons)):
-            assert "s3cret" not in told
-            assert sent.split()[1] not in told
-            assert not set(told) & set("<>")
-            assert "](" not in told
-        assert "bad header" in source.sentence
-        assert "renew it" in source.sentence
-
-
 def test_a_wrong_certificate_is_no_prometheus(read):
     source = read(ca=Authority().pem)
     assert source.state == State.FAILED
@@ -220,35 +101,6 @@ def test_one_that_is_slow_is_left_in_time(read, monkeypatch):
     over.set()
     assert source.state == State.FAILED
     assert "no answer within" in source.sentence
-
-
-class Ending(Gathering):
-    """Time of a reading that is over after its deadline was looked at so often."""
-
-    looks = 0
-
-    @property
-    def left(self) -> float:
-        self.looks += 1
-        return 20.0 if self.looks <= 40 else 0.0
-
-
-def test_one_deadline_holds_for_all_answers_and_for_reading_them(clock):
-    """Twenty thousand series a query took a minute to read, where a try promises 20 s."""
-    body = vector(*((gpu("DCGM_FI_DEV_GPU_TEMP", f"GPU-{number}"), 40) for number in range(20_000)))
-    asked: list[str] = []
-
-    def ask(path: str, query: Mapping[str, str], limit: int, seconds: float) -> Reply:
-        asked.append(query["query"])
-        return Reply(200, vector() if "timestamp" in query["query"] else body)
-
-    into = Ending(when=clock.at, deadline=0.0)
-    heard = sum(1 for _ in prometheus.Prometheus(ask, title="Prometheus").series(into))
-
-    assert 0 < heard < 20_000 * 2
-    assert len(asked) < QUERIES
-    assert into.unanswered == QUERIES - (len(asked) - 2)
-    assert any("larger than the time for one reading" in why for _, why in into.reasons)
 
 
 def test_more_bytes_than_any_fleet_has_are_not_read(read, monkeypatch):
@@ -339,65 +191,6 @@ def test_a_target_that_was_long_not_scraped_is_not_taken_for_now(read, clock):
     source = read(say)
     assert source.state == State.EMPTY
     assert "stale" in {code for code, *_ in source.findings}
-
-
-def up(value: int, job: str = "dcgm") -> tuple[dict[str, str], int]:
-    """Series of a target, as Prometheus makes it: 0 while it cannot be scraped."""
-    return {"__name__": "up", "instance": "n1:9400", "job": job, "namespace": "gpu-operator", "pod": "dcgm-1"}, value
-
-
-@pytest.mark.parametrize(
-    ("targets", "is_current"),
-    [([up(0)], False), ([up(1)], True), ([up(0), up(1, "second-job")], True), ([up(0), up(0, "second-job")], False)],
-)
-def test_gpus_of_a_target_that_is_down_are_not_current(read, targets, is_current):
-    """Prometheus answers with last values where staleness markers lack (Thanos, an exporter with times of its own)."""
-
-    def say(query: str) -> tuple[int, bytes]:
-        return (200, vector(*targets)) if query.startswith("up and") else good(query)
-
-    source = read(say)
-
-    assert GpuDevice.objects.seen().exists() == is_current
-    assert source.state == (State.WELL if is_current else State.EMPTY)
-    counts = {code: (count, example) for code, count, example in source.findings}
-    assert counts.get("target_down") == (None if is_current else (1, "n1:9400"))
-
-
-@pytest.mark.parametrize("where", ["behind the data", "before the data"])
-def test_an_answer_in_part_is_not_called_whole(read, where):
-    """Thanos and Mimir answer 200 with warnings where a store was away."""
-
-    def say(query: str) -> tuple[int, bytes]:
-        status, body = good(query)
-        answer, warned = json.loads(body), {"warnings": ["store <b>s-3</b>\x00 is away", "no more"]}
-        whole = answer | warned if where == "behind the data" else warned | answer
-        return status, json.dumps(whole).encode() if "DCGM_FI_DEV_GPU_UTIL|" in query else body
-
-    source = read(say)
-
-    assert source.state == State.PARTLY
-    assert source.sentence.startswith(f"1 of {QUERIES} queries returned a part. query")
-    assert source.sentence.endswith("Prometheus warns: store s-3 is away")
-    assert GpuDevice.objects.get().values["busy"] == 0.8, "what it did answer counts"
-
-
-def test_notes_that_are_no_warnings_leave_a_reading_well(read):
-    def say(query: str) -> tuple[int, bytes]:
-        status, body = good(query)
-        return status, json.dumps(
-            json.loads(body) | {"warnings": [], "infos": ["metric might not be a counter"]}
-        ).encode()
-
-    assert read(say).state == State.WELL
-
-
-def test_series_without_any_number_are_not_called_absent(read):
-    source = read(lambda query: (200, vector((gpu(), "NaN"), (gpu("DCGM_FI_DEV_GPU_TEMP"), "NaN"))))
-
-    assert source.state == State.EMPTY
-    assert "has no series" not in source.sentence
-    assert "series of GPUs, and none of them has a current value" in source.sentence
 
 
 def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server(clock):
