@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import urllib3
@@ -31,6 +30,8 @@ from clusters.kube.fleet import KubeFleet
 from clusters.net.credentials import Credentials
 from contract import names
 from contract.nodetuning import Spec, Status
+from simfleet.clock import WallClock
+from simfleet.core import SimCluster
 from simfleet.machines.hardware import Hardware
 from simfleet.machines.machine import DiskJournal, Machine, VirtualHost
 
@@ -39,8 +40,6 @@ LEASE_SECONDS = 60.0
 TUNINGS = f"/apis/{names.API_VERSION}/{names.PLURAL}"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
 HARDWARE = Hardware(gpus=8)
-NOBODY: Any = SimpleNamespace(after=lambda *_: None, nodes=None)
-"""Stands where a simulated cluster would: nothing restarts or reboots here, so nobody is ever asked."""
 
 
 class AgentWriter:
@@ -78,7 +77,8 @@ class Kernel:
     UID = "shared"
 
     def __init__(self) -> None:
-        machine = Machine(NOBODY, "shared", HARDWARE, "shared")
+        cluster = SimCluster(clock=WallClock())  # without a node: nothing restarts or reboots here
+        machine = Machine(cluster, "shared", HARDWARE, "shared")
         journal = Journal(DiskJournal(machine))
         self._core = Reconciler(
             VirtualHost(machine), journal, time.time, node_uid=self.UID, agent_version=f"{names.RELEASE}-bench"

@@ -200,6 +200,9 @@ class Campaign:
     def _until(self, done: Callable[[], bool], state: Callable[[], str]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not done():
+            if self._agents.poll() is not None:
+                log = self.stage.installation.folder / "agents.log"
+                raise RuntimeError(f"the agents ended: {log.read_text(errors='replace')[-1500:]}")
             if time.monotonic() > deadline:
                 logs = "\n".join(self.stage.installation.log(name, characters=1500) for name in PROCESSES)
                 raise RuntimeError(f"{state()} after {PATIENCE_SECONDS:.0f} s\n{logs}")
