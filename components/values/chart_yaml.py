@@ -20,9 +20,11 @@ MAX_VALUES = 1_000_000
 MAX_NUMBER = 64
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TRUE = frozenset(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"))
-_FALSE = frozenset(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"))
-_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+_WORDS = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+}
 _INT = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[oO]?[0-7]*|0[bB][01]+|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _STARTS = frozenset("0123456789+-.")
@@ -78,27 +80,31 @@ class _Builder:
         self.root: Any = None
 
     def documents(self) -> Iterator[Any]:
-        while self.loader.check_event():
-            event = self.loader.get_event()
-            if isinstance(event, yaml.ScalarEvent):
-                self._count(1, event)
-                value = _scalar(event) if event.implicit[0] else self._tagged(event)
+        """Scalars come first and are counted in place: three of four events are."""
+        next_event = self.loader.get_event
+        while (kind := type(event := next_event())) is not yaml.StreamEndEvent:
+            if kind is yaml.ScalarEvent:
+                self.count += 1
+                if self.count > MAX_VALUES:
+                    self._count(0, event)
+                is_plain = event.implicit[0]
+                value = _plain_scalar(event.value) if is_plain else self._tagged(event)
                 if event.anchor:
                     self.anchors[event.anchor] = (value, 1)
-                self._put(value, event, is_merge=event.value == "<<" and event.implicit[0])
-            elif isinstance(event, yaml.CollectionStartEvent):
+                self._put(value, event, is_merge=is_plain and event.value == "<<")
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 self._begin(event)
-            elif isinstance(event, yaml.CollectionEndEvent):
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
                 self._end(event)
-            elif isinstance(event, yaml.AliasEvent):
+            elif kind is yaml.AliasEvent:
                 if event.anchor not in self.anchors:
                     raise BadChartYaml(f"line {_line(event)}: *{event.anchor} refers to nothing")
                 value, size = self.anchors[event.anchor]
                 self._count(size, event)
                 self._put(value, event)
-            elif isinstance(event, yaml.DocumentStartEvent):
+            elif kind is yaml.DocumentStartEvent:
                 self.root, self.anchors = None, {}
-            elif isinstance(event, yaml.DocumentEndEvent) and self.root is not None:
+            elif kind is yaml.DocumentEndEvent and self.root is not None:
                 yield self.root
 
     def _begin(self, event: Any) -> None:
@@ -122,16 +128,16 @@ class _Builder:
             self.root = value
             return
         top = self.stack[-1]
-        if isinstance(top.value, list):
-            top.value.append(value)
-        elif not top.has_key:
-            top.key, top.has_key = _MERGE if is_merge else _key(value, event), True
-        else:
+        if top.has_key:
             if top.key is _MERGE:
                 top.merged += _mappings(value, event)
             else:
                 top.value[top.key] = value
             top.has_key = False
+        elif type(top.value) is list:
+            top.value.append(value)
+        else:
+            top.key, top.has_key = _MERGE if is_merge else _key(value, event), True
 
     def _count(self, size: int, event: Any) -> None:
         self.count += size
@@ -139,10 +145,10 @@ class _Builder:
             raise BadChartYaml(f"line {_line(event)}: has more than {MAX_VALUES:,} values, aliases written out")
 
     def _tagged(self, event: Any) -> Any:
-        tag = str(event.tag or "")
+        tag = event.tag
         if not tag or tag in ("!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:binary"):
             return event.value
-        return _plain_scalar(event.value, event)
+        return _plain_scalar(event.value)
 
 
 _MERGE = object()
@@ -153,6 +159,8 @@ def _line(event: Any) -> int:
 
 
 def _key(value: Any, event: Any) -> str:
+    if type(value) is str:
+        return value
     if isinstance(value, dict | list):
         raise BadChartYaml(f"line {_line(event)}: a key is a collection")
     if value is None:
@@ -169,17 +177,9 @@ def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
     return items
 
 
-def _scalar(event: Any) -> Any:
-    return _plain_scalar(event.value, event)
-
-
-def _plain_scalar(text: str, event: Any) -> Any:
-    if text in _NULL:
-        return None
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
+def _plain_scalar(text: str) -> Any:
+    if text in _WORDS:
+        return _WORDS[text]
     if text[0] not in _STARTS:
         return text
     digits = text.replace("_", "")

@@ -164,6 +164,13 @@ def test_home_is_private_the_kubeconfig_too_and_both_are_gone_afterwards(
     assert list(private_temporary.iterdir()) == []
 
 
+def test_helm_collects_garbage_late_but_within_a_bound(tmp_path):
+    """Given to each run by Setpoint itself; the bound protects the worker's memory."""
+    found = json.loads(script(tmp_path, LOOK).template(job(), tiny(), {}, kube_version="v1.33.1"))
+    assert int(found["environment"]["GOGC"]) > 100
+    assert found["environment"]["GOMEMLIMIT"] == "512MiB"
+
+
 def test_the_kubeconfig_names_the_address_that_was_judged_and_tls_the_host(tmp_path, settings, listener):
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8", "::1/128"]
     credentials = Credentials(server=f"https://localhost:{listener}/behind/", ca="PEM", token="t0ken")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def addresses() -> Iterator[tuple[str, Any]]:
     yield from walk(get_resolver(), "")
 
 
-def expected() -> dict[tuple[str, str], tuple[int, ...]]:
+@functools.cache
+def expected() -> Mapping[tuple[str, str], tuple[int, ...]]:
     """(method, route) → the status that each of WHO gets."""
     out = {}
     for line in TABLE.read_text(encoding="utf-8").splitlines():
