@@ -81,11 +81,13 @@ def hands(equipped: Plane, cluster_admin: Admin) -> Iterator[Callable[[str], Han
             return made[account]
 
         deadline = time.monotonic() + 60  # policies are compiled a moment after they are stored
-        while hand(HELM).may("POST", f"{CORE}/nodes", named("v1", "Node"), **DRY) or hand(CONTROLLER).may(
-            "POST", f"{CORE}/namespaces/default/configmaps", named("v1", "ConfigMap", "fence-probe")
+        while time.monotonic() < deadline and (
+            hand(HELM).may("POST", f"{CORE}/nodes", named("v1", "Node"), **DRY)
+            or hand(CONTROLLER).may(
+                "POST", f"{CORE}/namespaces/default/configmaps", named("v1", "ConfigMap", "fence-probe")
+            )
         ):
-            assert time.monotonic() < deadline, "60 s after the manifests, the fences are not in force"
-            time.sleep(0.3)
+            time.sleep(0.3)  # what is not in force by then is what the tests find
         yield hand
 
 
