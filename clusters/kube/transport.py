@@ -6,13 +6,14 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import urllib3
 from kubernetes.client.exceptions import ApiException
 from urllib3 import exceptions
+from urllib3.util.ssl_ import ALPN_PROTOCOLS
 
 from clusters.fleet import CredentialsRefused, FleetError, FleetRefused, FleetUnavailable, Untrusted, WrongCertificate
 from clusters.kube.responses import Call, short
@@ -107,9 +108,27 @@ def read_lines(response: urllib3.BaseHTTPResponse, call: Call, deadline: float) 
             return
 
 
+class SharedContext(ssl.SSLContext):
+    """Context of connections that several threads open at once.
+
+    urllib3 sets the protocols of ALPN again for each connection. OpenSSL frees the former ones, which a handshake that
+    begins in another thread may be copying: one in thousands sends a garbled greeting, and is refused by the server
+    with "decode error". They are set once here.
+    """
+
+    _protocols: tuple[str, ...] = ()
+
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        protocols = tuple(alpn_protocols)
+        if protocols != self._protocols:
+            super().set_alpn_protocols(list(protocols))
+            self._protocols = protocols
+
+
 def tls(credentials: Credentials) -> ssl.SSLContext:
     """Build the TLS context of a stored CA and client certificate. Raises CredentialsRefused if OpenSSL refuses."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = SharedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(ALPN_PROTOCOLS)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         if credentials.ca:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import tempfile
 import threading
 
 import pytest
+from urllib3.util.ssl_ import ssl_wrap_socket
 
 from clusters.fleet import (
     CredentialsRefused,
@@ -16,6 +18,7 @@ from clusters.fleet import (
     Untrusted,
     WrongCertificate,
 )
+from clusters.kube import transport
 from clusters.kube.fleet import KubeFleet
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
@@ -88,3 +91,25 @@ def test_a_client_key_leaves_no_file_behind(tmp_path, monkeypatch):
     with pytest.raises(CredentialsRefused, match="cannot be used"):
         KubeFleet(Credentials(server="https://127.0.0.1:1", client_certificate="x", client_key="y"), policy=HERE)
     assert os.listdir(tmp_path) == []
+
+
+def test_no_connection_changes_the_context_that_other_threads_connect_with(serve, monkeypatch):
+    """urllib3 sets the protocols of ALPN for each connection, and OpenSSL frees those that another handshake reads."""
+    _, server = serve(answer(200, NODE))
+    context = transport.tls(Credentials(server=f"https://127.0.0.1:{server.port}", ca=AUTHORITY.pem))
+    changes: list[list[str]] = []
+    change = ssl.SSLContext.set_alpn_protocols
+
+    def noted(self: ssl.SSLContext, protocols: list[str]) -> None:
+        changes.append(protocols)
+        change(self, protocols)
+
+    monkeypatch.setattr(ssl.SSLContext, "set_alpn_protocols", noted)
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            wrapped = ssl_wrap_socket(connection, ssl_context=context, server_hostname="127.0.0.1")
+            wrapped.close()
+
+    assert changes == []
+    context.set_alpn_protocols(["h2"])
+    assert changes == [["h2"]], "others are still set"
