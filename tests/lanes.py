@@ -17,8 +17,6 @@ OF_THIS_KERNEL = frozenset(
 )
 """They turn settings of the kernel that runs them, which is one for all processes: never two at once."""
 FIRST = (
-    "tests/full/components/test_real_charts_v3.py",
-    "tests/full/components/test_real_charts_v4.py",
     "tests/platform/rest/test_every_answer.py",
     "tests/full/browser/test_readme_walk.py",
     KERNEL,

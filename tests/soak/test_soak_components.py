@@ -1,6 +1,6 @@
 """Components that a seed decides, while helm, its workers, the worker of the steps and the API server are killed.
 
-COUNT rollouts (default 4) from SEED (default 1), the first half with helm v3 and the rest with v4, on a real control
+COUNT rollouts (default 8) from SEED (default 1), the first half with helm v3 and the rest with v4, on a real control
 plane: `make soak` runs 100. What is installed is upgraded or removed, what was removed is installed again, and any of
 it is put back. Each must end as wanted, with no release left pending, every object of it whole (or gone) and nothing
 beside, definitions and namespaces as the plan said, and the API server's audit log must show that every law held.
@@ -28,7 +28,7 @@ from tests.full.harness.site import ENDED, Site
 
 pytestmark = pytest.mark.full
 SEED = os.environ.get("SEED", "1")
-COUNT = int(os.environ.get("COUNT", "4"))
+COUNT = int(os.environ.get("COUNT", "8"))
 NODES = ("soak-helm-1", "soak-helm-2")
 SECONDS = 600.0
 """For one rollout: about 10 s when nobody is killed."""

@@ -12,7 +12,7 @@ from components.catalog import catalog
 from tests.components.charts.test_real_archives import ARCHIVES
 
 EVERY_RUN = {
-    "v3": ("cert-manager", "kube-prometheus-stack", "network-operator", "volcano"),
+    "v3": ("cert-manager", "gpu-operator", "kube-prometheus-stack", "network-operator", "volcano"),
     "v4": ("cilium", "gpu-operator", "kueue", "local-static-provisioner", "node-feature-discovery"),
 }
 """Tried in every run; the rest of components and helms where SETPOINT_ALL_CHARTS asks for it: a minute or two each."""
