@@ -241,6 +241,9 @@ def staged(site: Site, plane: Plane, admin: Admin, helm: client.Helm, pool: int)
     stand_ins.start()
     yield Stage(site, plane, admin, helm, pool)
     stand_ins.stop()
+    # Others use this control plane next, and some look at what each identity may do there.
+    for file in (RIGHTS, DEPLOY / "setpoint-policies.yaml"):
+        plane.kubectl("delete", "--ignore-not-found", "-f", str(file))
 
 
 def tidy(stage: Stage, case: Case) -> None:
