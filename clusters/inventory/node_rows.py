@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from clusters.inventory import rows, write_lock
+from clusters.inventory import allocation, rows, write_lock
 from clusters.inventory.versions import Observation, Recorded
 from clusters.inventory.write_lock import NodeChanges, Raw
 from clusters.models import Cluster, Node
@@ -14,6 +14,7 @@ from common.clock import now
 
 KIND = "nodes"
 _COLUMNS = ("uid", "pk", "name", "resource_version", "versioned_at", "gone_at")
+_SHARES = rows.NODE_FIELDS.index("gpu_shares")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class _NodeWrites:
     """Last version of each that never had a row."""
     new: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
+    reshared: set[str] = field(default_factory=set)
+    """Those of `changed` whose GPUs are offered in other shares than before."""
     recorded: set[str] = field(default_factory=set)
     known: Mapping[str, _StoredNode] = field(default_factory=dict)
     parsed: dict[str, rows.Values] = field(default_factory=dict)
@@ -139,6 +142,8 @@ def _compare(writes: _NodeWrites) -> None:
             writes.new.add(uid)
         elif row.is_gone or stored.get(uid) != [values[name] for name in rows.NODE_FIELDS]:
             writes.changed.add(uid)
+            if values["gpu_shares"] != stored[uid][_SHARES]:
+                writes.reshared.add(uid)
         else:
             writes.recorded.add(uid)
 
@@ -165,6 +170,7 @@ def _write(cluster: Cluster, writes: _NodeWrites, seen: Mapping[str, Raw], at: d
     born: list[int] = []
     for some in write_lock.chunks(sorted(writes.new)):
         born += Node.objects.filter(cluster=cluster, uid__in=some).values_list("pk", flat=True)
-    write_lock.allocate(cluster, {writes.parsed[uid]["name"] for uid in writes.new}, at)
+    # Those that changed too: another number of shares makes the same pods hold other devices.
+    allocation.recount(cluster, {writes.parsed[uid]["name"] for uid in writes.new | writes.reshared}, at)
     changed = sorted(known[uid].pk for uid in writes.changed)
     return NodeChanges(created=sorted(born), changed=changed, gone=sorted(gone))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from clusters.inventory import rows, write_lock
+from clusters.inventory import allocation, rows, write_lock
 from clusters.inventory.versions import Observation, Recorded
 from clusters.inventory.write_lock import NodeChanges, Raw
 from clusters.models import Cluster, GpuPod
@@ -128,4 +128,4 @@ def _write(cluster: Cluster, writes: _PodWrites, versions: Mapping[str, str], at
         update_fields=["resource_version", "versioned_at", *rows.POD_FIELDS],
     )
     before = {known[uid].values["node_name"] for uid in (*writes.over, *writes.changed) if uid in known}
-    return write_lock.allocate(cluster, before | {values["node_name"] for values in writes.changed.values()}, at)
+    return allocation.recount(cluster, before | {values["node_name"] for values in writes.changed.values()}, at)

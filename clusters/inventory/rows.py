@@ -38,6 +38,7 @@ NODE_FIELDS = (
     "allocatable",
     "gpu_product",
     "gpu_count",
+    "gpu_shares",
 )
 TUNING_ACCEPTED = ("observed_generation", "protocol", "agent_version", "status", "observed")
 """Left as they were while the agent's answer is malformed."""
@@ -70,6 +71,8 @@ MAX_ENTRIES = 512
 """Labels, annotations or resources kept of one node; the largest seen in the wild carry about 200 labels."""
 MAX_ANNOTATION = 256
 """Longer annotations are machinery's (last-applied, CNI state); no profile sets one."""
+MAX_REGISTERED = 65536
+"""Of HAMi's annotation: about 200 characters a device."""
 FOREIGN_ANNOTATIONS = ("kubernetes.io", "k8s.io")
 
 GPU_PRODUCT_LABELS = (
@@ -108,6 +111,10 @@ def node(raw: object) -> Values:
     labels, annotations = metadata["labels"], _texts(metadata.get("annotations"), 253, 4096)
     ready = objects.is_ready(shaped)
     allocatable, capacity = _texts(status.get("allocatable"), 253, 64), _texts(status.get("capacity"), 253, 64)
+    # Capacity says what is built in; allocatable falls to 0 while the device plugin restarts.
+    units = objects.gpu_count(capacity) or objects.gpu_count(allocatable)
+    registered = _text(_map(metadata.get("annotations")).get(objects.HAMI_DEVICES), MAX_REGISTERED)
+    shares = objects.shares(capacity if objects.gpu_count(capacity) else allocatable, labels, registered=registered)
     return {
         "name": _text(metadata.get("name"), 253),
         "is_control_plane": objects.is_control_plane(shaped),
@@ -130,10 +137,15 @@ def node(raw: object) -> Values:
             for t in _maps(spec.get("taints"))[:MAX_ENTRIES]
         ],
         "allocatable": allocatable,
-        "gpu_product": next((labels[key][:120] for key in GPU_PRODUCT_LABELS if labels.get(key)), ""),
-        # Capacity says what is built in; allocatable falls to 0 while the device plugin restarts.
-        "gpu_count": _bounded(objects.gpu_count(capacity) or objects.gpu_count(allocatable)),
+        "gpu_product": _product(labels),
+        "gpu_count": _bounded(units - sum(part.shares - part.devices for part in shares.values())),
+        "gpu_shares": {name: list(map(_bounded, part)) for name, part in sorted(shares.items())},
     }
+
+
+def _product(labels: Mapping[str, str]) -> str:
+    """Return the board's name, without what GPU feature discovery adds where its shares keep the resource's name."""
+    return next((labels[key] for key in GPU_PRODUCT_LABELS if labels.get(key)), "").removesuffix("-SHARED")[:120]
 
 
 def _driver_upgrade(labels: Mapping[str, str]) -> str:

@@ -12,11 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import models, transaction
-from django.db.models import Case, Sum, Value, When
+from django.db.models import Case, Value, When
 
-from clusters.inventory import rows
 from clusters.inventory.versions import Recorded
-from clusters.models import Cluster, GpuPod, Node, RowWriter, Tombstone
+from clusters.models import Cluster, Node, RowWriter, Tombstone
 from common import hooks
 
 T = TypeVar("T")
@@ -93,22 +92,6 @@ def present(cluster: Cluster, names: Sequence[str] | None) -> dict[str, tuple[in
     nodes = Node.objects.present().filter(cluster=cluster)
     parts = [nodes] if names is None else [nodes.filter(name__in=chunk) for chunk in chunks(names)]
     return {name: (pk, uid) for part in parts for name, pk, uid in part.values_list("name", "pk", "uid")}
-
-
-def allocate(cluster: Cluster, node_names: Collection[str], at: datetime) -> list[int]:
-    """Recount gpu_allocated of these nodes from their pods' rows. Returns the nodes it changed."""
-    by_count: dict[int, list[int]] = {}
-    for chunk in chunks(sorted(name for name in node_names if name)):
-        counted = GpuPod.objects.filter(cluster=cluster, node_name__in=chunk).values_list("node_name")
-        gpus_by_node = dict(counted.annotate(held=Sum("gpus")).order_by())
-        nodes = Node.objects.present().filter(cluster=cluster, name__in=chunk)
-        for pk, name, allocated in nodes.values_list("pk", "name", "gpu_allocated"):
-            if allocated != (count := min(gpus_by_node.get(name) or 0, rows.MAX_INTEGER)):
-                by_count.setdefault(count, []).append(pk)
-    for count, pks in by_count.items():
-        for chunk_of_pks in chunks(pks):
-            Node.objects.filter(pk__in=chunk_of_pks).update(gpu_allocated=count, changed_at=at)
-    return sorted(pk for pks in by_count.values() for pk in pks)
 
 
 def tell(cluster: Cluster, outcome: NodeChanges) -> NodeChanges:

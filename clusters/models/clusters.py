@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 
 from django.conf import settings
 from django.db import models
@@ -12,6 +14,7 @@ from django.db.models.functions import Cast
 
 from audit.marked import Marked, MarkedQuerySet
 from clusters import objects
+from clusters.models.node_gpus import NodeGpus
 from clusters.models.sync import RowCheck, RowWriter, Tombstone, Watcher  # noqa: F401  (models of this room)
 from common.clock import now
 
@@ -197,8 +200,9 @@ class NodeQuerySet(models.QuerySet["Node"]):
         Told by the text, for no database looks for a key by its beginning.
         """
         text = Cast("allocatable", models.TextField())
-        of_mig = Q(allocatable_text__contains=f'"{objects.MIG_PREFIX}')
-        return self.alias(allocatable_text=text).filter(of_mig | Q(allocatable_text__contains=objects.AMD_SUFFIX))
+        named = (f'"{objects.MIG_PREFIX}', objects.AMD_SUFFIX, f'{objects.SHARED_SUFFIX}"')
+        parts = (Q(allocatable_text__contains=part) for part in named)
+        return self.alias(allocatable_text=text).filter(reduce(or_, parts))
 
 
 def unavailable_now() -> Q:
@@ -206,7 +210,7 @@ def unavailable_now() -> Q:
     return Q(is_ready=False) | Q(is_cordoned=True) | ~Q(driver_upgrade="")
 
 
-class Node(models.Model):
+class Node(NodeGpus):
     """One node, identified by its UID: a node replaced under the same name is another row."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
@@ -230,10 +234,6 @@ class Node(models.Model):
     labels = models.JSONField(default=dict)
     annotations = models.JSONField(default=dict, help_text="Only keys that Setpoint or a profile may own.")
     taints = models.JSONField(default=list)
-    allocatable = models.JSONField(default=dict)
-    gpu_product = models.CharField(max_length=120, blank=True)
-    gpu_count = models.PositiveIntegerField(default=0)
-    gpu_allocated = models.PositiveIntegerField(default=0)
     resource_version = models.CharField(max_length=40, blank=True, help_text="Of its deletion once it is gone.")
     versioned_at = models.DateTimeField(default=now, help_text="When the object of `resource_version` was heard.")
     changed_at = models.DateTimeField(default=now)
@@ -262,21 +262,6 @@ class Node(models.Model):
     def is_unavailable(self) -> bool:
         """Return what `unavailable_now` tells in the database."""
         return not self.is_ready or self.is_cordoned or bool(self.driver_upgrade)
-
-    @property
-    def instances(self) -> dict[str, int]:
-        """Parts of GPUs that it offers, by profile; part of `gpu_count`."""
-        return dict(sorted(objects.instances(self.allocatable).items()))
-
-    @property
-    def gpu_words(self) -> str:
-        """Text for what `gpu_count` counts: 4 × NVIDIA-H100-80GB-HBM3, 8 × 3g.40gb."""
-        split = self.instances
-        whole = self.gpu_count - sum(split.values())
-        product, parts = self.gpu_product or "unknown", [f"{count} × {profile}" for profile, count in split.items()]
-        if whole > 0 or not split:
-            return ", ".join([f"{whole} × {product}", *parts])
-        return f"{', '.join(parts)} of {product}"
 
     @property
     def is_driver_busy(self) -> bool:

@@ -241,6 +241,9 @@ class NodeOut(serializers.ModelSerializer[Node]):
     cluster_name = serializers.CharField(source="cluster.name")
     health = serializers.ChoiceField(["healthy", "degraded", "unreachable", "unknown"], read_only=True)
     health_reason = serializers.CharField(read_only=True)
+    gpu_shares_offered = serializers.IntegerField(
+        read_only=True, help_text="Shares of GPUs, or of parts of GPUs, under time slicing or MPS. 0: none is shared."
+    )
     agent_version = serializers.CharField(source="tuning.agent_version", default="", read_only=True)
     actions = serializers.SerializerMethodField()
     permissions = serializers.SerializerMethodField()
@@ -251,7 +254,8 @@ class NodeOut(serializers.ModelSerializer[Node]):
             "id", "uid", "name", "cluster", "cluster_name", "health", "health_reason", "is_control_plane",
             "architecture", "os_image", "kernel", "kubelet", "boot_id", "is_ready", "ready_reason", "is_cordoned",
             "cordoned_by", "keep_cordoned", "driver_upgrade", "labels", "taints", "allocatable", "gpu_product",
-            "gpu_count", "gpu_allocated", "agent_version", "changed_at", "actions", "permissions",
+            "gpu_count", "gpu_allocated", "gpu_shares_offered", "gpu_shares_held", "agent_version", "changed_at",
+            "actions", "permissions",
         ]  # fmt: skip
 
     @extend_schema_field(_FLAGS)

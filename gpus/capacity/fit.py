@@ -2,7 +2,8 @@
 
 All of it is what the API server reports, as the scheduler sees it: what nodes offer less what pods hold, on nodes that
 are ready and not cordoned. MIG instances of each profile are a resource of their own, which no pod that requests a GPU
-can use. Taints, quotas and priorities are the scheduler's to judge: a gang that fits here may still wait for them.
+can use; so are shares of GPUs (time slicing, MPS), unless they have the name of whole ones. Taints, quotas and
+priorities are the scheduler's to judge: a gang that fits here may still wait for them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from django.utils.dateparse import parse_datetime
 
 from accounts.models import User
 from accounts.permissions import restrict
+from clusters import objects
 from clusters.models import Cluster, GpuPod, Node
 from gpus.capacity.pending import SEVERAL, total
 from gpus.models import Waiting
@@ -24,6 +26,8 @@ from gpus.storage.node_snapshot import model_name
 
 SIZES = (1, 2, 4, 8, 16)
 """GPUs of a pod, as they are asked for."""
+GPU_SHARES = "shared, as nvidia.com/gpu"
+"""Profile of shares that have the resource name of whole GPUs: the scheduler gives them to pods that want a GPU."""
 MOST_PODS = 50
 MOST_NODES = 100
 Room = Mapping[int, int]
@@ -38,7 +42,7 @@ class Free:
     name: str
     model: str
     profile: str
-    """Of MIG instances; empty: whole GPUs."""
+    """Of parts or shares of GPUs; empty: whole GPUs."""
     offered: int
     free: int
     is_out: bool
@@ -85,9 +89,9 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Nodes of one model of GPU, or of its MIG instances of one profile: gangs are not spread over several.
+    """Nodes of one model of GPU, or of its parts of one profile: gangs are not spread over several.
 
-    What is called a GPU here is an instance where there is a profile.
+    What is called a GPU here is an instance or a share where there is a profile.
     """
 
     name: str
@@ -109,20 +113,18 @@ class Model:
 
     @property
     def whole(self) -> Size | None:
-        """Size of pods that take a whole node; None for MIG instances."""
+        """Size of pods that take a whole node; None for parts."""
         return None if self.profile else next((size for size in self.sizes if size.gpus == self.largest), None)
 
 
 def nodes(user: User, cluster: Cluster) -> list[Free]:
-    """Those that offer GPUs, by name. Two queries, three where MIG splits some."""
+    """Those that offer GPUs, by name. Two queries, three where some are split or shared."""
     split = _split(user, cluster)
     columns = ("pk", "name", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
     rows = restrict(Node.objects.present().filter(gpu_count__gt=0), user).filter(cluster=cluster).order_by("name")
     free_on_nodes = []
     for pk, name, product, count, held, ready, cordoned in rows.values_list(*columns):
-        parts = split.get(name, {})
-        whole = count - sum(offered for offered, _ in parts.values()), held - sum(used for _, used in parts.values())
-        for profile, (offered, used) in ({"": whole} | parts).items():
+        for profile, (offered, used) in split.get(name, {"": (count, held)}).items():
             if offered > 0:
                 free = max(0, offered - max(0, used))
                 free_on_nodes.append(Free(pk, name, model_name(product), profile, offered, free, cordoned or not ready))
@@ -130,16 +132,27 @@ def nodes(user: User, cluster: Cluster) -> list[Free]:
 
 
 def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]]:
-    """Return by node and profile: instances offered, and held by pods."""
-    rows = restrict(Node.objects.present().split(), user).filter(cluster=cluster).order_by("name")
-    offered = {node.name: node.instances for node in rows.only("name", "allocatable")}
+    """Return by node and profile: units offered, and held by pods; of nodes that split or share some of their GPUs.
+
+    Units are what the scheduler counts: of a shared GPU its shares.
+    """
+    present = Node.objects.present()
+    divided = restrict(present.split() | present.exclude(gpu_shares={}), user).filter(cluster=cluster).order_by("name")
+    offered: dict[str, Counter[str]] = {}
+    whole: dict[str, str] = {}
+    for node in divided.only("name", "allocatable", "gpu_count", "gpu_shares"):
+        parts = Counter(node.instances)
+        whole[node.name] = GPU_SHARES if "" in node.gpu_shares and not parts[objects.SHARED] else ""
+        units = objects.gpu_count(node.allocatable) if node.gpu_shares else node.gpu_count
+        offered[node.name] = parts + Counter({whole[node.name]: units - parts.total()})
     held: dict[str, Counter[str]] = defaultdict(Counter)
     if offered:
         pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name__in=offered), user).order_by()
-        for name, mig in pods.values_list("node_name", "mig"):
-            held[name].update(mig)
+        for name, gpus, parts_held in pods.values_list("node_name", "gpus", "mig"):
+            held[name].update(parts_held)
+            held[name][whole[name]] += gpus - sum(parts_held.values())
     return {
-        name: {profile: (count, held[name][profile]) for profile, count in parts.items()}
+        name: {profile: (count, held[name][profile]) for profile, count in sorted(parts.items())}
         for name, parts in offered.items()
     }
 
@@ -201,7 +214,7 @@ def _placed(count: int, size: int, rest: Counter[int]) -> bool:
 
 
 def page(user: User, cluster: Cluster) -> dict[str, Any]:
-    """Four queries, five where MIG splits some."""
+    """Four queries, five where some are split or shared."""
     free_on_nodes = nodes(user, cluster)
     by_model, roomy = models(free_on_nodes), [node for node in free_on_nodes if node.free]
     row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
@@ -209,7 +222,7 @@ def page(user: User, cluster: Cluster) -> dict[str, Any]:
     unplaced = list(pods[: MOST_PODS + 1])
     rooms: dict[str, list[Room]] = defaultdict(list)
     for model in by_model:
-        rooms[model.profile].append(dict(model.by_free))
+        rooms["" if model.profile == GPU_SHARES else model.profile].append(dict(model.by_free))
     whole, instances = (
         [model for model in by_model if not model.profile],
         [model for model in by_model if model.profile],
@@ -226,6 +239,7 @@ def page(user: User, cluster: Cluster) -> dict[str, Any]:
         "out": sum(node.free for node in free_on_nodes if node.is_out and not node.profile),
         "instances_free": sum(model.free for model in instances),
         "instances_offered": sum(model.offered for model in instances),
+        "has_gpu_shares": any(model.profile == GPU_SHARES for model in instances),
         "largest": max((size.gang for model in by_model if (size := model.whole)), default=0),
         "waiting": row,
         "gangs": [_waiter(gang, rooms) for gang in row.gangs] if row else [],

@@ -120,7 +120,7 @@ def _offers(cluster_id: UUID) -> Iterable[Offer]:
 
 
 def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
-    """GPUs that pods hold according to the API server: by node, by namespace."""
+    """GPUs, or shares of them, that pods hold according to the API server: by node, by namespace."""
     by_node: dict[str, Counter[str]] = defaultdict(Counter)
     rows = GpuPod.objects.filter(cluster=cluster_id).exclude(node_name="").order_by()
     for node, namespace, gpus in rows.values_list("node_name", "namespace", "gpus"):
@@ -195,7 +195,9 @@ def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, in
         for namespace, _pod in pods:
             spaces[namespace][_HELD[state]] += split.of(sample) / len(pods)
             known[namespace] += 1 / len(pods)
-    lacking = {name: max(0.0, count - known.get(name, 0.0)) for name, count in sorted(wanted.items())}
+    # Pods hold shares of shared devices: together they are the devices that they take.
+    each = min(1.0, offer.allocated / total) if (total := sum(wanted.values())) else 1.0
+    lacking = {name: max(0.0, count * each - known.get(name, 0.0)) for name, count in sorted(wanted.items())}
     bands, unknown = _bands(tally, stated, split, is_out=offer.is_out)
     for name, count in lacking.items():
         if count and unknown:

@@ -156,7 +156,7 @@ def test_five_thousand_nodes_cost_a_bounded_number_of_queries(django_assert_max_
     ]
 
     # SQLite takes 999 parameters a statement, so it is the worst case: some 40 rows of 26 columns each.
-    with django_assert_max_num_queries(220):
+    with django_assert_max_num_queries(230):
         see(cluster, *raws, complete=True)
     assert Node.objects.count() == 5000
     with django_assert_max_num_queries(1):

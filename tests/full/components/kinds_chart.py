@@ -29,6 +29,7 @@ from tests.components.packing import entry, packed
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
 from tests.full.components.tiny_chart import helm4
+from tests.full.harness import definitions
 
 NO_FINALIZERS = '[{"op":"remove","path":"/metadata/finalizers"}]'
 ARCHIVES = Path(__file__).resolve().parents[4] / "shared" / "data" / "charts" / "archives"
@@ -113,9 +114,8 @@ class World:
             last = releases.history(server, prepared.namespace, prepared.release).last
         return last.status if last else ""
 
-    def forget(self, definitions: list[str]) -> None:
-        for name in definitions:
-            self.plane.kubectl("delete", "crd", name, "--ignore-not-found", "--wait=true")
+    def forget(self, names: list[str]) -> None:
+        definitions.delete(self.plane, names)
 
     def definition(self, kind: str) -> Any:
         """Return the parts of a definition that a writer would change: its spec, and its generation."""

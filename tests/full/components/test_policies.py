@@ -16,7 +16,7 @@ from components.policies.policy_objects import PreparedPolicies
 from profiles.document import schema
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
-from tests.full.harness import equipping
+from tests.full.harness import definitions, equipping
 from tests.full.harness.client import eventually
 from tests.full.harness.equipping import DEPLOY
 from tests.full.harness.kwok_fleet import KwokFleet
@@ -251,12 +251,14 @@ KINDS = (
 
 def standing(plane: Plane) -> set[str]:
     """All objects that a chart or a profile could leave, `kind namespace/name`."""
+    definitions.hurry(plane)
     columns = "-o=custom-columns=K:.kind,S:.metadata.namespace,N:.metadata.name"
     return {" ".join(line.split()) for line in plane.kubectl("get", KINDS, "-A", columns, "--no-headers").splitlines()}
 
 
 def is_settled(plane: Plane) -> bool:
     """Return whether nothing is being deleted any more, such as definitions that a test before this one had."""
+    definitions.hurry(plane)
     columns = "-o=custom-columns=D:.metadata.deletionTimestamp"
     deleted = plane.kubectl("get", KINDS, "-A", columns, "--no-headers").split()
     return set(deleted) <= {"<none>"}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from clusters.connection import registry
 from clusters.models import GpuPod, Node
+from common.clock import now
 from gpus.capacity import fit
 from gpus.capacity import pending as waiting
 from gpus.models import Waiting
@@ -292,5 +293,32 @@ def test_what_mig_splits_fits_nobody_who_wants_a_gpu_and_is_counted_by_its_profi
     }  # fmt: skip
     assert gangs["many"]["verdict"] == "It requests 3 instances of 3g.40gb; 2 of one model are free."
     page = world.page()
-    assert "so are 16 of 22 MIG instances" in " ".join(page.split())
+    assert "so are 16 of 22 parts and shares of GPUs" in " ".join(page.split())
     assert "10 × 1g.10gb" in page
+
+
+@pytest.mark.parametrize("suffix", ["", ".shared"])
+def test_shares_are_no_whole_gpus_and_fit_only_those_who_ask_by_their_name(world, suffix):
+    """n1 offers 8 GPUs in 32 shares of which 12 are held."""
+    Node.objects.exclude(name="n1").update(gone_at=now())
+    shared, whole = f"nvidia.com/gpu{suffix}", fit.GPU_SHARES if not suffix else "shared"
+    Node.objects.filter(name="n1").update(
+        allocatable={"nvidia.com/gpu": "0"} | {shared: "32"}, gpu_count=8, gpu_shares={"": [32, 8]}
+    )
+    GpuPod.objects.filter(node_name="n1").delete()
+    GpuPod.objects.create(
+        cluster=world.cluster, uid="p", namespace="t", name="p", node_name="n1", gpus=12,
+        mig={"shared": 12} if suffix else {},
+    )  # fmt: skip
+    world.install()
+    for name, resource, count in (("gpus", "nvidia.com/gpu", 2), ("shares", "nvidia.com/gpu.shared", 2)):
+        least = {resource: str(count)}
+        world.create("podgroups", name, namespace="t", spec={"minMember": count, "minResources": least}, status={})
+    world.look()
+    found = world.answer()
+
+    assert {one["profile"]: (one["offered"], one["free"]) for one in found["models"]} == {whole: (32, 20)}
+    assert (found["offered"], found["free"], found["largest"]) == (0, 0, 0)
+    fits = {gang["name"]: gang["fits"] for gang in found["gangs"]}
+    assert fits == {"gpus": not suffix, "shares": bool(suffix)}
+    assert ("a pod that wants a GPU may be given one" in " ".join(world.page().split())) == (not suffix)

@@ -1,0 +1,49 @@
+"""GPUs of a node as the API server tells of them: devices, the parts of split ones, and the shares of shared ones."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from clusters import objects
+
+
+class NodeGpus(models.Model):
+    """What a node offers, and how much of it pods hold."""
+
+    allocatable = models.JSONField(default=dict)
+    gpu_product = models.CharField(max_length=120, blank=True)
+    gpu_count = models.PositiveIntegerField(
+        default=0, help_text="GPUs, and parts of split ones; a device that is offered in shares counts once."
+    )
+    gpu_allocated = models.PositiveIntegerField(
+        default=0, help_text="Of gpu_count, those that pods hold; of devices in shares the fewest that theirs take."
+    )
+    gpu_shares = models.JSONField(
+        default=dict,
+        help_text="By profile of the devices (empty: whole GPUs), [shares offered, devices]. Empty: none is shared.",
+    )
+    gpu_shares_held = models.PositiveIntegerField(default=0, help_text="Shares that pods hold.")
+
+    class Meta:
+        abstract = True
+
+    @property
+    def instances(self) -> dict[str, int]:
+        """Parts of GPUs that it offers, by profile; part of `gpu_count`."""
+        return dict(sorted(objects.instances(self.allocatable).items()))
+
+    @property
+    def gpu_words(self) -> str:
+        """Text for what `gpu_count` counts: 4 × NVIDIA-H100-80GB-HBM3, 8 × 3g.40gb."""
+        split = {name: count for name, count in self.instances.items() if objects.unshared(name) not in self.gpu_shares}
+        split |= {name: devices for name, (_, devices) in self.gpu_shares.items() if name}
+        whole = self.gpu_count - sum(split.values())
+        product, parts = self.gpu_product or "unknown", [f"{count} × {profile}" for profile, count in split.items()]
+        shares = f" in {self.gpu_shares_offered} shares" if self.gpu_shares else ""
+        if whole > 0 or not split:
+            return ", ".join([f"{whole} × {product}", *parts]) + shares
+        return f"{', '.join(parts)} of {product}{shares}"
+
+    @property
+    def gpu_shares_offered(self) -> int:
+        return sum(offered for offered, _ in self.gpu_shares.values())
