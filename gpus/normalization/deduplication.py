@@ -145,7 +145,7 @@ class Merger:
             return (0.0, Code.ABSURD) if raw == 0.0 else (None, Code.RATIO_AMBIGUOUS)
         value = converted(raw, scale)
         if metric is Metric.MEMORY_TEMPERATURE and value == 0.0:
-            return None, Code.BLANK  # what boards without the sensor print
+            return None, Code.NOT_THERE  # what boards without the sensor print
         return plausible(metric, value), Code.ABSURD
 
     def _suspect(self, device: DeviceKey, values: dict[Metric, float]) -> bool:

@@ -179,7 +179,7 @@ class Claims:
         if meant is None or labels is None:
             return None
         if not amd.is_applicable(meant, series.value, labels):
-            self.findings.add(Code.BLANK, series.name)
+            self.findings.add(Code.NOT_THERE, series.name)
             return None
         # One object for all series of a device: they are compared by identity first
         labels = self._translated.setdefault(tuple(labels.items()), labels)

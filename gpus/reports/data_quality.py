@@ -28,6 +28,7 @@ _CODES: Mapping[Code, tuple[str, str]] = MappingProxyType(
         Code.LABELS_TOO_LONG: ("{n} labels are too long", "They were left out; their series stay."),
         Code.SERIES_OVER_LIMIT: ("{n} series were too many", "Shorten the exporters' list of counters."),
         Code.NOT_FINITE: ("{n} values are no numbers", "NaN and infinite values are left out."),
+        Code.BLANK: ("{n} values are DCGM’s blanks", "DCGM could not read them, and they came as numbers: {example}"),
         Code.ABSURD: ("{n} values are impossible", "No hardware has them, so they are left out: {example}"),
         Code.STALE: ("{n} series are too old", "Their exporters stopped; look at the exporters' pods."),
         Code.TARGET_DOWN: ("{n} exporters cannot be scraped", "Prometheus does not reach them: {example}"),

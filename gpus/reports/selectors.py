@@ -199,16 +199,44 @@ def strays() -> Coalesce:
 
 def meeting(gpu_nodes: Iterable[GpuNode], strays: int) -> TelemetryMismatch:
     """Compare `gpu_nodes`, all nodes of a cluster, with its telemetry."""
+    return _compared(
+        (
+            (node.name, node.offered, node.allocated, len(seen), sum(bool(gpu.holders) for gpu in seen))
+            for node in gpu_nodes
+            for seen in [[gpu for gpu in node.gpus if gpu.is_current]]
+        ),
+        strays,
+    )
+
+
+def meetings(user: User, sources: Iterable[TelemetrySource]) -> dict[UUID, TelemetryMismatch]:
+    """Return the same of each cluster that was read lately, without any device's row. Three queries."""
+    current = [source.cluster_id for source in sources if source.is_current]
+    live = restrict(GpuDevice.objects.holdable().seen(), user).filter(cluster__in=current).order_by()
+    counted = live.values("node").annotate(devices=Count("pk"), named=Count("pk", filter=~Q(holders=[])))
+    seen = {row["node"]: (row["devices"], row["named"]) for row in counted}
+    lost = dict(live.filter(node=None).values_list("cluster").annotate(devices=Count("pk")))
+    by_cluster: dict[UUID, list[tuple[str, int, int, int, int]]] = {pk: [] for pk in current}
+    nodes = restrict(Node.objects.present(), user).filter(cluster__in=current).order_by("name")
+    columns = ("pk", "cluster_id", "name", "gpu_count", "gpu_allocated")
+    for pk, cluster, name, offered, allocated in nodes.values_list(*columns):
+        known, holding = seen.get(pk, (0, 0))
+        if offered or known:
+            by_cluster[cluster].append((name, offered, allocated, known, holding))
+    return {pk: _compared(rows, lost.get(pk, 0)) for pk, rows in by_cluster.items()}
+
+
+def _compared(nodes: Iterable[tuple[str, int, int, int, int]], strays: int) -> TelemetryMismatch:
+    """`nodes`: name, GPUs offered, GPUs allocated, devices that telemetry sees, and how many of those name a pod."""
     silent, more, allocated, named = [], [], 0, 0
-    for node in gpu_nodes:
-        seen = [gpu for gpu in node.gpus if gpu.is_current]
+    for name, offered, given, seen, holding in nodes:
         if seen:
-            allocated += node.allocated
-            named += sum(bool(gpu.holders) for gpu in seen)
-        if len(seen) < node.offered:
-            silent.append((node.name, node.offered - len(seen)))
-        elif len(seen) > node.offered:
-            more.append((node.name, len(seen) - node.offered))
+            allocated += given
+            named += holding
+        if seen < offered:
+            silent.append((name, offered - seen))
+        elif seen > offered:
+            more.append((name, seen - offered))
     return TelemetryMismatch(_most(silent), _most(more), strays, allocated, named)
 
 

@@ -36,6 +36,16 @@ POINTS_A_LOOK = 1_000
 """After so many, the time is looked at: reading a large answer takes longer than getting it."""
 MOST_BYTES = 160 * 1024 * 1024
 CALL_SECONDS = 20.0
+_WITNESSES = (
+    Metric.TEMPERATURE,
+    Metric.BUSY,
+    Metric.ENGINE,
+    Metric.SM,
+    Metric.TENSOR,
+    Metric.MEMORY_USED,
+    Metric.POWER,
+)
+"""Any of them tells of a GPU and of its exporter: lists of counters of an exporter's own leave some out."""
 SKEW_SECONDS = 30.0
 """Clocks further apart are worth a sentence."""
 _START = re.compile(r'"result"\s*:\s*\[')
@@ -54,19 +64,21 @@ def queries(selector: str = "") -> list[str]:
     parts = [groups[at : at + MEANINGS_A_QUERY] for at in range(0, len(groups), MEANINGS_A_QUERY)]
     selected = [_selected([raw for group in part for raw in group], selector) for part in parts]
     # Which pod an exporter's target is, for its own labels can pass for a workload's.
-    return [*selected, f"up and on (instance, job) {_selected(meanings[Metric.TEMPERATURE], selector)}"]
+    return [*selected, f"up and on (instance, job) {_selected(_witnessing(), selector)}"]
 
 
 def ages(selector: str = "") -> str:
     """Return the query for when each target was last scraped: an instant query dates everything to its own moment."""
-    names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
-    return " or ".join(f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in names)
+    return " or ".join(f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in _witnessing())
 
 
 def census(selector: str = "") -> str:
     """Return the query for how many GPUs it has series of now."""
-    names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
-    return f"count(count by (UUID, serial_number, gpu_id) ({_selected(names, selector)}))"
+    return f"count(count by (UUID, serial_number, gpu_id) ({_selected(_witnessing(), selector)}))"
+
+
+def _witnessing() -> list[str]:
+    return [name.raw for metric in _WITNESSES for name in NAMES.values() if name.means is metric]
 
 
 def _selected(names: list[str], selector: str) -> str:

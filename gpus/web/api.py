@@ -166,13 +166,14 @@ class SummaryView(_Bare):
         funnel = context.funnel(
             request.user, sources, {visible.pk: visible for visible in clusters_visible_to(request.user)}
         )
+        meetings = selectors.meetings(request.user, sources.values())
         clusters = [
             _figures(row["tally"])
             | {
                 "cluster": row["cluster"].pk,
                 "cluster_name": row["cluster"].name,
                 "read_at": row["source"].read_at if row["source"] else None,
-                "trust": data_quality.points(row["source"], row["tally"]),
+                "trust": data_quality.points(row["source"], row["tally"], meetings.get(row["cluster"].pk)),
             }
             for row in funnel["clusters"]
         ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -57,12 +60,19 @@ def raw(generation: str) -> str:
     return (EXPORTERS / f"{generation}.prom").read_text()
 
 
+def only(text: str, name: str) -> str:
+    """Return the series of one metric, as an exporter with a list of counters of its own prints."""
+    return "".join(line for line in text.splitlines(keepends=True) if re.match(rf"(# \w+ )?{name}\b", line))
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Prometheus]:
     own = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x", "container": "exporter"}
     jobs = [Job(title(gen, honors), raw(gen), honors, {"cluster": title(gen, honors), **own}) for gen, honors in CASES]
     amd = {"namespace": "kube-amd-gpu", "pod": "default-metrics-exporter-x", "container": "exporter"}
     jobs += [Job(title("amd", on), raw("amd"), on, {"cluster": title("amd", on), **amd}) for on in (False, True)]
+    lean = {"namespace": "monitoring", "pod": "own-exporter-x", "container": "exporter"}
+    jobs.append(Job("lean", only(raw("classic"), "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"), True, {"cluster": "lean", **lean}))
     with Prometheus(jobs) as server:
         yield server
 
@@ -118,6 +128,20 @@ def test_what_is_stored_is_what_the_raw_text_says(read, generation, honors):
             assert device.values[metric] == pytest.approx(raw_values[name, uuid] * scale), (metric, uuid)
         assert device.holders == holders.get(uuid, [])
         assert device.node_name == "gpu-node-07"
+
+
+def test_an_exporter_with_a_list_of_counters_of_its_own_is_seen_like_any_other(read, server):
+    """Its GPUs are counted, its age is known, and its own pod is known from `up` and holds nothing."""
+    source = read('cluster="lean"')
+    assert (source.state, source.sentence) == ("well", "")
+    devices = list(GpuDevice.objects.filter(cluster=source.cluster_id))
+    assert len(devices) > 1
+    assert {holder[1] for device in devices for holder in device.holders}.isdisjoint({"own-exporter-x"})
+    assert source.skew_seconds is not None
+    query = urlencode({"query": prometheus.census('cluster="lean"')})
+    with urllib.request.urlopen(f"{server.url}/api/v1/query?{query}", timeout=10) as answer:
+        result = json.load(answer)["data"]["result"]
+    assert [int(one["value"][1]) for one in result] == [len(devices)]
 
 
 @pytest.mark.parametrize("honors", [False, True])

@@ -60,7 +60,7 @@ def test_an_exporter_of_amds_in_our_units():
     assert (free.holders, free.values[Metric.BUSY], free.values[Metric.TENSOR]) == ((), 0, 0)
     assert (held.xids, held.clock_events) == ((), None)
     assert (reading.generations, reading.honor_labels) == ({Generation.AMD}, HonorLabels.DIRECT)
-    assert counts(reading).keys() <= {Code.BLANK, Code.PROFILING_ABSENT}
+    assert counts(reading).keys() <= {Code.NOT_THERE, Code.PROFILING_ABSENT}
 
 
 def test_partitions_are_instances_of_one_board_and_its_watts_stand_once():

@@ -200,7 +200,7 @@ def test_one_exporter_scraped_by_two_jobs_of_different_modes_keeps_its_holders()
 def test_blanks_are_absent_and_never_zero():
     reading = read(direct(fixture("blanks")))
     assert reading.samples[0].values == {Metric.SM_CLOCK: 585e6, Metric.BUSY: 0.37, Metric.MEMORY_USED: 0}
-    assert counts(reading) == {Code.BLANK: 4, Code.PROFILING_ABSENT: 1}
+    assert counts(reading) == {Code.BLANK: 3, Code.NOT_THERE: 1, Code.PROFILING_ABSENT: 1}
 
 
 def test_xids_and_clock_events_with_their_evidence():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from clusters.models import Node
 from common.clock import now
-from gpus.models import GpuDevice, TelemetrySource
+from gpus.models import GpuDevice, NodeTally, TelemetrySource
 from gpus.reports import data_quality, selectors
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
@@ -81,3 +83,19 @@ def test_of_those_that_report_nothing_each_is_counted_once(cluster):
     assert said(cluster)["4 of 12 GPUs report"] == (
         "warn: Known to the API server alone: silent (8). Look at these nodes' exporters. They are drawn hatched."
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_rest_says_what_the_page_says(cluster, client, is_old):
+    for name, counts in {"even": {"held": 1, "free": 1}, "more": {"free": 2}}.items():
+        NodeTally.objects.create(node=Node.objects.get(name=name), **counts)
+    if is_old:
+        TelemetrySource.objects.update(read_at=now() - timedelta(minutes=10))
+    client.force_login(UserFactory(is_superuser=True))
+    (row,) = client.get("/api/v1/gpus/summary").json()["clusters"]
+    assert {point["title"]: f"{point['severity']}: {point['text']}" for point in row["trust"]} == said(cluster)
+
+
+def test_dcgms_blanks_are_told(cluster):
+    TelemetrySource.objects.update(findings=[["blank", 4, "DCGM_FI_DEV_GPU_TEMP"]])
+    assert said(cluster)["4 values are DCGM’s blanks"].endswith("DCGM_FI_DEV_GPU_TEMP")

@@ -68,11 +68,14 @@ def gpu(name: str = "DCGM_FI_DEV_GPU_UTIL", uuid: str = "GPU-1", **more: str) ->
     return {"__name__": name, "gpu": "0", "UUID": uuid, "Hostname": "n1", "instance": "n1:9400", **more}
 
 
+def asks_for(name: str, query: str) -> bool:
+    """Return whether a query asks for the values of this metric, and not only for who reports it."""
+    return f"{name}|" in query and "timestamp" not in query and not query.startswith("up and")
+
+
 def good(query: str) -> tuple[int, bytes]:
-    if "timestamp" in query:
-        return 200, vector()
-    values = {"DCGM_FI_DEV_GPU_UTIL|": 80, "DCGM_FI_DEV_FB_USED|": 1024}
-    return 200, vector(*((gpu(name.strip("|")), value) for name, value in values.items() if name in query))
+    values = {"DCGM_FI_DEV_GPU_UTIL": 80, "DCGM_FI_DEV_FB_USED": 1024}
+    return 200, vector(*((gpu(name), value) for name, value in values.items() if asks_for(name, query)))
 
 
 def failing(status: int, error: str = "") -> Say:

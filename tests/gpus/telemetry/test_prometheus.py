@@ -19,7 +19,18 @@ from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
 from tests.clusters.factories import ClusterFactory
 from tests.controlplane.pki import Authority
-from tests.gpus.telemetry.prometheus_server import AUTHORITY, QUERIES, Auth, Kind, State, failing, good, gpu, vector
+from tests.gpus.telemetry.prometheus_server import (
+    AUTHORITY,
+    QUERIES,
+    Auth,
+    Kind,
+    State,
+    asks_for,
+    failing,
+    good,
+    gpu,
+    vector,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -120,7 +131,7 @@ def test_more_series_than_any_fleet_has_are_left_unread(read, monkeypatch):
 
 def test_one_query_that_fails_costs_its_metrics_and_no_more(read):
     def say(query: str) -> tuple[int, bytes]:
-        return failing(422, "too many")("") if "DCGM_FI_DEV_FB_USED|" in query else good(query)
+        return failing(422, "too many")("") if asks_for("DCGM_FI_DEV_FB_USED", query) else good(query)
 
     source = read(say)
     assert (source.state, source.unanswered) == (State.PARTLY, 1)
@@ -139,7 +150,7 @@ def test_what_is_no_number_or_no_series_is_left_out_and_counted(read):
             )
         )
         known["data"]["result"] += odd
-        return 200, json.dumps(known).encode() if "POWER_USAGE" in query else vector()
+        return 200, json.dumps(known).encode() if asks_for("DCGM_FI_DEV_POWER_USAGE", query) else vector()
 
     source = read(say)
     assert GpuDevice.objects.get().values == {"power": 70}

@@ -12,7 +12,7 @@ from clusters.fleet import Reply
 from gpus.models import GpuDevice
 from gpus.telemetry import prometheus
 from gpus.telemetry.source import Gathering
-from tests.gpus.telemetry.prometheus_server import QUERIES, Auth, State, failing, good, gpu, vector
+from tests.gpus.telemetry.prometheus_server import QUERIES, Auth, State, asks_for, failing, good, gpu, vector
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +48,7 @@ def test_an_answer_in_part_is_not_called_whole(read, where):
         status, body = good(query)
         answer, warned = json.loads(body), {"warnings": ["store <b>s-3</b>\x00 is away", "no more"]}
         whole = answer | warned if where == "behind the data" else warned | answer
-        return status, json.dumps(whole).encode() if "DCGM_FI_DEV_GPU_UTIL|" in query else body
+        return status, json.dumps(whole).encode() if asks_for("DCGM_FI_DEV_GPU_UTIL", query) else body
 
     source = read(say)
 
@@ -87,7 +87,7 @@ def test_what_it_answers_is_told_without_secrets_and_markup(read, auth, sent):
     """A proxy that echoes the request; the sentence goes into alerts, mails and chats."""
 
     def some(query: str) -> tuple[int, bytes]:
-        return failing(422, ECHO.format(sent))("") if "DCGM_FI_DEV_FB_USED|" in query else good(query)
+        return failing(422, ECHO.format(sent))("") if asks_for("DCGM_FI_DEV_FB_USED", query) else good(query)
 
     for say in (failing(500, ECHO.format(sent)), some):
         source = read(say, auth=auth, username="ann", secret="s3cret")
