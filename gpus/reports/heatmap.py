@@ -256,6 +256,8 @@ def _value(gpu: Gpu, metric: str) -> float | None:
         return memory_share(values)
     if metric == "ofu":
         return boards.ofu(values, gpu.model)
+    if metric == "power" and gpu.instance:
+        return gpu.board_watts
     value = values.get(metric)
     if value is None and metric == "busy" and gpu.instance:
         return values.get("engine")  # the driver has no utilization of an instance
@@ -265,7 +267,7 @@ def _value(gpu: Gpu, metric: str) -> float | None:
 def figure(gpu: Gpu, metric: str) -> int | None:
     """Return the value in the unit of METRICS, rounded; None if not reported, or stale.
 
-    An instance's busy is engine.
+    An instance's busy is engine, and its power its board's.
     """
     value = _value(gpu, metric)
     if value is None:

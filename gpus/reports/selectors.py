@@ -54,6 +54,8 @@ class Gpu:
     is_current: bool
     """Whether this says how things are now: the last reading has it, and is not too old."""
     state: str = ""
+    board_watts: float | None = None
+    """Power of the board that an instance is a part of: no part of its own values, for it would count twice."""
 
     def __post_init__(self) -> None:
         if not self.is_current:
@@ -65,10 +67,8 @@ class Gpu:
             self.state = states.of_held(self.values, is_suspect=self.is_suspect, is_instance=is_instance)
 
     def take_from(self, board: Gpu) -> None:
-        """Fill an instance's values that exporters report for its board alone.
-
-        Power is excluded: it would count twice.
-        """
+        """Fill an instance's values that exporters report for its board alone."""
+        self.board_watts = board.values.get(Metric.POWER) if board.is_current else None
         self.values |= {name: value for name, value in board.values.items() if name in BOARDS and board.is_current}
         self.xids = self.xids or board.xids
 

@@ -179,7 +179,7 @@ def tile(gpu: Gpu) -> dict[str, Any]:
         "engine": gpu.values.get("engine"),
         "tensor": gpu.values.get("tensor"),
         "sm": gpu.values.get("sm"),
-        "power": gpu.values.get("power"),
+        "power": gpu.board_watts if gpu.instance else gpu.values.get("power"),
         "temperature": gpu.values.get("temperature"),
         "used": None if used is None else used / 1024**3,
         "capacity": None if used is None or free is None else (used + free + reserved) / 1024**3,

@@ -182,9 +182,10 @@
     list.className = "kv";
     line(list, "State", place < 0 ? "Unknown" : data.words[data.states[place]][1]);
     if (place >= 0) {
-      line(list, word, said(data.value[place], unit));
+      const watts = said(data.power[place], parts[place] ? "W, its board’s" : "W");
+      line(list, word, word === "Power" ? watts : said(data.value[place], unit));
       if (word !== "Busy") line(list, "Busy", said(data.busy[place], "%"));
-      if (word !== "Power") line(list, "Power", parts[place] && data.power[place] < 0 ? "of the whole GPU only" : said(data.power[place], "W"));
+      if (word !== "Power") line(list, "Power", watts);
       if (word !== "Temperature") line(list, "Temperature", said(data.heat[place], "°C"));
       line(list, "Pod", data.pod[place] < 0 ? "none" : pods[data.pod[place]]);
       line(list, "Last XID", xid[place] ? String(xid[place]) : "");

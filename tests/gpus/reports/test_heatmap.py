@@ -150,7 +150,10 @@ def test_a_split_gpu_is_one_cell_in_parts_and_what_is_its_boards_is_said_once(wo
     assert cells["parts"] == {1: [0, 3], 2: [1, 3], 3: [2, 3]}
     assert cells["names"] == {1: "1.1", 2: "1.2", 3: "1.3"}
     assert cells["value"] == [30, 77, 77, 77]
-    assert cells["power"] == [-1, -1, -1, -1]  # the board's watts are no instance's
+    assert cells["power"] == [-1, 300, 300, 300]
+    by_power = world.ask(metric="power", q="n3")
+    assert by_power["cells"]["value"] == [-1, 300, 300, 300]
+    assert all("power" not in gpu.values for node in by_power["nodes"] for gpu in node.gpus), "it would count twice"
     assert cells["busy"] == [0, 25, 25, 25]  # the engine's: the driver has none of an instance
     assert cells["nodes"][0][3:] == [4, 1]
 
