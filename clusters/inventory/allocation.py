@@ -1,4 +1,4 @@
-"""How much of each node's GPUs pods hold, counted from the pods' rows."""
+"""Recount of what pods hold of each node's GPUs, from the pods' rows."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from clusters import objects
 
 
 class NodeGpus(models.Model):
-    """What a node offers, and how much of it pods hold."""
+    """GPUs that a node offers, and those that pods hold."""
 
     allocatable = models.JSONField(default=dict)
     gpu_product = models.CharField(max_length=120, blank=True)

@@ -2,7 +2,8 @@
 
 Pure arithmetic over pairs; `gpus.effects.studies` decides which window, arm and cluster a device belongs to.
 
-*Before and after*: sums after over sums before. It mixes the change with all else that happened meanwhile.
+*Before and after*: sums after over sums before. It mixes the change with all else that happened meanwhile, so it gives
+no verdict.
 *Difference in differences*: what the treated became, over what they would have become if they had changed like the
 control of their stratum did. Only where chance chose the control does that say what the change did.
 
@@ -32,8 +33,14 @@ FEWEST_IN_STRATUM = 2
 class EffectVerdict(StrEnum):
     ROSE = "rose"
     FELL = "fell"
+    """Of a change, by a control that chance chose: the interval leaves out no change at all."""
     INCONCLUSIVE = "inconclusive"
     """The interval holds no change at all, too."""
+    HIGHER = "higher"
+    LOWER = "lower"
+    """Than before; no verdict: there is no control, or the window is not over."""
+    SAME = "no change"
+    """To the digit that is shown, or 0 throughout."""
     NO_INTERVAL = "no interval"
     """Too few clusters to say how sure the estimate is."""
     NO_DATA = "no data"
@@ -83,6 +90,8 @@ class Effect:
     control_clusters: int = 0
     left_out: int = 0
     """Devices of strata that only one arm has."""
+    confidence: float = CONFIDENCE
+    """Of the intervals."""
 
 
 @dataclass(slots=True)
@@ -111,15 +120,28 @@ Cells = Mapping[Cell, Sums]
 
 
 def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
-    """Estimate from the treated alone; strata do not matter.
+    """Compare the treated with themselves; strata do not matter. It gives no verdict: a day and a night differ, too.
 
-    `by_points`: judged by the difference, for shares near 0, whose ratio is noise.
+    `by_points`: compared by the difference, for shares near 0, whose ratio is noise.
     """
     treated = [Pair(p.before, p.after, p.cluster) for p in pairs if p.is_treated]
-    return _judged(treated, by_points=by_points, has_control=False, left_out=0)
+    shape = _Shape(by_points, has_control=False)
+    return without_verdict(_judged(treated, shape, left_out=0), by_points=by_points)
 
 
-def difference_in_differences(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
+def without_verdict(effect: Effect, *, by_points: bool) -> Effect:
+    """Return the effect with the direction of its estimate in place of a verdict."""
+    value = effect.points if by_points or effect.ratio is None else effect.ratio
+    if value is None:
+        return effect
+    way = EffectVerdict.HIGHER if value > 0 else EffectVerdict.LOWER
+    why = effect.why if effect.verdict == EffectVerdict.NO_INTERVAL else ""
+    return replace(effect, verdict=EffectVerdict.SAME if abs(value) < _SHOWN else way, why=why)
+
+
+def difference_in_differences(
+    pairs: Iterable[Pair], *, by_points: bool = False, confidence: float = CONFIDENCE
+) -> Effect:
     """Estimate from the treated against the control of their stratum. Strata that are too small are merged into one."""
     all_pairs = list(pairs)
     members: dict[Cell, set[str]] = defaultdict(set)
@@ -134,10 +156,23 @@ def difference_in_differences(pairs: Iterable[Pair], *, by_points: bool = False)
         ]
     arms = Counter(name for name, _ in {(p.stratum, p.is_treated) for p in all_pairs})
     kept = [pair for pair in all_pairs if arms[pair.stratum] == 2]
-    return _judged(kept, by_points=by_points, has_control=True, left_out=len(all_pairs) - len(kept))
+    return _judged(kept, _Shape(by_points, has_control=True, confidence=confidence), len(all_pairs) - len(kept))
 
 
-def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left_out: int) -> Effect:
+_SHOWN = 0.0005
+"""A share or a ratio that is smaller is shown as 0.0 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Design of one comparison."""
+
+    by_points: bool
+    has_control: bool
+    confidence: float = CONFIDENCE
+
+
+def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
     by_cluster: dict[str, dict[Cell, Sums]] = {}
     for pair in pairs:
         own = by_cluster.setdefault(pair.cluster, {}).setdefault((pair.stratum, pair.is_treated), Sums())
@@ -151,25 +186,29 @@ def _judged(pairs: Collection[Pair], *, by_points: bool, has_control: bool, left
     effect = Effect(
         EffectVerdict.NO_DATA, f"No {'control GPUs' if treated.count else 'GPUs'} with readings in both windows.",
         devices=treated.count, clusters=clusters[0], control_devices=control.count, control_clusters=clusters[1],
-        left_out=left_out,
+        left_out=left_out, confidence=shape.confidence,
     )  # fmt: skip
-    if not treated.count or (has_control and not control.count):
+    if not treated.count or (shape.has_control and not control.count):
         return effect
     points, ratio, mean = _points(total), _log_ratio(total), treated.after / treated.count
     effect = replace(
         effect, points=points, ratio=None if ratio is None else math.expm1(ratio), after=mean,
         before=treated.before / treated.count, expected=None if points is None else mean - points,
     )  # fmt: skip
-    fewest = min(clusters) if has_control else clusters[0]
+    if max(arm_sum for arm in (treated, control) for arm_sum in (arm.before, arm.after)) <= _NOTHING:
+        return replace(effect, verdict=EffectVerdict.SAME, why="")
+    fewest = min(clusters) if shape.has_control else clusters[0]
     if fewest < FEWEST_CLUSTERS:
-        which = "in the smaller arm" if has_control else "in all"
+        which = "in the smaller arm" if shape.has_control else "in all"
         what = "node or job" if fewest == 1 else "nodes or jobs"
         why = f"{fewest} {what} {which}; an interval needs {FEWEST_CLUSTERS}: GPUs of one rise and fall together."
         return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why=why)
-    of_points, of_ratio = _interval(_points, total, by_cluster), _interval(_log_ratio, total, by_cluster)
+    of_points, of_ratio = (
+        _interval(estimate, total, by_cluster, shape.confidence) for estimate in (_points, _log_ratio)
+    )
     if of_ratio is not None:
         of_ratio = Interval(math.expm1(of_ratio.low), math.expm1(of_ratio.high))
-    judged = of_points if by_points or of_ratio is None else of_ratio
+    judged = of_points if shape.by_points or of_ratio is None else of_ratio
     if judged is None:
         return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why="One node or job carries the whole estimate.")
     if judged.holds_zero:
@@ -225,7 +264,7 @@ _NOTHING = 1e-9
 
 
 def _interval(
-    estimate: Callable[[Cells], float | None], total: Cells, by_cluster: Mapping[str, Cells]
+    estimate: Callable[[Cells], float | None], total: Cells, by_cluster: Mapping[str, Cells], confidence: float
 ) -> Interval | None:
     """Jackknife over clusters, each counted with those of its own cell; degrees of freedom by Satterthwaite's rule."""
     whole = estimate(total)
@@ -246,7 +285,7 @@ def _interval(
         denominator += part * part / max(1, len(squares_of_cell) - 1)
     if not denominator:
         return Interval(whole, whole)
-    half = t_quantile(0.5 + CONFIDENCE / 2, variance * variance / denominator) * math.sqrt(variance)
+    half = t_quantile(0.5 + confidence / 2, variance * variance / denominator) * math.sqrt(variance)
     return Interval(whole - half, whole + half)
 
 

@@ -26,8 +26,6 @@ STANDS = timedelta(hours=24)
 NEWEST_NODES = 64
 SILENT = timedelta(minutes=15)
 """Without a reading at the end of the time watched. Earlier, a node's exporter may be on its way up still."""
-FALLING = ("ofu", "tensor", "busy")
-"""The first of these that is reported is what may not fall."""
 
 
 def due() -> list[UUID]:
@@ -128,7 +126,7 @@ def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: d
         more = f" and {len(nodes) - 1} more node{'s' if len(nodes) > 2 else ''}" if len(nodes) > 1 else ""
         gpus = f"{len(silent)} GPU{' has' if len(silent) == 1 else 's have'}"
         why.append(f"{gpus} no readings since their node's change: {nodes[0]}{more}.")
-    falling = next((name for name in FALLING if pairs.get(name)), None)
+    falling = windows.primary({name for name, known in pairs.items() if known})
     if falling and strategy.gate_fall_percent:
         effect = estimation.before_and_after(pairs[falling])
         if effect.ratio is not None and effect.ratio * 100 <= -strategy.gate_fall_percent:

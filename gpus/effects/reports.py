@@ -53,6 +53,14 @@ class EffectLine:
     change: str
     interval: str
     bar: Bar | None
+    day_before: str
+    """Level in the same hours of the day before."""
+    since_day_before: str
+    """Change from that; empty where it is not known."""
+
+    @property
+    def confidence(self) -> str:
+        return f"{self.effect.confidence:.0%}".replace("%", " %")
 
     @property
     def n(self) -> str:
@@ -88,6 +96,10 @@ def _line(row: StudyEffect, scale: float) -> EffectLine:
         level(measure, row.expected), as_text(measure, value),
         f"{as_text(measure, low)} to {as_text(measure, high)}" if low is not None and high is not None else "",
         None if by_points or value is None or low is None or high is None else _bar(value, low, high, scale),
+        level(measure, row.day_before),
+        "" if row.day_before_change is None else (points if measure.by_points else _percent)(
+            measure, row.day_before_change
+        ),
     )  # fmt: skip
 
 
@@ -148,12 +160,14 @@ def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
     study = visible(user).filter(rollout=rollout).first()
     if study is None:
         return None
-    effects = study.effects.order_by("position") if study.measured_at else ()
+    shown = lines(study.effects.order_by("position")) if study.measured_at else []
     return {
         "study": study,
-        "lines": lines(effects),
+        "lines": shown,
         "left_out": left_out(study),
         "why_no_lines": why_no_lines(study),
+        "primary": next((row.measure.title for row in shown if row.effect.is_primary), ""),
+        "is_interim": study.is_causal and study.state != Study.State.DONE,
     }
 
 

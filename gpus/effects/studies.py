@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -86,9 +86,9 @@ def advance(study: Study) -> bool:
     study.rollout.refresh_from_db(fields=["status", "finished_at"])
     _find_nodes(study)
     behind = _measure(study)
-    if not behind:  # or each slice of a large rollout would read what all others left
-        _conclude(study)
     over = _is_over(study)
+    if not behind or over:  # or each slice of a large rollout would read what all others left
+        _conclude(study, is_over=over)
     state = Study.State.DONE if over else Study.State.MEASURING if study.nodes.exists() else Study.State.WAITING
     Study.objects.filter(pk=study.pk).update(
         state=state, due_at=None if over else now() + (SOON if behind else AGAIN), ends_at=_ends_at(study)
@@ -163,6 +163,8 @@ def _measure(study: Study) -> bool:
     by_node: dict[str, list[tuple[Device, list[Bucket]]]] = defaultdict(list)
     if known:
         start, end = min(before.start for before, _ in known), max(after.end for _, after in known)
+        if not study.is_causal:  # the same hours of the day before are its only yardstick
+            start = min(start, min(after.start for _, after in known) - windows.DAY)
         names = {row.node_name for row in batch}
         for device, buckets in history.buckets(study.rollout.cluster_id, start, end, nodes=names).items():
             by_node[device.node_name].append((device, buckets))
@@ -250,9 +252,11 @@ class Counts:
     devices_left_out: dict[str, int] | None = None
     on_both: int = 0
     """Devices of jobs that ran on treated and control nodes at once: the slower half holds back the other."""
+    earlier: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    """By measure, (the day before, after) of the treated whose day before is known."""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__ if name != "earlier"}
 
 
 def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
@@ -284,19 +288,35 @@ def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
         arms[cluster].add(device["is_treated"])
         for measure, (before, after) in device["figures"].items():
             out[measure].append(Pair(before, after, cluster, device["stratum"], device["is_treated"]))
+            if device["is_treated"] and (earlier := device.get("day_before", {}).get(measure)) is not None:
+                counts.earlier[measure].append((earlier, after))
     counts.on_both = sum(len(arms[cluster]) == 2 for cluster in names)
     counts.nodes_left_out, counts.devices_left_out = dict(nodes_out), dict(devices_out)
     return out, counts
 
 
-def _conclude(study: Study) -> None:
+def _conclude(study: Study, *, is_over: bool) -> None:
     pairs_by_measure, counts = pairs(study.nodes.order_by("node_name", "pk").iterator(500))
-    judge = estimation.difference_in_differences if study.is_causal else estimation.before_and_after
-    rows = [
-        _row(study, position, measure.name, judge(pairs_by_measure[measure.name], by_points=measure.by_points))
-        for position, measure in enumerate(windows.MEASURES)
-        if measure.name in pairs_by_measure
-    ]
+    measures = [measure for measure in windows.MEASURES if measure.name in pairs_by_measure]
+    main = windows.primary(pairs_by_measure)
+    # Together, all others are as rarely wrong as the primary measure alone (Bonferroni).
+    of_others = 1 - (1 - estimation.CONFIDENCE) / max(1, len(measures) - bool(main))
+    rows = []
+    for measure in measures:
+        own = pairs_by_measure[measure.name]
+        confidence = estimation.CONFIDENCE if measure.name == main else of_others
+        if study.is_causal:
+            effect = estimation.difference_in_differences(own, by_points=measure.by_points, confidence=confidence)
+            if not is_over:  # a verdict at every look would be wrong far more often than one at the end
+                effect = estimation.without_verdict(effect, by_points=measure.by_points)
+        else:
+            effect = estimation.before_and_after(own, by_points=measure.by_points)
+        row = _row(study, windows.MEASURES.index(measure), measure.name, effect)
+        row.is_primary = measure.name == main
+        if not study.is_causal:
+            earlier = _day_before(counts.earlier[measure.name], by_points=measure.by_points)
+            row.day_before, row.day_before_change = earlier
+        rows.append(row)
     with transaction.atomic():
         StudyEffect.objects.filter(study=study).exclude(measure__in=[row.measure for row in rows]).delete()
         StudyEffect.objects.bulk_create(
@@ -310,12 +330,22 @@ def _conclude(study: Study) -> None:
         Study.objects.filter(pk=study.pk).update(counts=counts.to_json(), measured_at=now() if rows else None)
 
 
+def _day_before(figures: Sequence[tuple[float, float]], *, by_points: bool) -> tuple[float | None, float | None]:
+    """Return the mean of the same hours of the day before, and the change from it: a ratio less 1, or points."""
+    if not figures:
+        return None, None
+    earlier, after = (sum(column) / len(figures) for column in zip(*figures, strict=True))
+    if by_points:
+        return earlier, after - earlier
+    return earlier, after / earlier - 1 if earlier else None
+
+
 def _row(study: Study, position: int, measure: str, effect: Effect) -> StudyEffect:
     row = StudyEffect(
         study=study, measure=measure, position=position, verdict=effect.verdict, why=effect.why, ratio=effect.ratio,
         points=effect.points, before=effect.before, after=effect.after, expected=effect.expected,
         devices=effect.devices, clusters=effect.clusters, control_devices=effect.control_devices,
-        control_clusters=effect.control_clusters, left_out=effect.left_out,
+        control_clusters=effect.control_clusters, left_out=effect.left_out, confidence=effect.confidence,
     )  # fmt: skip
     if effect.ratio_interval:
         row.ratio_low, row.ratio_high = effect.ratio_interval.low, effect.ratio_interval.high

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -50,6 +50,14 @@ MEASURES = (
     Measure("watts", "Power", "W", "of a GPU while it is busy", good=0),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}
+PRIMARY = ("ofu", "tensor", "busy")
+"""The first of these that is reported is what a study is about; all others are further looks at the same rollout."""
+DAY = timedelta(days=1)
+
+
+def primary(reported: Container[str]) -> str:
+    """Return the primary measure; empty if none of them is reported."""
+    return next((name for name in PRIMARY if name in reported), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +161,21 @@ def job(holder: str) -> str:
 def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str) -> dict[str, Any]:
     """Compare a device's windows, in the form a study stores.
 
-    {left_out, job, figures: {measure: [before, after]}}; figures only if not left out.
+    {left_out, job, figures: {measure: [before, after]}, day_before: {measure: the hours of `after`, a day earlier}};
+    figures only if not left out, and of the day before only where they are known.
     """
     first, second = WindowActivity.of(before.of(buckets), model), WindowActivity.of(after.of(buckets), model)
-    compared: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
+    compared: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder)}
+    compared |= {"figures": {}, "day_before": {}}
     if not compared["left_out"]:
+        earlier = WindowActivity.of(Window(after.start - DAY, after.end - DAY).of(buckets), model)
         for measure in MEASURES:
             pair = first.mean(measure.name), second.mean(measure.name)
-            if pair[0] is not None and pair[1] is not None:
-                compared["figures"][measure.name] = [float(f"{value:.6g}") for value in pair if value is not None]
+            if pair[0] is None or pair[1] is None:
+                continue
+            compared["figures"][measure.name] = [float(f"{value:.6g}") for value in pair if value is not None]
+            if (value := earlier.mean(measure.name)) is not None:
+                compared["day_before"][measure.name] = float(f"{value:.6g}")
     return compared
 
 

@@ -49,7 +49,7 @@ class StudyNode(models.Model):
     ended_at = models.DateTimeField(help_text="When its change was done; of a control, when that of the others was.")
     until = models.DateTimeField(null=True, help_text="What was measured reaches up to here; null: nothing yet.")
     left_out = models.CharField(max_length=200, blank=True, help_text="Why its devices do not count.")
-    devices = models.JSONField(default=list, help_text="[{uuid, instance, model, left_out, job, figures}]")
+    devices = models.JSONField(default=list, help_text="[{uuid, instance, model, left_out, job, figures, day_before}]")
     is_final = models.BooleanField(default=False)
 
     class Meta:
@@ -67,7 +67,11 @@ class StudyEffect(models.Model):
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="effects", db_index=False)
     measure = models.CharField(max_length=20, help_text="name of the measure")
     position = models.PositiveSmallIntegerField()
-    verdict = models.CharField(max_length=12, help_text="rose, fell, inconclusive, no interval or no data")
+    is_primary = models.BooleanField(default=False, help_text="The measure that the study is about.")
+    verdict = models.CharField(
+        max_length=12,
+        help_text="With a control, at the end: rose, fell, inconclusive. Else higher, lower, no change. Or no answer.",
+    )
     why = models.CharField(max_length=200, blank=True)
     ratio = models.FloatField(null=True, help_text="0.08 is +8 %.")
     ratio_low = models.FloatField(null=True)
@@ -75,6 +79,9 @@ class StudyEffect(models.Model):
     points = models.FloatField(null=True, help_text="In the measure's unit; shares as 0-1.")
     points_low = models.FloatField(null=True)
     points_high = models.FloatField(null=True)
+    confidence = models.FloatField(default=0.95, help_text="Of the intervals.")
+    day_before = models.FloatField(null=True, help_text="Mean in the hours of `after`, a day earlier.")
+    day_before_change = models.FloatField(null=True, help_text="From that to `after`: ratio less 1, or points.")
     before = models.FloatField(null=True)
     after = models.FloatField(null=True)
     expected = models.FloatField(null=True)

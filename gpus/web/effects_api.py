@@ -23,19 +23,30 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
     measure = serializers.ChoiceField(choices=list(windows.BY_NAME))
     unit = serializers.SerializerMethodField()
     verdict = serializers.ChoiceField(choices=[str(v) for v in estimation.EffectVerdict])
+    is_primary = serializers.BooleanField(help_text="The measure that the study is about: OFU, else tensor, else busy.")
     why = serializers.CharField(help_text="Of a verdict that is no answer: why not.")
+    confidence = serializers.FloatField(
+        help_text="Of the intervals: 0.95, and with a control more for measures beside the primary one."
+    )
+    day_before = serializers.FloatField(
+        allow_null=True, help_text="Mean in the hours of `after`, a day earlier; before and after only."
+    )
+    day_before_change = serializers.FloatField(
+        allow_null=True,
+        help_text="From `day_before` to `after`, of the devices that have both; as `ratio` or `points`.",
+    )
     before = serializers.FloatField(allow_null=True, help_text="Mean of the treated, before.")
     expected = serializers.FloatField(allow_null=True, help_text="What `after` would have been without the change.")
-    ratio_low = serializers.FloatField(allow_null=True, help_text="95 % interval; null: too few nodes or jobs.")
+    ratio_low = serializers.FloatField(allow_null=True, help_text="Interval; null: too few nodes or jobs.")
     clusters = serializers.IntegerField(help_text="Nodes, or jobs where one job is on several nodes.")
     left_out = serializers.IntegerField(help_text="Devices of kinds that only one arm has.")
 
     class Meta:
         model = StudyEffect
         fields = [
-            "measure", "unit", "verdict", "why", "ratio", "ratio_low", "ratio_high", "points", "points_low",
-            "points_high", "before", "after", "expected", "devices", "clusters", "control_devices", "control_clusters",
-            "left_out",
+            "measure", "unit", "is_primary", "verdict", "why", "confidence", "ratio", "ratio_low", "ratio_high",
+            "points", "points_low", "points_high", "before", "after", "day_before", "day_before_change", "expected",
+            "devices", "clusters", "control_devices", "control_clusters", "left_out",
         ]  # fmt: skip
 
     def get_unit(self, row: StudyEffect) -> str:
@@ -114,6 +125,9 @@ class DevicePairOut(serializers.Serializer[Any]):
     figures = serializers.DictField(
         child=serializers.ListField(child=serializers.FloatField(), min_length=2, max_length=2),
         help_text="{measure: [before, after]}",
+    )
+    day_before = serializers.DictField(
+        child=serializers.FloatField(), default=dict, help_text="{measure: in the hours of after, a day earlier}"
     )
 
 

@@ -220,7 +220,7 @@ class TestHistory:
         before = 1 - slowing.TRANSLATED - slowing.COMPACTED - slowing.SWAPPED
         true = slowing.SWAPPED / before
 
-        assert tensor.verdict == "rose"
+        assert tensor.verdict == "higher"
         assert tensor.ratio_low is not None
         assert tensor.ratio_high is not None
         assert 0 < true - 0.05 < tensor.ratio_low < tensor.ratio_high < true + 0.02

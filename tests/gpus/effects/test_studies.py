@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clusters.models import Node
 from common.clock import now
 from gpus import tasks
-from gpus.effects import studies, windows
+from gpus.effects import reports, studies, windows
 from gpus.effects.windows import Window
 from gpus.metrics import boards
 from gpus.metrics.buckets import Bucket
@@ -19,6 +19,7 @@ from gpus.metrics.samples import Metric
 from gpus.models import Study, StudyNode
 from gpus.storage import history
 from jobs.models import Rollout, Step
+from tests.factories import UserFactory
 from tests.gpus.studying import Worked
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -146,12 +147,42 @@ def test_an_ordinary_rollout_is_told_before_and_after_only(worked):
     one.truth.effect = 0.08
     study, found = one.study(), one.effects()
     assert not study.is_causal
-    assert found["tensor"].verdict == "rose"
+    assert found["tensor"].verdict == "higher"
     assert found["tensor"].ratio_low <= 0.08 <= found["tensor"].ratio_high
     assert (found["tensor"].devices, found["tensor"].clusters, found["tensor"].control_devices) == (24, 12, 0)
-    assert found["busy"].verdict == "inconclusive"
+    assert found["busy"].verdict == "no change"
+    assert [name for name, row in found.items() if row.is_primary] == ["ofu"]
     assert found["ofu"].ratio == pytest.approx(found["tensor"].ratio, rel=1e-4)
     assert (study.state, study.due_at, study.counts["nodes"]) == ("done", None, 12)
+
+
+def test_the_same_hours_of_the_day_before_stand_beside_them(worked):
+    one = worked(6)
+    one.truth.effect = 0.08
+    one.study()
+    tensor = one.effects()["tensor"]
+    assert tensor.day_before == pytest.approx(tensor.before)
+    assert tensor.day_before_change == pytest.approx(tensor.ratio, abs=1e-4)
+    shown = reports.of_rollout(UserFactory(is_superuser=True), one.rollout)
+    (line,) = [line for line in shown["lines"] if line.measure.name == "tensor"]
+    assert (line.day_before, line.since_day_before) == (line.before, line.change)
+
+
+def test_a_look_before_the_window_is_over_is_interim(worked, clock):
+    one = worked(24, control=8, order="measured", seed=7, ago=timedelta(hours=2))
+    one.truth.effect, one.truth.noise = 0.3, 0.02
+    assert one.study().state == "measuring"
+    found = one.effects()["tensor"]
+    assert (found.verdict, found.ratio_low > 0) == ("higher", True)
+    assert reports.of_rollout(UserFactory(is_superuser=True), one.rollout)["is_interim"]
+    clock.forward(7 * 3600)
+    assert one.study().state == "done"
+    found = one.effects()
+    assert {name: row.verdict for name, row in found.items() if name in ("tensor", "ofu")} == {
+        "tensor": "rose", "ofu": "rose",
+    }  # fmt: skip
+    assert (found["ofu"].is_primary, found["ofu"].confidence) == (True, 0.95)
+    assert found["tensor"].confidence == pytest.approx(0.99)
 
 
 def test_a_measured_one_tells_the_change_from_what_happened_to_all(worked):
@@ -259,7 +290,8 @@ def test_one_job_over_all_nodes_is_one_proof(worked):
     one = worked(12)
     one.truth.holder = {f"n{i:03}": f"team/pretrain-{i}" for i in range(12)}
     found = (one.study(), one.effects()["tensor"])[1]
-    assert (found.devices, found.clusters, found.verdict) == (24, 1, "no interval")
+    assert (found.devices, found.clusters, found.verdict) == (24, 1, "lower")
+    assert found.ratio_low is None
     assert "1 nodes or jobs" not in found.why
 
 
