@@ -15,7 +15,7 @@ from contract.fitness import MachineSize
 from jobs.diffs.changes import ChangeKind, Changes
 from jobs.forecast import randomization, rule_facts
 from jobs.forecast.schedule import Candidate
-from jobs.forecast.strategy import Strategy
+from jobs.forecast.strategy import MEASURED, Strategy
 from profiles.catalog import known_labels, weakening
 
 SHOWN = 20
@@ -90,6 +90,22 @@ def measured_order_findings(candidates: Sequence[Candidate], strategy: Strategy)
             PlanFinding("warn", "measured-no-gpus", "None of these nodes has GPUs", "Nothing can be measured.", [])
         )
     return out
+
+
+def seed_findings(strategy: Strategy) -> list[PlanFinding]:
+    """`strategy` as it was asked for. Of twenty seeds, one whose arms suit somebody makes a false verdict likely."""
+    if strategy.order != MEASURED or not strategy.seed:
+        return []
+    return [
+        PlanFinding(
+            "warn",
+            "measured-seed",
+            f"The seed {strategy.seed} was given, not drawn",
+            "Whoever gives a seed can choose who is held back, and then the comparison proves little. Leave it out "
+            "(0), so that it is drawn when the plan is made, unless a draw has to be repeated.",
+            [],
+        )
+    ]
 
 
 def retention_findings(seconds: float, strategy: Strategy, days: int) -> list[PlanFinding]:

@@ -50,6 +50,7 @@ def make(
 
     Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change).
     """
+    about_seed = findings.seed_findings(strategy)
     cluster, strategy = pool.cluster, randomization.with_seed(strategy)
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
@@ -71,6 +72,7 @@ def make(
         circumstances.circumstance_findings(cluster, planned, target, draft, strategy, has_parts=has_parts)
         + brought.findings
     )
+    plan_findings += about_seed
     plan_findings += overlaps.overlap_findings(pool, target, [c.node_id for c in draft.candidates])
     about_pods, evicted = circumstances.pod_findings(cluster, draft, strategy, pods)
     plan_findings += about_pods

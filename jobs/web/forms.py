@@ -78,7 +78,7 @@ class PlanForm(forms.Form):
     )  # fmt: skip
     seed = forms.IntegerField(
         min_value=0, max_value=2**31 - 1, initial=0, required=False,
-        help_text="Random seed; 0: chosen when the plan is made.",
+        help_text="Random seed; 0: drawn when the plan is made. The plan warns of one that is given.",
     )  # fmt: skip
     gate_xids = forms.BooleanField(required=False, label="Stop on new XIDs not caused by applications")
     gate_throttled_points = forms.IntegerField(

@@ -113,6 +113,14 @@ def test_a_plan_shows_who_waits_and_how_long(make_world):
     assert "held back" in found["measured-few"]["title"]
 
 
+def test_a_seed_that_was_given_is_told_and_one_that_was_drawn_is_not(make_world):
+    world = make_world(nodes=8)
+    assert "measured-seed" not in {f["code"] for f in world.plan(**MEASURED).findings}
+    [told] = [f for f in world.plan(**MEASURED, seed=7).findings if f["code"] == "measured-seed"]
+    assert (told["severity"], "The seed 7" in told["title"]) == ("warn", True)
+    assert "measured-seed" not in {f["code"] for f in world.plan(seed=7).findings}, "of no use in another order"
+
+
 def test_one_that_takes_longer_than_readings_are_kept_is_told_so(make_world):
     world = make_world(nodes=8)
     assert "measured-too-long" not in {f["code"] for f in world.plan(**MEASURED).findings}
