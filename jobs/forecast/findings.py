@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import timedelta
-from math import ceil
 from typing import Any
 
 from clusters import objects
 from contract import fitness, key_lists
 from contract.fitness import MachineSize
 from jobs.diffs.changes import ChangeKind, Changes
-from jobs.forecast import randomization, rule_facts
-from jobs.forecast.schedule import Candidate
-from jobs.forecast.strategy import MEASURED, Strategy
+from jobs.forecast import rule_facts
+from jobs.forecast.strategy import Strategy
 from profiles.catalog import known_labels, weakening
 
 SHOWN = 20
@@ -54,79 +51,6 @@ def blocks(findings: Iterable[PlanFinding]) -> bool:
     return any(finding.severity == "block" for finding in findings)
 
 
-FEWEST_MEASURED = 5
-"""Nodes in each arm, as gpus.effects.estimation asks for an interval; a test keeps them equal."""
-
-
-def measured_order_findings(candidates: Sequence[Candidate], strategy: Strategy) -> list[PlanFinding]:
-    """List what the order `measured` will do, and where it cannot measure an effect."""
-    workers = [c for c in candidates if not c.is_control_plane]
-    control = randomization.control_group(workers, strategy)
-    out = [
-        PlanFinding(
-            "note",
-            "measured",
-            f"{_nodes(len(control))} held back as the control",
-            f"Chosen at random, by the seed {strategy.seed}, so the draw is reproducible. They are changed once "
-            f"{strategy.measure_hours} h of what the others did are measured, {strategy.settle_minutes} min after the "
-            "last of them; an operator can continue earlier.",
-            sorted(control),
-        )
-    ]
-    arms = {"held back": len(control), "changed first": len(workers) - len(control)}
-    if few := [name for name, count in arms.items() if count < FEWEST_MEASURED]:
-        out.append(
-            PlanFinding(
-                "warn",
-                "measured-few",
-                f"Too few nodes are {' and '.join(few)} to measure an interval",
-                f"It takes {FEWEST_MEASURED} on each side; with fewer the effect is told without one. Nodes that share "
-                "one job count as one.",
-                [],
-            )
-        )
-    if not any(c.gpus for c in workers):
-        out.append(
-            PlanFinding("warn", "measured-no-gpus", "None of these nodes has GPUs", "Nothing can be measured.", [])
-        )
-    return out
-
-
-def seed_findings(strategy: Strategy) -> list[PlanFinding]:
-    """`strategy` as it was asked for. Of twenty seeds, one whose arms suit somebody makes a false verdict likely."""
-    if strategy.order != MEASURED or not strategy.seed:
-        return []
-    return [
-        PlanFinding(
-            "warn",
-            "measured-seed",
-            f"The seed {strategy.seed} was given, not drawn",
-            "Whoever gives a seed can choose who is held back, and then the comparison proves little. Leave it out "
-            "(0), so that it is drawn when the plan is made, unless a draw has to be repeated.",
-            [],
-        )
-    ]
-
-
-def retention_findings(seconds: float, strategy: Strategy, days: int) -> list[PlanFinding]:
-    """`seconds` is what the whole rollout is estimated to take, the control's waiting included; `days` is how long
-    what each GPU did is kept."""
-    needed = timedelta(seconds=seconds, hours=strategy.measure_hours)
-    if needed <= timedelta(days=days):
-        return []
-    hours = ceil(needed / timedelta(hours=1))
-    return [
-        PlanFinding(
-            "warn",
-            "measured-too-long",
-            "It will take too long to be measured",
-            f"From the first window's start to the second's end pass about {hours:,} h, and what each GPU did is kept "
-            f"for {days} days (SETPOINT_GPU_BUCKET_DAYS). Plan fewer nodes or larger batches, or keep it longer.",
-            [],
-        )
-    ]
-
-
 def left_out_findings(left_out: Mapping[str, Sequence[str]]) -> list[PlanFinding]:
     """Nodes that the plan does not touch, grouped by why."""
     for_one = "It stays as it is and shows as pending; retry it from the rollout, or plan again."
@@ -135,7 +59,7 @@ def left_out_findings(left_out: Mapping[str, Sequence[str]]) -> list[PlanFinding
         PlanFinding(
             "warn",
             "left-out",
-            f"{_nodes(len(names))} left out",
+            f"{node_count(len(names))} left out",
             f"{reason} {for_one if len(names) == 1 else for_many}",
             list(names),
         )
@@ -148,7 +72,7 @@ def setting_findings(lacking: Mapping[str, list[str]], higher: Mapping[str, list
         PlanFinding(
             "warn",
             "key-missing",
-            f"{key} does not exist on {_nodes(len(names))}",
+            f"{key} does not exist on {node_count(len(names))}",
             "The kernel has no such key, so nothing is written for it. Keys come and go between kernel versions.",
             names,
         )
@@ -177,7 +101,7 @@ def acting_label_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     out = []
     for key, names in sorted(nodes.items()):
         known = known_labels.KNOWN[key]
-        title = f"{key} changes what runs on {_nodes(len(names))}"
+        title = f"{key} changes what runs on {node_count(len(names))}"
         detail = f"{known.effect} Class {known.disruption}: the node is drained first, under the budget."
         out.append(PlanFinding("warn", "label-acts", title, detail, names))
     return out
@@ -190,7 +114,7 @@ def security_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
             nodes[key, why].append(name)
     return [
         PlanFinding(
-            "warn", weakening.CODE, f"{key} weakens the security of {_nodes(len(names))}", f"With it {why}.", names
+            "warn", weakening.CODE, f"{key} weakens the security of {node_count(len(names))}", f"With it {why}.", names
         )
         for (key, why), names in sorted(nodes.items())
     ]
@@ -217,7 +141,7 @@ def unusable_value_findings(
         PlanFinding(
             "block",
             "unusable",
-            f"{key} would leave {_nodes(len(rows))} unusable",
+            f"{key} would leave {node_count(len(rows))} unusable",
             f"On {rows[0][0]}: {rows[0][1]}.",
             [name for name, _ in rows],
         )
@@ -248,12 +172,12 @@ def competing_file_findings(places: Mapping[tuple[str, str], Sequence[str]], reb
             severity = "warn"
             why = (
                 f"A boot reads it after Setpoint's own file, so the reboot that this plan asks for loses the value "
-                f"again on {_nodes(len(again))}. Take the line out of that file first."
+                f"again on {node_count(len(again))}. Take the line out of that file first."
             )
         else:
             severity = "warn"
             why = "A boot reads it after Setpoint's own file, so the value is lost with the next one."
-        title = f"{place} sets {key} to another value on {_nodes(len(names))}"
+        title = f"{place} sets {key} to another value on {node_count(len(names))}"
         out.append(PlanFinding(severity, "fought", title, why, list(names)))
     return out
 
@@ -405,5 +329,5 @@ def _example(rows: Mapping[str, list[str]]) -> str:
     return f"{names[0]} on {node}"
 
 
-def _nodes(count: int) -> str:
+def node_count(count: int) -> str:
     return f"{count} node{'' if count == 1 else 's'}"

@@ -17,7 +17,7 @@ from contract.fitness import MachineSize
 from jobs.diffs import evictions
 from jobs.diffs.changes import Disruption
 from jobs.diffs.node_diff import Target
-from jobs.forecast import findings, taint_findings
+from jobs.forecast import findings, measured_findings, taint_findings
 from jobs.forecast import slots as ledger
 from jobs.forecast.boot_findings import boot_findings
 from jobs.forecast.findings import PlanFinding
@@ -94,7 +94,7 @@ def _pool_findings(nodes: list[Node], draft: PlanDraft, strategy: Strategy) -> l
         names = ", ".join(sorted(f"{arch or 'unknown'} {gpu or 'without GPU'}" for arch, gpu in kinds))
         out.append(PlanFinding("note", "mixed", "The pool mixes kinds of nodes", f"It holds {names}.", []))
     if strategy.order == MEASURED:
-        out += findings.measured_order_findings(draft.candidates, strategy)
+        out += measured_findings.measured_order_findings(draft.candidates, strategy)
     if strategy.is_gated and not any(c.gpus for c in draft.candidates):
         why = "No reading can confirm GPU health, so each batch waits for an operator to continue."
         out.append(PlanFinding("warn", "gated-no-gpus", "None of these nodes has GPUs to watch", why, []))

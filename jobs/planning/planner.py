@@ -22,7 +22,7 @@ from compliance.models import Assignment
 from jobs.diffs import dependency_graph, evictions
 from jobs.diffs.changes import most_disruptive
 from jobs.diffs.node_diff import REPAIRED, Target
-from jobs.forecast import blast_radius, estimates, findings, overlaps, randomization, schedule
+from jobs.forecast import blast_radius, estimates, findings, measured_findings, overlaps, randomization, schedule
 from jobs.forecast.findings import PlanFinding
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import JUDGEMENT, ChangeSet, Plan, PlanNode, short_numbers
@@ -50,7 +50,7 @@ def make(
 
     Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change).
     """
-    about_seed = findings.seed_findings(strategy)
+    about_seed = measured_findings.seed_findings(strategy)
     cluster, strategy = pool.cluster, randomization.with_seed(strategy)
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
@@ -124,7 +124,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     summary = _summary(cluster, strategy, draft, brought, nodes, budget=budget, evicted=evicted, is_drafted=by is None)
     plan_findings = plan_findings + blast_radius.over_budget_findings(brought.to_do, budget)
     if strategy.order == MEASURED:
-        plan_findings = plan_findings + findings.retention_findings(
+        plan_findings = plan_findings + measured_findings.retention_findings(
             summary["seconds"], strategy, settings.SETPOINT_GPU_BUCKET_DAYS
         )
     worst_class = most_disruptive([*(c.worst for c in draft.candidates), blast_radius.worst_of(brought.to_do)])

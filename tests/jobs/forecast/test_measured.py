@@ -13,7 +13,7 @@ from common.clock import now
 from common.errors import Invalid, WrongState
 from gpus.effects import estimation
 from jobs.diffs.changes import Disruption
-from jobs.forecast import findings, randomization, schedule
+from jobs.forecast import measured_findings, randomization, schedule
 from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy, parse
 from jobs.models import PlanNode, Rollout, Step
@@ -91,7 +91,7 @@ def test_what_it_cannot_be_is_refused_at_the_field(field, value):
 
 
 def test_five_on_each_side_is_what_an_interval_takes():
-    assert findings.FEWEST_MEASURED == estimation.FEWEST_CLUSTERS
+    assert measured_findings.FEWEST_MEASURED == estimation.FEWEST_CLUSTERS
 
 
 # ── the plan ──────────────────────────────────────────────────────────────────────────────────────────────────────────
