@@ -28,7 +28,7 @@ class SizeOut(serializers.Serializer[Any]):
     stranded = serializers.IntegerField(help_text="Free GPUs that are of no use to such pods.")
 
 
-PROFILE = "Of MIG instances, which are then counted in place of GPUs; empty: whole GPUs."
+PROFILE = "Of parts (MIG) or shares (shared) of GPUs, which are then counted in place of GPUs; empty: whole GPUs."
 
 
 class ModelFitOut(serializers.Serializer[Any]):
@@ -76,7 +76,7 @@ class FitOut(serializers.Serializer[Any]):
     offered = serializers.IntegerField(help_text="Whole GPUs.")
     free = serializers.IntegerField(help_text="On nodes that are ready and not cordoned.")
     out = serializers.IntegerField(help_text="Free on nodes that are not.")
-    instances_offered = serializers.IntegerField(help_text="MIG instances of any profile.")
+    instances_offered = serializers.IntegerField(help_text="Parts and shares of GPUs, of any profile.")
     instances_free = serializers.IntegerField(help_text="On nodes that are ready and not cordoned.")
     largest = serializers.IntegerField(help_text="GPUs of the largest gang of whole nodes that could start now.")
     models = ModelFitOut(many=True)
