@@ -7,9 +7,10 @@ Each evaluation costs a fixed number of queries; filtering is left to the databa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Q, Sum
@@ -20,7 +21,7 @@ from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, Sub
 from common.clock import now
 from gpus.alerts.subjects import blind, device, devices, hardware
 from gpus.metrics import mig, states, xids
-from gpus.metrics.samples import Metric
+from gpus.metrics.samples import Metric, XidEvidence
 from gpus.models import GpuDevice, IdleHolding, TelemetrySource
 from gpus.reports import idle_gpus
 from gpus.storage import history, node_snapshot
@@ -33,6 +34,8 @@ COOL = "Look at fans, airflow and the neighbors' heat; cap the power of this nod
 MOST_HELD_BACK = 1000
 """As many as one rule tells of one cluster."""
 STOPPED = "no reading"
+XID_LASTS = timedelta(minutes=5)
+"""After a counter of an XID rose, as long as the exporter's own window of counts."""
 
 
 def rules() -> Iterable[AlertRule]:
@@ -136,14 +139,29 @@ def fatal_xids(cluster_id: UUID, _threshold: float) -> RuleResult:
         return RuleResult(blind=why)
     conditions = []
     for row in hardware(cluster_id).exclude(xids=[]):
-        fatal = [xid for xid in xids.reported(row.xids) if xid.advice.severity == "bad"]
+        current = _current(row.xids)
+        fatal = [xid for xid in xids.reported(current) if xid.advice.severity == "bad"]
         if fatal:
             names = ", ".join(f"XID {xid.code}{f' ({xid.name})' if xid.name else ''}" for xid in fatal)
-            sticks = all(str(evidence) == "last" for _, _, evidence in row.xids)
+            sticks = all(evidence == XidEvidence.LAST for _, _, evidence, *_ in current)
             when = " Time unknown: the last one since the driver was loaded." if sticks else ""
             mend = " ".join(dict.fromkeys(xid.advice.what for xid in fatal))
             conditions.append(device(row, f"{names}.{when}", mend, xids=",".join(str(xid.code) for xid in fatal)))
     return devices(cluster_id, conditions)
+
+
+def _current(entries: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Return those that tell of now: a counter only for a while after it rose, and then no gauge of the same code.
+
+    The gauge keeps the last XID until the driver is loaded again, and the counter until the exporter starts again.
+    """
+    counted = {entry[0]: entry for entry in entries if entry[2] == XidEvidence.TOTAL}
+    old = {
+        code
+        for code, (_, _, _, *rose_at) in counted.items()
+        if rose_at and now() - datetime.fromisoformat(rose_at[0]) > XID_LASTS
+    }
+    return [entry for entry in entries if entry[0] not in old or entry[2] == XidEvidence.WINDOW]
 
 
 def throttled(cluster_id: UUID, threshold: float) -> RuleResult:

@@ -77,7 +77,7 @@ def _remember_xids(study: Study, rollout: Rollout) -> None:
         return
     nodes = rollout.steps.of_nodes().values("node")
     seen = {
-        _name(uuid, instance): {str(code): count for code, count, _ in codes}
+        _name(uuid, instance): {str(code): count for code, count, *_ in codes}
         for uuid, instance, codes in GpuDevice.objects.filter(node__in=nodes)
         .exclude(xids=[])
         .values_list("uuid", "instance", "xids")
@@ -95,7 +95,7 @@ def _new_xids(study: Study, nodes: Iterable[int | None]) -> list[str]:
     rows = GpuDevice.objects.filter(node__in=list(nodes)).exclude(xids=[]).order_by("node_name", "index", "instance")
     for device in rows:
         known = study.xids.get(_name(device.uuid, device.instance), {})
-        evidence = {code: (count, kind) for code, count, kind in device.xids}
+        evidence = {code: (count, kind) for code, count, kind, *_ in device.xids}
         for xid in xids.reported(device.xids):
             count, kind = evidence[xid.code]
             before = known.get(str(xid.code))

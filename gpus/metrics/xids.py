@@ -1,10 +1,14 @@
-"""Advice on XIDs: NVIDIA's catalog, as operators treat it. No code by itself means "replace the board"."""
+"""Advice on XIDs by NVIDIA's catalog (xid_catalog.yaml). No code by itself means "replace the board"."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+import yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,39 +22,51 @@ class Advice:
 APPLICATION = Advice("application", "ok", "Usually the application's own fault: look at the pod first.")
 WATCH = Advice("watch", "warn", "The GPU repaired or contained it. Restart the pod, and watch whether it comes back.")
 RESET = Advice("reset the GPU", "bad", "Cordon and drain the node, then reset this GPU.")
+RESET_LINK = Advice(
+    "reset the GPU", "bad", "Cordon and drain the node, then reset this GPU. The link's other end may be the cause."
+)
 REBOOT = Advice("restart the node", "bad", "The GPU fell off the bus. Cordon, drain, and power-cycle the node.")
+RESTART = Advice("restart the VM", "bad", "Drain the node, and restart the virtual machine that owns the GPU.")
+MECHANICS = Advice("check the board", "bad", "Drain the node; check the board's seat and its power connectors.")
 VENDOR = Advice("vendor", "bad", "Cordon and drain the node, run the vendor's diagnostics, and open a case with them.")
-STATED = Advice("as stated", "warn", "The driver states the recovery action in the node's kernel log.")
-OTHER = Advice("look it up", "warn", "Not in this table: look the code up in NVIDIA's catalog of XIDs.")
+UPDATE = Advice("update", "warn", "Update driver and firmware: guest and host do not go together.")
+STATED = Advice("as stated", "warn", "The driver states the recovery action in the node's kernel log, or with XID 154.")
+OTHER = Advice("look it up", "warn", "Look the code up in NVIDIA's catalog of XIDs.")
 
-ADVICE: Mapping[int, Advice] = MappingProxyType(
+BUCKETS: Mapping[str, Advice] = MappingProxyType(
     {
-        **dict.fromkeys((13, 31, 43, 45), APPLICATION),
-        **dict.fromkeys((63, 92, 94), WATCH),
-        **dict.fromkeys((46, 62, 64, 95, 119, 120, 140), RESET),
-        79: REBOOT,
-        **dict.fromkeys((48, 74, *range(144, 151)), VENDOR),
-        154: STATED,
+        "RESTART_APP": APPLICATION,
+        "IGNORE": APPLICATION,
+        "WORKFLOW_XID_45": APPLICATION,
+        "RESET_GPU": RESET,
+        "WORKFLOW_XID_48": RESET,
+        "WORKFLOW_NVLINK_ERR": RESET_LINK,
+        "WORKFLOW_NVLINK5_ERR": STATED,
+        "RESTART_BM": REBOOT,
+        "RESTART_VM": RESTART,
+        "CHECK_MECHANICALS": MECHANICS,
+        "UPDATE_SWFW": UPDATE,
+        "CHECK_UVM": STATED,
+        "XID_154": STATED,
+        "CONTACT_SUPPORT": VENDOR,
+        "": OTHER,
     }
 )
+"""Of the catalog's immediate actions."""
+CATALOG: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("xid_catalog.yaml").read_text(encoding="utf-8"))
 NAMES: Mapping[int, str] = MappingProxyType(
-    {
-        13: "graphics engine exception",
-        31: "memory page fault",
-        43: "reset of a channel",
-        45: "pre-emptive cleanup",
-        48: "double-bit ECC error",
-        63: "row remapped",
-        64: "row remap failed",
-        74: "NVLink error",
-        79: "fell off the bus",
-        92: "many single-bit ECC errors",
-        94: "contained memory error",
-        95: "uncontained memory error",
-        119: "GSP timeout",
-        120: "GSP error",
-        154: "recovery action changed",
-    }
+    {code: name for codes in CATALOG["buckets"].values() for code, name in codes.items()}
+)
+
+
+def _advice(code: int, bucket: str) -> Advice:
+    advice = BUCKETS[CATALOG["decoded"].get(code, bucket)]
+    is_hardware = code in CATALOG["hardware"] or code in CATALOG["decoded"]
+    return WATCH if is_hardware and advice in (APPLICATION, OTHER) else advice
+
+
+ADVICE: Mapping[int, Advice] = MappingProxyType(
+    {code: _advice(code, bucket) for bucket, codes in CATALOG["buckets"].items() for code in codes}
 )
 
 

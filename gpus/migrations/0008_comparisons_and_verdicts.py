@@ -56,5 +56,10 @@ class Migration(migrations.Migration):
             name='devices',
             field=models.JSONField(default=list, help_text='[{uuid, instance, model, left_out, job, figures, day_before}]'),
         ),
+        migrations.AlterField(
+            model_name='gpudevice',
+            name='xids',
+            field=models.JSONField(default=list, help_text='[[code, count, evidence]], of evidence total with when it rose.'),
+        ),
         migrations.RunPython(compare_only, migrations.RunPython.noop),
     ]

@@ -180,7 +180,7 @@ class GpuDevice(models.Model):
     values = models.JSONField(default=dict, help_text="{metric: number}")
     holders = models.JSONField(default=list, help_text="[[namespace, pod, container]], sorted; empty: free.")
     held_since = models.DateTimeField(null=True, help_text="When these holders were first seen; null while it is free.")
-    xids = models.JSONField(default=list, help_text="[[code, count, gpus.samples.XidEvidence]]")
+    xids = models.JSONField(default=list, help_text="[[code, count, evidence]], of evidence total with when it rose.")
     clock_events = models.JSONField(
         null=True, help_text="{reason: count in the exporter's window}; null: not exported."
     )

@@ -97,7 +97,7 @@ def _health(device: GpuDevice) -> Health:
         facts=sorted(_facts(device), key=lambda fact: ("bad", "warn", "ok").index(fact.severity)),
         xids=[
             (code, xids.NAMES.get(code, ""), _known(evidence, count), xids.ADVICE.get(code, xids.OTHER))
-            for code, count, evidence in device.xids
+            for code, count, evidence, *_ in device.xids
         ],
         ecc=(whole(Metric.ECC_UNCORRECTED_VOLATILE), whole(Metric.ECC_CORRECTED_VOLATILE)),
         ecc_lifetime=(whole(Metric.ECC_UNCORRECTED_LIFETIME), whole(Metric.ECC_CORRECTED_LIFETIME)),

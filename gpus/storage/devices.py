@@ -20,7 +20,7 @@ from django.db import connection
 from django.db.models import DateTimeField, ForeignKey, JSONField
 
 from clusters.models import Node
-from gpus.metrics.samples import Metric, Reading, Sample
+from gpus.metrics.samples import Metric, Reading, Sample, XidEvidence
 from gpus.models import GpuDevice
 
 T = TypeVar("T")
@@ -94,6 +94,7 @@ def store(cluster_id: UUID, reading: Reading, *, claimed: Claimed) -> int:
     for sample, is_board in _devices(reading):
         row = _row(sample, is_board, nodes, when)
         before = have.pop((row.uuid, row.instance), None)
+        _date_rises(row.said[_XIDS], before.said[_XIDS] if before else (), when)
         if before is None:
             new.append((cluster_id, row.uuid, row.instance, when, *_whole(row, when)))
         elif row.said != before.said or before.missing_since:
@@ -142,7 +143,17 @@ def _row(sample: Sample, is_board: bool, nodes: Mapping[str, int], when: datetim
     return DeviceRow(sample.device.uuid, sample.device.instance, description, values, when if sample.holders else None)
 
 
-_HOLDERS = _SAID.index("holders")
+_HOLDERS, _XIDS = _SAID.index("holders"), _SAID.index("xids")
+
+
+def _date_rises(entries: Iterable[list[Any]], before: Iterable[Sequence[Any]], when: datetime) -> None:
+    """Append to each counter of XIDs since the exporter's start when it rose last: it never falls by itself."""
+    known = {code: (count, rest) for code, count, kind, *rest in before if kind == XidEvidence.TOTAL}
+    for entry in entries:
+        code, count, kind = entry
+        if kind == XidEvidence.TOTAL:
+            old_count, rose_at = known.get(code, (0, []))
+            entry.append(rose_at[0] if rose_at and count <= old_count else when.isoformat())
 
 
 def _whole(row: DeviceRow, when: datetime) -> Parameters:

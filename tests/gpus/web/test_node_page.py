@@ -23,7 +23,10 @@ VALUES = {
     "ecc_uncorrected_volatile": 12, "ecc_corrected_volatile": 13, "ecc_uncorrected_lifetime": 14,
     "ecc_corrected_lifetime": 15,
 }  # fmt: skip
-XIDS = {13: "application", 63: "watch", 46: "reset the GPU", 79: "restart the node", 48: "vendor", 154: "as stated"}
+XIDS = {
+    13: "application", 63: "watch", 46: "reset the GPU", 79: "restart the node", 48: "reset the GPU", 142: "vendor",
+    154: "as stated",
+}  # fmt: skip
 
 
 def page(**fields) -> str:

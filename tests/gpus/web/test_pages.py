@@ -98,10 +98,11 @@ def test_find_the_idle_holder_open_its_node_see_its_xid(world):
     row = next(part for part in page.split("<tr>") if f"{holder[0]}/{holder[1]}" in part)
     node = world.text(re.search(r'href="(/nodes/\d+/)#gpus"', row)[1])
     assert "XID 48, double-bit ECC error" in node
-    assert "open a case" in node
+    assert "then reset this GPU" in node
     assert "Held idle" in node
     # Its ECC errors and remapped row, and the links' errors
-    assert re.search(r"GPU \d 48 double-bit ECC error vendor .{0,60} 1 / 7 .{0,9}1 \+ 0 .{0,60}MHz .{0,40} 0 / 0", node)
+    row = r"GPU \d 48 double-bit ECC error reset the GPU .{0,60} 1 / 7 .{0,9}1 \+ 0 .{0,60}MHz .{0,40} 0 / 0"
+    assert re.search(row, node)
 
 
 def test_each_figure_of_the_heatmap_is_its_gpus(world):
