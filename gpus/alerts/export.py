@@ -5,7 +5,7 @@ rules' own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from gpus.alerts import rules
 from gpus.metrics import xids
 from gpus.metrics.nvidia import NVIDIA, Labeled
 from gpus.metrics.samples import Metric
+from gpus.normalization import plausibility
 from notices.alerts import rulebook
 from notices.alerts.rulebook import EffectiveRule
 
@@ -25,7 +26,11 @@ INTERVAL = timedelta(seconds=30)
 SURE = 55 / 60
 """Share of the samples that must be there before a pod counts as idle: a younger one is exempt."""
 STALE = timedelta(minutes=3)
-BY = "node, UUID, GPU_I_ID, gpu, modelName, workload_namespace, workload_pod"
+MISSED = "1h"
+"""How long an exporter that is scraped no more is told of: a node that was taken away is silent for good."""
+BOARD = "node, UUID, gpu, modelName"
+"""What is a board's, however many instances or pods share it: one alert, and its power once."""
+BY = f"{BOARD}, GPU_I_ID, workload_namespace, workload_pod"
 HELD = 'workload_pod!="",workload_pod!~".*dcgm-exporter.*"'
 RECORDED: Mapping[Metric, str] = {
     Metric.BUSY: "setpoint:gpu_busy:ratio",
@@ -37,6 +42,7 @@ RECORDED: Mapping[Metric, str] = {
 }
 LAST_XID = "setpoint:gpu_last_xid:code"
 XIDS = "setpoint:gpu_xids:count"
+XIDS_TOTAL = "setpoint:gpu_xids:total"
 HEAT = "setpoint:gpu_thermal_events:count"
 
 
@@ -53,7 +59,7 @@ class ScrapeSettings:
         inside = ",".join(part for part in (*more, self.matchers) if part)
         return f"{raw}{{{inside}}}" if inside else raw
 
-    def folded(self, expression: str) -> str:
+    def folded(self, expression: str, by: str = BY) -> str:
         """Aggregate to one value per device and workload, under common names. `max` drops duplicates of an upgrade."""
         prefix = "" if self.honors_labels else "exported_"
         for new, old in (
@@ -61,23 +67,23 @@ class ScrapeSettings:
             ("workload_namespace", f"{prefix}namespace"), ("workload_pod", f"{prefix}pod"),
         ):  # fmt: skip
             expression = f'label_replace({expression}, "{new}", "$1", "{old}", "(.+)")'
-        return f"max by ({BY}) ({expression})"
+        return f"max by ({by}) ({expression})"
 
 
 # ── Expressions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def of_metric(metric: Metric, way: ScrapeSettings) -> str:
-    """Both generations' names, in the metric's own unit."""
+    """Both generations' names, in the metric's own unit, without values that no hardware has: DCGM's blanks."""
     parts = []
     for name in NVIDIA.values():
         if name.means is metric:
             raw = way.selected(name.raw)
             parts.append(raw if name.scale == 1.0 else f"{raw} * {name.scale:g}")
-    return way.folded(" or ".join(parts))
+    return way.folded(f"({' or '.join(parts)}) <= {plausibility.LIMITS[metric][1]:g}")
 
 
-def of_labeled(means: Sequence[Labeled], way: ScrapeSettings, *matchers: str) -> str:
-    names = [name.raw for name in NVIDIA.values() if name.means in means]
-    return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names))
+def of_labeled(means: Labeled, way: ScrapeSettings, *matchers: str, by: str = BY) -> str:
+    names = [name.raw for name in NVIDIA.values() if name.means is means]
+    return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names), by)
 
 
 def fatal() -> list[int]:
@@ -87,12 +93,25 @@ def fatal() -> list[int]:
 def recordings(way: ScrapeSettings) -> Iterator[dict[str, str]]:
     for metric, record in RECORDED.items():
         yield {"record": record, "expr": of_metric(metric, way)}
-    codes = "|".join(map(str, fatal()))
-    yield {"record": LAST_XID, "expr": of_labeled([Labeled.XID_LAST], way)}
-    counted = [Labeled.XID_WINDOW, Labeled.XID_TOTAL]
-    yield {"record": XIDS, "expr": of_labeled(counted, way, f'xid=~"{codes}"')}
+    codes = f'xid=~"{"|".join(map(str, fatal()))}"'
+    yield {"record": LAST_XID, "expr": of_labeled(Labeled.XID_LAST, way)}
+    for record, means in ((XIDS, Labeled.XID_WINDOW), (XIDS_TOTAL, Labeled.XID_TOTAL)):
+        yield {"record": record, "expr": of_labeled(means, way, codes, by=f"{BOARD}, xid")}
     reasons = "|".join(rules.HEAT)
-    yield {"record": HEAT, "expr": of_labeled([Labeled.CLOCK_EVENTS], way, f'clock_event=~"{reasons}"')}
+    yield {"record": HEAT, "expr": of_labeled(Labeled.CLOCK_EVENTS, way, f'clock_event=~"{reasons}"')}
+
+
+def xid_alerts() -> str:
+    """Boards by fatal XID: what a window counts, a counter that rose or appeared, and a gauge that nothing counts."""
+    window = _promql(rules.XID_LASTS)
+    last = " or ".join(f'label_replace({LAST_XID} == {code}, "xid", "{code}", "", "")' for code in fatal())
+    parts = (
+        f"{XIDS} > 0",
+        f"{XIDS_TOTAL} - {XIDS_TOTAL} offset {window} > 0",
+        f"({XIDS_TOTAL} > 0 unless {XIDS_TOTAL} offset {window})",
+        f"(({last}) unless on (UUID, xid) {XIDS_TOTAL})",
+    )
+    return f"max by ({BOARD}, xid) ({' or '.join(parts)})"
 
 
 def idle(below: float, lasting: timedelta) -> str:
@@ -122,16 +141,17 @@ def _expression(holding: EffectiveRule) -> str:
         held = f'({RECORDED[Metric.BUSY]}{{GPU_I_ID="",{HELD}}} or {RECORDED[Metric.ENGINE]}{{GPU_I_ID!="",{HELD}}})'
         return f"{pods} ({idle(limit / 100, holding.opens_after)}) == {pods} ({held})"
     if holding.rule.name == rules.XID:
-        last = " or ".join(f"{LAST_XID} == {code}" for code in fatal())
-        return f"{XIDS} > 0 or {last}"
+        return xid_alerts()
     if holding.rule.name == rules.HOT:
-        return f"{RECORDED[Metric.TEMPERATURE]} >= {limit:g} or {HEAT} > 0"
+        return f"max by ({BOARD}) ({RECORDED[Metric.TEMPERATURE]} >= {limit:g} or {HEAT} > 0)"
     if holding.rule.name == rules.HELD_BACK:
-        return f"rate({RECORDED[Metric.THERMAL_THROTTLED]}[10m]) >= {limit / 100:g}"
+        return f"max by ({BOARD}) (rate({RECORDED[Metric.THERMAL_THROTTLED]}[10m]) >= {limit / 100:g})"
     if holding.rule.name == rules.REMAP:
-        return f"{RECORDED[Metric.ROW_REMAP_FAILED]} >= 1"
+        return f"max by ({BOARD}) ({RECORDED[Metric.ROW_REMAP_FAILED]} >= 1)"
     if holding.rule.name == rules.LOST:
-        return f"absent({RECORDED[Metric.TEMPERATURE]})"
+        there = RECORDED[Metric.TEMPERATURE]
+        lately = f"group by (node) (last_over_time({there}[{MISSED}]))"
+        return f"absent({there}) or ({lately} unless group by (node) ({there}))"
     # What no exporter knows, Setpoint's own metrics say.
     return f'sum by (cluster) (setpoint_alerts{{rule="{holding.rule.name}",status="open"}}) > 0'
 
@@ -159,7 +179,10 @@ def _subject(name: str) -> str:
     if name == rules.IDLE:
         return "{{ $labels.workload_namespace }}/{{ $labels.workload_pod }} holds {{ $value }} GPUs and uses none"
     if name == rules.LOST:
-        return "no exporter is scraped"
+        who = "{{ if $labels.node }}the exporter of {{ $labels.node }}{{ else }}each exporter{{ end }}"
+        return f"{who} is scraped no more"
+    if name == rules.XID:
+        return "XID {{ $labels.xid }} on {{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
     if not _is_of_exporters(name):
         return "{{ $value }} in {{ $labels.cluster }}"
     return "{{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
@@ -210,13 +233,13 @@ def dashboard(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, 
     alerts = [rule for rule in rulebook.of_cluster(cluster_id) if rule.is_enabled]
     busy, engine, hot = (of_metric(metric, way) for metric in (Metric.BUSY, Metric.ENGINE, Metric.TEMPERATURE))
     tensor, power = of_metric(Metric.TENSOR, way), of_metric(Metric.POWER, way)
-    last = of_labeled([Labeled.XID_LAST], way)
+    last = of_labeled(Labeled.XID_LAST, way)
     ratio, namespace = "percentunit", "workload_namespace"
     charts = [
         Chart("GPUs busy, by node", f"avg by (node) ({busy})", "{{node}}", ratio),
         Chart("Engine active, by node", f"avg by (node) ({engine})", "{{node}}", ratio),
         Chart("Tensor active, by namespace", f"avg by ({namespace}) ({tensor})", f"{{{{{namespace}}}}}", ratio),
-        Chart("Power, by node", f"sum by (node) ({power})", "{{node}}", "watt"),
+        Chart("Power, by node", f"sum by (node) (max by (node, UUID) ({power}))", "{{node}}", "watt"),
         Chart("Hottest GPU, by node", f"max by (node) ({hot})", "{{node}}", "celsius"),
         Chart("Last XID, by GPU", f"{last} > 0", "{{node}} GPU {{gpu}}"),
         *(Chart(alert.rule.title, _expression(alert)) for alert in alerts),

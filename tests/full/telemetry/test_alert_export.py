@@ -86,3 +86,76 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
         yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [case]})
     )
     promtool(tmp_path, "test", "rules", "test.yaml")
+
+
+BOARD = 'UUID="GPU-0",gpu="0",modelName="H100",Hostname="n1"'
+
+
+def judged(folder: Path, series: dict[str, str], *expected: tuple[str, str, list[tuple[str, float]]]) -> None:
+    """Hold each (expression, time, [(labels, value)]) against the exported rules; `series`: values by raw series."""
+    (folder / "rules.yaml").write_text(export.as_yaml({"groups": export.groups(ScrapeSettings(honors_labels=True))}))
+    case = {
+        "interval": "30s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": expr, "eval_time": at, "exp_samples": [{"labels": labels, "value": n} for labels, n in samples]}
+            for expr, at, samples in expected
+        ],
+    }
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [case]}
+    (folder / "test.yaml").write_text(yaml.safe_dump(document))
+    promtool(folder, "test", "rules", "test.yaml")
+
+
+def firing(rule: str, by: str = "UUID") -> str:
+    return f'count by ({by}) (ALERTS{{alertstate="firing",setpoint_rule="{rule}"}})'
+
+
+@pytest.mark.parametrize("shared", ['GPU_I_ID="{n}",GPU_I_PROFILE="1g.10gb",pod="p{n}"', 'pod="p{n}",namespace="t"'])
+def test_a_board_is_one_alert_and_its_power_is_counted_once(tmp_path: Path, shared: str) -> None:
+    """Seven instances, or seven pods by time slicing, each of which the exporter gives the board's own value."""
+    names = {"DCGM_FI_DEV_GPU_TEMP": "91x40", "DCGM_FI_DEV_POWER_USAGE": "350x40", "DCGM_FI_DEV_XID_ERRORS": "79x40"}
+    series = {
+        f"{name}{{{BOARD},{shared.format(n=number)}}}": values for name, values in names.items() for number in range(7)
+    }
+    charts = {panel["title"]: panel for panel in export.dashboard(ScrapeSettings(honors_labels=True))["panels"]}
+    power = charts["Power, by node"]["targets"][0]["expr"]
+    judged(
+        tmp_path,
+        series,
+        (firing("thermal"), "15m", [('{UUID="GPU-0"}', 1)]),
+        (firing("fatal-xid", "UUID, xid"), "15m", [('{UUID="GPU-0",xid="79"}', 1)]),
+        (power, "15m", [('{node="n1"}', 350)]),
+    )
+
+
+def test_a_counter_of_xids_fires_as_it_rises_and_ends_though_the_gauge_sticks(tmp_path: Path) -> None:
+    count, last = f'DCGM_EXP_XID_ERRORS_TOTAL{{{BOARD},xid="79"}}', f"DCGM_FI_DEV_XID_ERRORS{{{BOARD}}}"
+    fires, quiet = [('{UUID="GPU-0",xid="79"}', 1.0)], []
+    judged(
+        tmp_path,
+        # After 10 minutes it is there, after 40 it rises.
+        {count: "_x20 1x59 2x60", last: "0x20 79x120", f"DCGM_FI_DEV_GPU_TEMP{{{BOARD}}}": "50x150"},
+        *(
+            (firing("fatal-xid", "UUID, xid"), at, samples)
+            for at, samples in (("9m", quiet), ("12m", fires), ("30m", quiet), ("42m", fires), ("60m", quiet))
+        ),
+    )
+
+
+@pytest.mark.parametrize("blank", [2147483632, 9223372036854775794])
+def test_dcgms_blanks_are_no_heat(tmp_path: Path, blank: int) -> None:
+    series = {f"DCGM_FI_DEV_GPU_TEMP{{{BOARD}}}": f"{blank}x60", f"DCGM_FI_DEV_POWER_USAGE{{{BOARD}}}": f"{blank}x60"}
+    judged(tmp_path, series, (firing("thermal"), "25m", []), ("setpoint:gpu_power:watts", "25m", []))
+
+
+def test_one_exporter_that_is_lost_is_told_among_others(tmp_path: Path) -> None:
+    series = {f'DCGM_FI_DEV_GPU_TEMP{{UUID="GPU-{n}",gpu="0",Hostname="n{n}"}}': "50x400" for n in range(3)}
+    series['DCGM_FI_DEV_GPU_TEMP{UUID="GPU-9",gpu="0",Hostname="n9"}'] = "50x40 stale"
+    judged(
+        tmp_path,
+        series,
+        (firing("telemetry-lost", "node"), "15m", []),
+        (firing("telemetry-lost", "node"), "40m", [('{node="n9"}', 1)]),
+        (firing("telemetry-lost", "node"), "100m", []),  # it was taken away
+    )
