@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 
 import pytest
+from django.apps import apps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from gpus.effects.windows import Window
 from gpus.metrics import boards
 from gpus.metrics.buckets import Bucket
 from gpus.metrics.samples import Metric
-from gpus.models import Study, StudyNode
+from gpus.models import Study, StudyEffect, StudyNode
 from gpus.storage import history
 from jobs.models import Rollout, Step
 from tests.factories import UserFactory
@@ -332,3 +334,30 @@ def test_the_cost_of_a_look_does_not_grow_with_nodes(worked, django_assert_max_n
     with django_assert_max_num_queries(26):
         studies.advance(study)
     assert one.effects()["tensor"].clusters == 40
+
+
+def test_verdicts_that_were_given_without_a_control_become_comparisons(worked):
+    one = worked(6)
+    study = one.study()
+    StudyEffect.objects.all().delete()
+    given = {
+        "tensor": ("rose", 0.1),
+        "busy": ("fell", -0.1),
+        "ofu": ("inconclusive", 0.02),
+        "watts": ("inconclusive", 0),
+    }
+    for position, (measure, (verdict, ratio)) in enumerate(given.items()):
+        StudyEffect.objects.create(
+            study=study, measure=measure, position=position, verdict=verdict, ratio=ratio, points=ratio, why="x"
+        )
+    StudyEffect.objects.create(study=study, measure="sm_clock", position=9, verdict="no data", why="No GPU.")
+    migration = import_module("gpus.migrations.0008_comparisons_and_verdicts")
+    migration.compare_only(apps, None)
+    assert {row.measure: (row.verdict, row.why) for row in StudyEffect.objects.all()} == {
+        "tensor": ("higher", ""), "busy": ("lower", ""), "ofu": ("higher", ""), "watts": ("no change", ""),
+        "sm_clock": ("no data", "No GPU."),
+    }  # fmt: skip
+    Study.objects.update(is_causal=True)
+    StudyEffect.objects.filter(measure="tensor").update(verdict="rose")
+    migration.compare_only(apps, None)
+    assert StudyEffect.objects.get(measure="tensor").verdict == "rose"
