@@ -107,7 +107,7 @@ def xid_alerts() -> str:
     last = " or ".join(f'label_replace({LAST_XID} == {code}, "xid", "{code}", "", "")' for code in fatal())
     parts = (
         f"{XIDS} > 0",
-        f"{XIDS_TOTAL} - {XIDS_TOTAL} offset {window} > 0",
+        f"({XIDS_TOTAL} > 0) != {XIDS_TOTAL} offset {window}",  # less than before: the exporter started again
         f"({XIDS_TOTAL} > 0 unless {XIDS_TOTAL} offset {window})",
         f"(({last}) unless on (UUID, xid) {XIDS_TOTAL})",
     )

@@ -147,13 +147,13 @@ _HOLDERS, _XIDS = _SAID.index("holders"), _SAID.index("xids")
 
 
 def _date_rises(entries: Iterable[list[Any]], before: Iterable[Sequence[Any]], when: datetime) -> None:
-    """Append to each counter of XIDs since the exporter's start when it rose last: it never falls by itself."""
+    """Append to each counter of XIDs since the exporter's start when it rose last; less than before is a new start."""
     known = {code: (count, rest) for code, count, kind, *rest in before if kind == XidEvidence.TOTAL}
     for entry in entries:
         code, count, kind = entry
         if kind == XidEvidence.TOTAL:
             old_count, rose_at = known.get(code, (0, []))
-            entry.append(rose_at[0] if rose_at and count <= old_count else when.isoformat())
+            entry.append(rose_at[0] if rose_at and count == old_count else when.isoformat())
 
 
 def _whole(row: DeviceRow, when: datetime) -> Parameters:

@@ -135,10 +135,18 @@ def test_a_counter_of_xids_fires_as_it_rises_and_ends_though_the_gauge_sticks(tm
     judged(
         tmp_path,
         # After 10 minutes it is there, after 40 it rises.
-        {count: "_x20 1x59 2x60", last: "0x20 79x120", f"DCGM_FI_DEV_GPU_TEMP{{{BOARD}}}": "50x150"},
+        {count: "_x20 1x59 2x60 1x60", last: "0x20 79x180", f"DCGM_FI_DEV_GPU_TEMP{{{BOARD}}}": "50x200"},
         *(
             (firing("fatal-xid", "UUID, xid"), at, samples)
-            for at, samples in (("9m", quiet), ("12m", fires), ("30m", quiet), ("42m", fires), ("60m", quiet))
+            for at, samples in (
+                ("9m", quiet),
+                ("12m", fires),
+                ("30m", quiet),
+                ("42m", fires),
+                ("60m", quiet),
+                ("72m", fires),
+                ("90m", quiet),
+            )
         ),
     )
 
