@@ -46,7 +46,8 @@ class ServiceLimit(AtStart):
         if key in HARD and most.isdecimal() and int(value) > int(most):
             raise WriteRefused(f"no process may have more than fs.nr_open, which is {most} here; raise that first")
         for path, other in services.assignments(host, service, directive):
-            if path.rpartition("/")[2] > DROP_IN:
+            # The unit's own file comes before all drop-ins: its name does not count.
+            if path.endswith(".conf") and path.rpartition("/")[2] > DROP_IN:
                 raise WriteRefused(f"{path} sets {directive}={other}, and systemd reads it after Setpoint's {DROP_IN}")
 
 
