@@ -5,22 +5,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from contract import names
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 """Extended resources of GPUs. Parts of one that are named by how it is split are counted as one device each."""
 MIG_PREFIX, AMD_SUFFIX = "nvidia.com/mig-", "_nps"
-GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
-"""Label of GKE: pods that may share one GPU, which the node then offers so many times."""
-HAMI_DEVICES = "hami.io/node-nvidia-register"
-"""Annotation of HAMi with one entry a device, each of which the node offers `deviceSplitCount` times as a GPU
-(github.com/Project-HAMi/HAMi, docs/develop/protocol.md)."""
 SHARED, SHARED_SUFFIX = "shared", ".shared"
 """What NVIDIA's device plugin adds to a resource whose units are shares of a device, with `renameByDefault`: time
 slicing and MPS. Without it they keep the name, and only the label `<resource>.replicas` of GPU feature discovery
@@ -34,17 +28,6 @@ OUT_OF_MEMORY = "OOMKilled"
 
 def meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw.get("metadata") or {}
-
-
-class Shares(NamedTuple):
-    """Devices that several pods may hold at once, each a share of one."""
-
-    shares: int
-    devices: int
-
-    def filled(self, held: int) -> int:
-        """Return the fewest devices that so many held shares take; where each is, only telemetry knows."""
-        return -(-held * self.devices // self.shares)
 
 
 def is_gpu(resource: str) -> bool:
@@ -74,48 +57,6 @@ def profile(resource: str) -> str:
 def unshared(name: str) -> str:
     """Return the profile of the devices whose shares a profile names: 1g.10gb of 1g.10gb.shared, empty of shared."""
     return "" if name == SHARED else name.removesuffix(SHARED_SUFFIX)
-
-
-def shares(
-    resources: Mapping[str, Any] | None, labels: Mapping[str, str], *, registered: str = ""
-) -> dict[str, Shares]:
-    """Return what a node offers in shares, by the profile of the devices; empty: whole GPUs.
-
-    The labels are GPU feature discovery's, `<resource>.replicas` shares of each of `<resource>.count` devices, or
-    GKE's. Without them, renamed shares are still known for shares, and each counts as a device of its own.
-    `registered` is the text of HAMI_DEVICES; empty without one.
-    """
-    units: dict[str, list[str]] = {}
-    for resource in filter(is_gpu, resources or {}):
-        units.setdefault(resource.removesuffix(SHARED_SUFFIX), []).append(resource)
-    by_profile: dict[str, Shares] = {}
-    for base, named in units.items():
-        offered = gpu_count({name: (resources or {})[name] for name in named})
-        replicas, count = _positive(labels.get(f"{base}.replicas")), _positive(labels.get(f"{base}.count"))
-        if base == "nvidia.com/gpu":
-            replicas = max(replicas, _positive(labels.get(GKE_CLIENTS)))
-            if 0 < (known := _registered(registered)) < offered:
-                replicas, count = offered, known
-        is_shared = replicas > 1 or gpu_count({name: (resources or {})[name] for name in named if name != base}) > 0
-        if offered and is_shared:
-            # A plugin may share some of the devices only, so their number is better than a quotient.
-            devices = count if 0 < count <= offered else -(-offered // max(1, replicas))
-            by_profile[profile(base)] = Shares(offered, devices)
-    return by_profile
-
-
-def _registered(text: str) -> int:
-    """Count the devices that HAMi's device plugin registered: a JSON array, before 2.5 `UUID,split count,...:` each."""
-    try:
-        entries = json.loads(text) if text.startswith("[") else [part for part in text.split(":") if part.strip()]
-    except (ValueError, RecursionError):
-        return 0
-    return len(entries)
-
-
-def _positive(value: object) -> int:
-    text = str(value)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def instances(resources: Mapping[str, Any] | None) -> Counter[str]:

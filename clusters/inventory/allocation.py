@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import Sum
 
 from clusters import objects
+from clusters.gpu_shares import Shares
 from clusters.inventory import rows, write_lock
 from clusters.models import Cluster, GpuPod, Node
 
@@ -50,7 +51,7 @@ def _held_by_profile(cluster: Cluster, node_names: Sequence[str]) -> Mapping[str
 
 def _devices_held(shares: Mapping[str, Sequence[int]], held: Mapping[str, int]) -> tuple[int, int]:
     """Return how many devices pods hold at least, and how many shares."""
-    shared = {name: objects.Shares(*shares[name]) for name in held if name in shares}
+    shared = {name: Shares(*shares[name]) for name in held if name in shares}
     whole = sum(count for name, count in held.items() if name not in shares)
     filled = sum(part.filled(held[name]) for name, part in shared.items())
     return whole + filled, sum(held[name] for name in shared)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clusters import objects, tolerations
+from clusters import gpu_shares, objects, tolerations
 from contract import names
 from contract.nodetuning import Malformed, Status
 
@@ -112,9 +112,9 @@ def node(raw: object) -> Values:
     ready = objects.is_ready(shaped)
     allocatable, capacity = _texts(status.get("allocatable"), 253, 64), _texts(status.get("capacity"), 253, 64)
     # Capacity says what is built in; allocatable falls to 0 while the device plugin restarts.
-    units = objects.gpu_count(capacity) or objects.gpu_count(allocatable)
-    registered = _text(_map(metadata.get("annotations")).get(objects.HAMI_DEVICES), MAX_REGISTERED)
-    shares = objects.shares(capacity if objects.gpu_count(capacity) else allocatable, labels, registered=registered)
+    offered = capacity if objects.gpu_count(capacity) else allocatable
+    registered = _text(_map(metadata.get("annotations")).get(gpu_shares.HAMI_DEVICES), MAX_REGISTERED)
+    shares = gpu_shares.offered(offered, labels, registered=registered)
     return {
         "name": _text(metadata.get("name"), 253),
         "is_control_plane": objects.is_control_plane(shaped),
@@ -138,7 +138,7 @@ def node(raw: object) -> Values:
         ],
         "allocatable": allocatable,
         "gpu_product": _product(labels),
-        "gpu_count": _bounded(units - sum(part.shares - part.devices for part in shares.values())),
+        "gpu_count": _bounded(objects.gpu_count(offered) - sum(part.shares - part.devices for part in shares.values())),
         "gpu_shares": {name: list(map(_bounded, part)) for name, part in sorted(shares.items())},
     }
 

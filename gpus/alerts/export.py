@@ -179,8 +179,8 @@ def _subject(name: str) -> str:
     if name == rules.IDLE:
         return "{{ $labels.workload_namespace }}/{{ $labels.workload_pod }} holds {{ $value }} GPUs and uses none"
     if name == rules.LOST:
-        who = "{{ if $labels.node }}the exporter of {{ $labels.node }}{{ else }}each exporter{{ end }}"
-        return f"{who} is scraped no more"
+        of_node, of_all = "the exporter of {{ $labels.node }} is not scraped", "no exporter is scraped"
+        return f"{{{{ if $labels.node }}}}{of_node}{{{{ else }}}}{of_all}{{{{ end }}}}"
     if name == rules.XID:
         return "XID {{ $labels.xid }} on {{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
     if not _is_of_exporters(name):

@@ -56,6 +56,8 @@ class Pair:
     """What varies together: a node, or a job that spans nodes. It may reach into several strata and both arms."""
     stratum: str = ""
     is_treated: bool = True
+    day_before: float | None = None
+    """In the hours of `after`, a day earlier, where that is known: no part of any estimate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ from django.db.models import Exists, F, Min, OuterRef, Q
 from common.clock import now
 from gpus.effects import estimation, windows
 from gpus.effects.estimation import Effect, Pair
-from gpus.effects.windows import STEP, Window
+from gpus.effects.windows import STEP, Window, WindowActivity
 from gpus.metrics.buckets import Bucket, Device
 from gpus.models import GpuDevice, Study, StudyEffect, StudyNode
 from gpus.storage import history
@@ -39,6 +39,8 @@ LATE = 2 * STEP
 """After the last bucket's end until it is written for certain."""
 FIRST = windows.FEWEST * STEP + LATE
 """Of the second window, before a node is read at all: sooner it has nothing to say, and then waits for REFRESH."""
+Spans = Mapping[int, tuple[Window, Window] | None]
+"""Both windows of each node, by the study node's key."""
 CHANGED = "changed by {rollout} as well"
 PUT_BACK, GONE, UNFINISHED = "put back", "no longer there", "did not succeed"
 
@@ -159,31 +161,58 @@ def _measure(study: Study) -> bool:
     rows = list(ready.order_by(F("until").asc(nulls_first=True), "began_at", "pk")[: NODES_A_SLICE + 1])
     batch, limits = rows[:NODES_A_SLICE], _limits(study)
     spans = {row.pk: _windows(study, row, limits) for row in batch}
-    known = [span for span in spans.values() if span]
-    by_node: dict[str, list[tuple[Device, list[Bucket]]]] = defaultdict(list)
-    if known:
-        start, end = min(before.start for before, _ in known), max(after.end for _, after in known)
-        if not study.is_causal:  # the same hours of the day before are its only yardstick
-            start = min(start, min(after.start for _, after in known) - windows.DAY)
-        names = {row.node_name for row in batch}
-        for device, buckets in history.buckets(study.rollout.cluster_id, start, end, nodes=names).items():
-            by_node[device.node_name].append((device, buckets))
+    _compare(study, batch, spans)
+    if not study.is_causal:
+        _look_back(study, batch, spans)  # read apart, so that both are never in memory
     whys = _left_out(study, batch, spans)
     for row in batch:
         span = spans[row.pk]
         row.until = now()
         row.left_out = whys.get(row.node_id, "")[:200] if row.node_id else GONE
-        if span is None:
-            continue
-        before, after = span
-        row.devices = [
-            {"uuid": device.uuid, "instance": device.instance, "model": device.model}
-            | windows.compare(buckets, before, after, device.model)
-            for device, buckets in sorted(by_node[row.node_name], key=lambda pair: pair[0])
-        ]
-        row.is_final = _last(study, row, limits) + LATE <= now()
+        if span is not None:
+            row.is_final = _last(study, row, limits) + LATE <= now()
     StudyNode.objects.bulk_update(batch, ["devices", "until", "left_out", "is_final"], batch_size=100)
     return len(rows) > NODES_A_SLICE
+
+
+def _compare(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
+    """Set the devices of nodes that have windows, with their figures in both."""
+    known = [span for span in spans.values() if span]
+    by_node = _buckets(study, batch, [window for span in known for window in span])
+    for row in batch:
+        if span := spans[row.pk]:
+            row.devices = [
+                {"uuid": device.uuid, "instance": device.instance, "model": device.model}
+                | windows.compare(buckets, *span, device.model)
+                for device, buckets in by_node[row.node_name]
+            ]
+
+
+def _look_back(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
+    """Add to each device what it did in the hours of its second window, a day earlier."""
+    by_node = _buckets(study, batch, [span[1].day_before for span in spans.values() if span])
+    for row in batch:
+        if not (span := spans[row.pk]):
+            continue
+        buckets_of = {(device.uuid, device.instance): buckets for device, buckets in by_node[row.node_name]}
+        for device in row.devices:
+            buckets = buckets_of.get((device["uuid"], device["instance"]), ())
+            levels = WindowActivity.of(span[1].day_before.of(buckets), device["model"]).levels()
+            device["day_before"] = {name: level for name, level in levels.items() if name in device["figures"]}
+
+
+def _buckets(
+    study: Study, batch: Sequence[StudyNode], of: Sequence[Window]
+) -> Mapping[str, list[tuple[Device, list[Bucket]]]]:
+    """Return by node the buckets of each of its devices, from the first of these windows to the last."""
+    by_node: dict[str, list[tuple[Device, list[Bucket]]]] = defaultdict(list)
+    if of:
+        start, end = min(window.start for window in of), max(window.end for window in of)
+        names = {row.node_name for row in batch}
+        by_device = history.buckets(study.rollout.cluster_id, start, end, nodes=names)
+        for device, buckets in sorted(by_device.items(), key=lambda item: item[0]):
+            by_node[device.node_name].append((device, buckets))
+    return by_node
 
 
 def _settle(study: Study) -> timedelta:
@@ -211,9 +240,7 @@ def _windows(study: Study, row: StudyNode, limit: datetime | None) -> tuple[Wind
     return windows.matched(row.began_at, row.ended_at, settle=_settle(study), length=length, until=until)
 
 
-def _left_out(
-    study: Study, rows: Sequence[StudyNode], spans: Mapping[int, tuple[Window, Window] | None]
-) -> dict[int, str]:
+def _left_out(study: Study, rows: Sequence[StudyNode], spans: Spans) -> dict[int, str]:
     """Nodes to which something else happened from the first window's start to the second's end, with what."""
     by_node = {row.node_id: row for row in rows if row.node_id}
     out: dict[int, str] = {}
@@ -252,11 +279,9 @@ class Counts:
     devices_left_out: dict[str, int] | None = None
     on_both: int = 0
     """Devices of jobs that ran on treated and control nodes at once: the slower half holds back the other."""
-    earlier: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
-    """By measure, (the day before, after) of the treated whose day before is known."""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name != "earlier"}
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
@@ -287,9 +312,8 @@ def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
     for device, cluster in zip(figures_by_device, names, strict=True):
         arms[cluster].add(device["is_treated"])
         for measure, (before, after) in device["figures"].items():
-            out[measure].append(Pair(before, after, cluster, device["stratum"], device["is_treated"]))
-            if device["is_treated"] and (earlier := device.get("day_before", {}).get(measure)) is not None:
-                counts.earlier[measure].append((earlier, after))
+            earlier = device.get("day_before", {}).get(measure)
+            out[measure].append(Pair(before, after, cluster, device["stratum"], device["is_treated"], earlier))
     counts.on_both = sum(len(arms[cluster]) == 2 for cluster in names)
     counts.nodes_left_out, counts.devices_left_out = dict(nodes_out), dict(devices_out)
     return out, counts
@@ -313,9 +337,7 @@ def _conclude(study: Study, *, is_over: bool) -> None:
             effect = estimation.before_and_after(own, by_points=measure.by_points)
         row = _row(study, windows.MEASURES.index(measure), measure.name, effect)
         row.is_primary = measure.name == main
-        if not study.is_causal:
-            earlier = _day_before(counts.earlier[measure.name], by_points=measure.by_points)
-            row.day_before, row.day_before_change = earlier
+        row.day_before, row.day_before_change = _day_before(own, by_points=measure.by_points)
         rows.append(row)
     with transaction.atomic():
         StudyEffect.objects.filter(study=study).exclude(measure__in=[row.measure for row in rows]).delete()
@@ -330,8 +352,9 @@ def _conclude(study: Study, *, is_over: bool) -> None:
         Study.objects.filter(pk=study.pk).update(counts=counts.to_json(), measured_at=now() if rows else None)
 
 
-def _day_before(figures: Sequence[tuple[float, float]], *, by_points: bool) -> tuple[float | None, float | None]:
+def _day_before(pairs_of_measure: Iterable[Pair], *, by_points: bool) -> tuple[float | None, float | None]:
     """Return the mean of the same hours of the day before, and the change from it: a ratio less 1, or points."""
+    figures = [(p.day_before, p.after) for p in pairs_of_measure if p.day_before is not None]
     if not figures:
         return None, None
     earlier, after = (sum(column) / len(figures) for column in zip(*figures, strict=True))

@@ -70,6 +70,11 @@ class Window:
     def of(self, buckets: Iterable[Bucket]) -> list[Bucket]:
         return [bucket for bucket in buckets if self.start <= bucket.start < self.end]
 
+    @property
+    def day_before(self) -> Window:
+        """The same hours, a day earlier."""
+        return Window(self.start - DAY, self.end - DAY)
+
 
 def down(at: datetime) -> datetime:
     """Round down to a multiple of 5 minutes, where buckets begin."""
@@ -124,9 +129,10 @@ class WindowActivity:
         known = [(count, name) for name, count in self.holders.items() if name]
         return max(known)[1] if known else ""
 
-    def mean(self, name: str) -> float | None:
-        total, weight = self.sums.get(name, (0.0, 0.0))
-        return total / weight if weight >= FEWEST else None
+    def levels(self) -> dict[str, float]:
+        """Return the mean by measure, to six digits, in the order of MEASURES; without those of too few readings."""
+        means = ((measure.name, *self.sums.get(measure.name, (0.0, 0.0))) for measure in MEASURES)
+        return {name: float(f"{total / weight:.6g}") for name, total, weight in means if weight >= FEWEST}
 
 
 def _figures(bucket: Bucket, model: str) -> Iterable[tuple[str, float]]:
@@ -161,21 +167,15 @@ def job(holder: str) -> str:
 def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str) -> dict[str, Any]:
     """Compare a device's windows, in the form a study stores.
 
-    {left_out, job, figures: {measure: [before, after]}, day_before: {measure: the hours of `after`, a day earlier}};
-    figures only if not left out, and of the day before only where they are known.
+    {left_out, job, figures: {measure: [before, after]}}; figures only if not left out.
     """
     first, second = WindowActivity.of(before.of(buckets), model), WindowActivity.of(after.of(buckets), model)
-    compared: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder)}
-    compared |= {"figures": {}, "day_before": {}}
+    compared: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
     if not compared["left_out"]:
-        earlier = WindowActivity.of(Window(after.start - DAY, after.end - DAY).of(buckets), model)
-        for measure in MEASURES:
-            pair = first.mean(measure.name), second.mean(measure.name)
-            if pair[0] is None or pair[1] is None:
-                continue
-            compared["figures"][measure.name] = [float(f"{value:.6g}") for value in pair if value is not None]
-            if (value := earlier.mean(measure.name)) is not None:
-                compared["day_before"][measure.name] = float(f"{value:.6g}")
+        figures = first.levels(), second.levels()
+        compared["figures"] = {
+            name: [level, figures[1][name]] for name, level in figures[0].items() if name in figures[1]
+        }
     return compared
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
+from common import yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Advice:
 
 APPLICATION = Advice("application", "ok", "Usually the application's own fault: look at the pod first.")
 WATCH = Advice("watch", "warn", "The GPU repaired or contained it. Restart the pod, and watch whether it comes back.")
+NOTED = Advice("watch", "warn", "It asks for no action by itself: look for other XIDs beside it, and watch it.")
 RESET = Advice("reset the GPU", "bad", "Cordon and drain the node, then reset this GPU.")
 RESET_LINK = Advice(
     "reset the GPU", "bad", "Cordon and drain the node, then reset this GPU. The link's other end may be the cause."
@@ -53,20 +54,20 @@ BUCKETS: Mapping[str, Advice] = MappingProxyType(
     }
 )
 """Of the catalog's immediate actions."""
-CATALOG: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("xid_catalog.yaml").read_text(encoding="utf-8"))
+CATALOG: Mapping[str, Any] = yaml.load(Path(__file__).with_name("xid_catalog.yaml").read_bytes()).data
 NAMES: Mapping[int, str] = MappingProxyType(
-    {code: name for codes in CATALOG["buckets"].values() for code, name in codes.items()}
+    {int(code): name for codes in CATALOG["buckets"].values() for code, name in codes.items()}
 )
 
 
 def _advice(code: int, bucket: str) -> Advice:
-    advice = BUCKETS[CATALOG["decoded"].get(code, bucket)]
-    is_hardware = code in CATALOG["hardware"] or code in CATALOG["decoded"]
-    return WATCH if is_hardware and advice in (APPLICATION, OTHER) else advice
+    if code in CATALOG["repaired"]:
+        return WATCH
+    return NOTED if code in CATALOG["noted"] else BUCKETS[CATALOG["decoded"].get(str(code), bucket)]
 
 
 ADVICE: Mapping[int, Advice] = MappingProxyType(
-    {code: _advice(code, bucket) for bucket, codes in CATALOG["buckets"].items() for code in codes}
+    {int(code): _advice(int(code), bucket) for bucket, codes in CATALOG["buckets"].items() for code in codes}
 )
 
 

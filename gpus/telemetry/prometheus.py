@@ -68,8 +68,14 @@ def queries(selector: str = "") -> list[str]:
 
 
 def ages(selector: str = "") -> str:
-    """Return the query for when each target was last scraped: an instant query dates everything to its own moment."""
-    return " or ".join(f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in _witnessing())
+    """Return the query for when each target was last scraped: an instant query dates everything to its own moment.
+
+    By the temperature, a name at a time, for `timestamp` takes the names away; by `up` where a target has none.
+    """
+    names = [name.raw for name in NAMES.values() if name.means is Metric.TEMPERATURE]
+    each = [f"max by (instance) (timestamp({_selected([raw], selector)}))" for raw in names]
+    of_target = f"timestamp(up) and on (instance, job) {_selected(_witnessing(), selector)}"
+    return " or ".join([*each, f"max by (instance) ({of_target})"])
 
 
 def census(selector: str = "") -> str:

@@ -39,12 +39,15 @@ class Truth:
         """Nodes without a reading since their change."""
         self.noise = 0.04
         self.asked: list[Collection[str] | None] = []
+        self.spans: list[timedelta] = []
+        """Lengths of what was read at once."""
 
     def buckets(
         self, cluster_id: UUID, start: datetime, end: datetime, *, nodes: Collection[str] | None = None
     ) -> dict[Device, list[Bucket]]:
         """Replacement for gpus.storage.history.buckets."""
         self.asked.append(nodes)
+        self.spans.append(end - start)
         found = {}
         for node in sorted(nodes or ()):
             rng = random.Random(f"{node}")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters import objects
+from clusters import gpu_shares
+from clusters.gpu_shares import Shares
 from clusters.inventory import store
 from clusters.models import Node
-from clusters.objects import Shares
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod
 from tests.clusters.inventory.observed import see
 
@@ -53,7 +53,7 @@ HAMI_JSON = json.dumps([{"id": f"GPU-{number}", "count": 10, "devmem": 32768, "h
             {"1g.10gb": Shares(28, 7)},
             id="instances renamed beside whole boards",
         ),
-        pytest.param({GPU: "8"}, {objects.GKE_CLIENTS: "4"}, "", {"": Shares(8, 2)}, id="GKE"),
+        pytest.param({GPU: "8"}, {gpu_shares.GKE_CLIENTS: "4"}, "", {"": Shares(8, 2)}, id="GKE"),
         pytest.param({GPU: "20"}, {}, HAMI, {"": Shares(20, 2)}, id="HAMi"),
         pytest.param({GPU: "20"}, {}, HAMI_JSON, {"": Shares(20, 2)}, id="HAMi 2.5"),
         pytest.param({GPU: "2"}, {}, HAMI_JSON, {}, id="HAMi that splits nothing"),
@@ -64,7 +64,7 @@ HAMI_JSON = json.dumps([{"id": f"GPU-{number}", "count": 10, "devmem": 32768, "h
     ],
 )
 def test_shares_and_the_devices_behind_them(resources, labels, registered, expected):
-    assert objects.shares(resources, labels, registered=registered) == expected
+    assert gpu_shares.offered(resources, labels, registered=registered) == expected
 
 
 WORDS = st.one_of(st.integers(-9, 99).map(str), st.text(max_size=4))
@@ -78,7 +78,7 @@ WORDS = st.one_of(st.integers(-9, 99).map(str), st.text(max_size=4))
     st.one_of(st.text(max_size=30), st.lists(st.integers(), max_size=4).map(json.dumps)),
 )
 def test_devices_are_never_more_than_shares_and_held_shares_never_fill_more(resources, labels, registered):
-    for part in objects.shares(resources, labels, registered=registered).values():
+    for part in gpu_shares.offered(resources, labels, registered=registered).values():
         assert 0 < part.devices <= part.shares
         filled = [part.filled(held) for held in range(part.shares + 1)]
         assert filled == sorted(filled)

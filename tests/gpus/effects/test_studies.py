@@ -323,8 +323,18 @@ def test_a_large_rollout_is_read_in_slices(worked, monkeypatch):
     monkeypatch.setattr(studies, "NODES_A_SLICE", 4)
     one = worked(10)
     study = one.study()
-    assert [len(nodes) for nodes in one.truth.asked] == [4, 4, 2]
+    # Both windows, and by itself the second one's hours of the day before: a day at once would be too much memory.
+    assert [len(nodes) for nodes in one.truth.asked] == [4, 4, 4, 4, 2, 2]
+    assert max(one.truth.spans[::2]) < timedelta(hours=13)
+    assert max(one.truth.spans[1::2]) < timedelta(hours=6.5)
     assert (study.counts["nodes"], study.state) == (10, "done")
+
+
+def test_a_measured_rollout_is_read_once(worked):
+    one = worked(6, control=2, order="measured", seed=7)
+    one.study()
+    assert len(one.truth.asked) == 1
+    assert {row.day_before for row in one.effects().values()} == {None}
 
 
 def test_the_cost_of_a_look_does_not_grow_with_nodes(worked, django_assert_max_num_queries):

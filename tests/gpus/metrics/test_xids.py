@@ -26,11 +26,19 @@ def test_what_clears_by_a_reset_is_reset_before_the_vendor_is_called():
 
 
 def test_a_code_has_one_bucket_a_name_and_advice():
-    codes = [code for bucket in xids.CATALOG["buckets"].values() for code in bucket]
+    codes = [int(code) for bucket in xids.CATALOG["buckets"].values() for code in bucket]
     assert len(codes) == len({*codes})
     assert {*codes} == {*xids.NAMES} == {*xids.ADVICE}
-    assert {*xids.CATALOG["hardware"], *xids.CATALOG["decoded"]} <= {*codes}
+    special = [int(code) for part in ("repaired", "noted", "decoded") for code in xids.CATALOG[part]]
+    assert len(special) == len({*special})
+    assert {*special} <= {*codes}
     assert {*xids.CATALOG["buckets"]} == {*xids.BUCKETS}
+
+
+def test_only_what_was_repaired_or_contained_is_called_so():
+    called = {code for code, advice in xids.ADVICE.items() if "repaired" in advice.what}
+    assert called == {63, 92, 94, 121, 160}
+    assert {xids.ADVICE[code].severity for code in (147, 148, 157, 165, 171, 172)} == {"warn"}
 
 
 def test_a_code_that_nobody_knows_is_to_be_looked_up():
