@@ -5,6 +5,7 @@ Canary and first batch are as approved; later ones are a forecast, made again by
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import timedelta
 
 from django.db import transaction
@@ -17,7 +18,7 @@ from jobs.engine.event_log import clock_time, log, set_sentence_unless_held
 from jobs.engine.step_counts import StepTally
 from jobs.forecast import schedule
 from jobs.forecast.strategy import MEASURED, Strategy
-from jobs.models import Rollout, Step
+from jobs.models import Rollout, Slot, Step
 from jobs.planning import comparison
 
 RS = Rollout.Status
@@ -41,11 +42,34 @@ def next_batch(rollout: Rollout, tally: StepTally) -> int | None:
     None: nothing can start now, and no other condition need be checked.
     """
     batch = tally.first_batch((Status.QUEUED,), start_direction(rollout))
-    if batch is None or rollout.status in BACKWARDS:
+    if batch is None:
+        return None
+    if why := other_domain_out(rollout, batch, tally):
+        set_sentence_unless_held(rollout, tally, why)
+        return None
+    if rollout.status in BACKWARDS:
         return batch
     if (tally.first_batch(Step.ACTIVE) or batch) < batch:
         return None
     return batch
+
+
+def other_domain_out(rollout: Rollout, batch: int, tally: StepTally) -> str | None:
+    """Explain which nodes of another failure domain are out, where the strategy keeps domains apart; None: none are.
+
+    A batch is of one domain, so a node that is tried again, or reverted, waits for a later batch as well. On the way
+    forward a node that failed or is held also counts while it keeps its slot: it still is out of service. On the way
+    back it does not, because what it waits for may be an operator.
+    """
+    if not Strategy.from_json(rollout.plan.strategy).domain:
+        return None
+    if tally.is_any_beside(batch, Step.ACTIVE):
+        return "Another failure domain is under way."
+    if rollout.status in BACKWARDS:
+        return None
+    slots = Slot.objects.filter(step__rollout=rollout, step__kind=Step.Kind.NODE).exclude(step__batch=batch)
+    out = slots.order_by("step__position").values_list("step__node_name", flat=True).first()
+    return f"{out} is out of service and of another failure domain: retry, skip or revert it." if out else None
 
 
 def may_open(rollout: Rollout, batch: int, tally: StepTally) -> bool:
@@ -86,7 +110,7 @@ def _held_before(batch: int, rollout: Rollout, tally: StepTally, strategy: Strat
 def reorder(rollout: Rollout, batch: int, strategy: Strategy) -> None:
     """Order the nodes that have not begun again, as a later batch opens: by the order rule, as the cluster is now.
     Places stay, so batches keep their sizes; control-plane nodes keep theirs, and so do nodes that are tried again
-    and those that joined since.
+    and those that joined since. A node takes only the place of one of its own failure domain.
     """
     steps = rollout.steps.of_nodes()
     untouched = {"status": Status.QUEUED, "waiting_for": "", "attempt": 1}
@@ -104,13 +128,19 @@ def reorder(rollout: Rollout, batch: int, strategy: Strategy) -> None:
             direction=Step.Direction.FORWARD,
             node__is_control_plane=False,
         )
-        rows = list(waiting.select_related("node").order_by("batch", "position"))
+        rows = list(waiting.select_related("node", "plan_node").order_by("batch", "position"))
         pods, signals = comparison.gpu_pods(rollout.cluster), comparison.order_signals(s.node for s in rows if s.node)
-        places = [(s.batch, s.position) for s in rows]
-        ordered = sorted(rows, key=lambda s: schedule.idle_first_key(s.node_name, pods, signals.get(s.node_key, 0.0)))
-        moved = [
-            (step, place) for step, place in zip(ordered, places, strict=True) if (step.batch, step.position) != place
-        ]
+        by_domain: dict[str, list[Step]] = defaultdict(list)
+        for step in rows:
+            by_domain[step.plan_node.domain if step.plan_node else ""].append(step)
+        moved: list[tuple[Step, tuple[int, int]]] = []
+        for steps_of_domain in by_domain.values():
+            places = [(s.batch, s.position) for s in steps_of_domain]
+            ordered = sorted(
+                steps_of_domain,
+                key=lambda s: schedule.idle_first_key(s.node_name, pods, signals.get(s.node_key, 0.0)),
+            )
+            moved += [(s, place) for s, place in zip(ordered, places, strict=True) if (s.batch, s.position) != place]
         for step, place in moved:
             step.batch, step.position = place
         Step.objects.bulk_update([step for step, _ in moved], ["batch", "position"], batch_size=200)

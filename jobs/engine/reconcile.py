@@ -250,11 +250,13 @@ def _still_allowed(
     ours = Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
     room = strategy.max_in_flight - tally.nodes(Step.ACTIVE)
+    started = {view.step.batch for view, _ in outcomes if not view.step.is_component}
+    apart = {batch for batch in started if batches.other_domain_out(rollout, batch, tally)}
     kept = []
     for view, out in outcomes:
         starts = out.to in (Status.ADMITTED, Status.APPLYING) and not view.step.is_component
         room -= starts
-        if view.step.pk in still and not (starts and room < 0):
+        if view.step.pk in still and not (starts and (room < 0 or view.step.batch in apart)):
             kept.append((view, out))
     return kept
 

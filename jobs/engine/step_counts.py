@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Min
+from django.db.models import Count, Max, Min
 
 from jobs.models import Rollout, Step
 
@@ -26,6 +26,8 @@ class StepCount:
     count: int
     batch: int
     """The lowest."""
+    last_batch: int
+    """The highest."""
     deadline: datetime | None
     """The earliest."""
 
@@ -35,7 +37,9 @@ class StepTally:
 
     def __init__(self, rollout: Rollout) -> None:
         rows = rollout.steps.order_by().values_list("kind", "status", "direction")
-        self.groups = [StepCount(*row) for row in rows.annotate(Count("pk"), Min("batch"), Min("deadline_at"))]
+        self.groups = [
+            StepCount(*row) for row in rows.annotate(Count("pk"), Min("batch"), Max("batch"), Min("deadline_at"))
+        ]
         self.hindrance: list[str | None] = []
         """What progress.start_hindrance found at this moment, once it was asked."""
 
@@ -48,6 +52,10 @@ class StepTally:
     def first_batch(self, statuses: Collection[str], direction: str | None = None) -> int | None:
         """The lowest batch of nodes in these; None: there are none."""
         return min((group.batch for group in self._nodes(statuses, direction)), default=None)
+
+    def is_any_beside(self, batch: int, statuses: Collection[str]) -> bool:
+        """Return whether a node of another batch is in one of these statuses."""
+        return any(not group.batch == group.last_batch == batch for group in self._nodes(statuses, None))
 
     def holds(self, rollout: Rollout) -> bool:
         """Return whether a step waits for an operator in a rollout that otherwise continues; see `Rollout.state`.

@@ -51,6 +51,8 @@ class Candidate:
     kind: str = ""
     """The GPU's model, or empty: a control is drawn of each."""
     is_control: bool = False
+    domain: str = ""
+    """Value of the label that the strategy names as failure domain; empty without such a label."""
     ending: Sequence[Mapping[str, Any]] | None = None
     """Of `gpu_pods`, those that end where it is drained; None: all of them."""
     batch: int = 0
@@ -69,7 +71,8 @@ class Candidate:
 def arrange_batches(candidates: list[Candidate], strategy: Strategy) -> list[list[Candidate]]:
     """Order the nodes and cut them into batches: canary first, control-plane nodes last, each in a batch of its own.
 
-    The control of the order `measured` comes after all other workers, in batches of its own.
+    The control of the order `measured` comes after all other workers, in batches of its own. With a failure domain in
+    the strategy, no batch has nodes of two, and all workers of one come before those of the next.
     """
     by_order: Callable[[Candidate], Any] = {
         "name": lambda c: (c.name,),
@@ -85,10 +88,13 @@ def arrange_batches(candidates: list[Candidate], strategy: Strategy) -> list[lis
         candidate.is_control = candidate.name in control
     last = [c for c in workers if c.is_control]
     workers = [c for c in workers if not c.is_control]
-    if workers and strategy.canary:
-        batches.append(workers[: strategy.canary])
-        workers = workers[strategy.canary :]
-    batches += [workers[i : i + size] for i in range(0, len(workers), size)]
+    canary = strategy.canary
+    for members in _by_domain(workers):
+        if canary:
+            batches.append(members[:canary])
+            members = members[canary:]  # noqa: PLW2901 — those that the canary leaves
+            canary = 0
+        batches += [members[i : i + size] for i in range(0, len(members), size)]
     batches += [last[i : i + size] for i in range(0, len(last), size)]
     batches += [[c] for c in masters]
     position = 0
@@ -97,6 +103,15 @@ def arrange_batches(candidates: list[Candidate], strategy: Strategy) -> list[lis
             candidate.batch, candidate.position = number, position
             position += 1
     return batches
+
+
+def _by_domain(workers: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Return ordered workers by failure domain: that of the first worker first; those without its label last."""
+    domains: dict[str, list[Candidate]] = {}
+    for worker in workers:
+        domains.setdefault(worker.domain, []).append(worker)
+    unlabeled = domains.pop("", None)
+    return [*domains.values(), *([unlabeled] if unlabeled else [])]
 
 
 def idle_first_key(
@@ -186,6 +201,7 @@ def summarize(
                 "is_canary": number == 1 and bool(strategy.canary) and not batch[0].is_control_plane,
                 "is_frozen": number <= FROZEN_BATCHES or strategy.order == MEASURED,
                 **({"is_control": True} if batch[0].is_control else {}),
+                **({"domain": batch[0].domain} if strategy.domain else {}),
                 "nodes": len(batch),
                 "gpus": sum(c.gpus for c in batch),
                 "jobs": len({job for c in batch if c.worst.drains for job in c.jobs}),

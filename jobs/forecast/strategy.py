@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import Invalid
+from profiles.policies import node_labels
 
 ORDERS = {
     "idle-first": "Nodes with the fewest GPU pods first",
@@ -44,6 +45,9 @@ class Strategy:
     """For a component to get ready, and before that for helm, which may not exceed SETPOINT_HELM_SECONDS; 0: the
     installation's own limits, SETPOINT_HELM_SECONDS and SETPOINT_READY_SECONDS."""
     order: str = "idle-first"
+    domain: str = ""
+    """Label of nodes that names their failure domain, such as `topology.kubernetes.io/zone`: a batch is of one domain,
+    and a domain is finished before the next begins. Empty: batches go by the order alone."""
     seed: int = 0
     """Of the order `measured`, which can be drawn again from it; 0: drawn when the plan is made."""
     control: str = "25%"
@@ -149,9 +153,21 @@ def parse(raw: Mapping[str, Any] | None) -> Strategy:
             errors[f"strategy.{name}"] = [message]
         else:
             values[name] = str(value) if name in SIZES else value
+    errors |= _excluded(values)
     if errors:
         raise Invalid("The strategy is not valid.", fields=errors)
     return Strategy(**values)
+
+
+def _excluded(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what cannot be had together with a failure domain."""
+    if not values.get("domain"):
+        return {}
+    if values.get("order") == MEASURED:
+        return {"strategy.domain": ["Must be empty with the order measured, which draws nodes from all of the pool."]}
+    if values.get("include_joining"):
+        return {"strategy.domain": ["Must be empty with include_joining: nodes that join are of any domain."]}
+    return {}
 
 
 def _wrong(name: str, value: Any) -> str:
@@ -161,11 +177,19 @@ def _wrong(name: str, value: Any) -> str:
             return f"Must be a whole number from {low} to {high}."
     elif name in SIZES:
         return _wrong_size(value)
+    elif name == "domain":
+        return _wrong_label(value)
     elif name in CHOICES and not (isinstance(value, str) and value in CHOICES[name]):
         return f"Must be one of {', '.join(CHOICES[name])}."
     elif name in {f.name for f in dataclasses.fields(Strategy) if f.type == "bool"} and not isinstance(value, bool):
         return "Must be true or false."
     return ""
+
+
+def _wrong_label(value: Any) -> str:
+    if value == "" or not (reason := node_labels.bad_key(value)):
+        return ""
+    return f"Must be empty or a label of nodes, such as topology.kubernetes.io/zone: {reason}."
 
 
 def _wrong_size(value: Any) -> str:

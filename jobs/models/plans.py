@@ -174,6 +174,13 @@ class PlanNode(models.Model):
     is_control = models.BooleanField(
         default=False, help_text="Held back until what the others did was measured; chosen by the strategy's seed."
     )
+    domain = models.CharField(
+        max_length=63,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Its failure domain: the value of the strategy's label.",
+    )
     left_out = models.CharField(max_length=300, blank=True, help_text="Why nothing is done here; empty when it is.")
 
     class Meta:

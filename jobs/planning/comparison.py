@@ -75,7 +75,10 @@ def compare_nodes(
             draft.compliant.append(node)
             continue
         draft.changes[node.pk] = changes
-        draft.candidates.append(_candidate(node, changes, pods.get(node.name, []), order.get(node.pk, 0.0)))
+        candidate = _candidate(node, changes, pods.get(node.name, []), order.get(node.pk, 0.0))
+        if strategy.domain:
+            candidate.domain = str(node.labels.get(strategy.domain, ""))
+        draft.candidates.append(candidate)
     return draft
 
 

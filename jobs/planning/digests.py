@@ -32,6 +32,8 @@ def plan_digest(plan: Plan) -> str:
     # Nodes held back until the others were measured; left out where there are none, so that older digests stay valid.
     control_uids = sorted(uid for uid, *_, is_control in rows if is_control)
     control = {"control": control_uids} if control_uids or plan.strategy.get("order") == MEASURED else {}
+    # Which nodes may never be under way together; absent without a domain, so that older digests stay valid.
+    domains = {"domains": _domains(plan, known)} if plan.strategy.get("domain") else {}
     return "sha256:" + digest(
         {
             "cluster": plan.cluster.uid,
@@ -47,10 +49,16 @@ def plan_digest(plan: Plan) -> str:
             ),
             **components,
             **control,
+            **domains,
             **_authors(plan),
             **({"judgement": plan.judgement} if plan.judgement else {}),
         }
     )
+
+
+def _domains(plan: Plan, known: Mapping[str, Any]) -> list[list[str]]:
+    rows = PlanNode.objects.filter(plan=plan, batch__gt=0, **known)
+    return sorted([uid, domain] for uid, domain in rows.values_list("uid", "domain").order_by())
 
 
 def _authors(plan: Plan) -> dict[str, Any]:

@@ -22,7 +22,16 @@ from compliance.models import Assignment
 from jobs.diffs import dependency_graph, evictions
 from jobs.diffs.changes import most_disruptive
 from jobs.diffs.node_diff import REPAIRED, Target
-from jobs.forecast import blast_radius, estimates, findings, measured_findings, overlaps, randomization, schedule
+from jobs.forecast import (
+    blast_radius,
+    domain_findings,
+    estimates,
+    findings,
+    measured_findings,
+    overlaps,
+    randomization,
+    schedule,
+)
 from jobs.forecast.findings import PlanFinding
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import JUDGEMENT, ChangeSet, Plan, PlanNode, short_numbers
@@ -66,13 +75,14 @@ def make(
     # Nodes that join bring nothing new to the cluster itself.
     brought = component_parts.prepare_parts(cluster, pool, revision) if joined is None else PlanParts()
     has_parts = bool(brought.to_do or findings.blocks(brought.findings))
+    _refuse_unknown_domain(pool, nodes, strategy)
     if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
         raise WrongState(f"All {len(planned)} nodes of {pool} already run {revision}: there is nothing to plan.")
     plan_findings = (
         circumstances.circumstance_findings(cluster, planned, target, draft, strategy, has_parts=has_parts)
         + brought.findings
     )
-    plan_findings += about_seed
+    plan_findings += about_seed + domain_findings.unlabeled_findings(draft.candidates, strategy)
     plan_findings += overlaps.overlap_findings(pool, target, [c.node_id for c in draft.candidates])
     about_pods, evicted = circumstances.pod_findings(cluster, draft, strategy, pods)
     plan_findings += about_pods
@@ -84,6 +94,18 @@ def _has_a_point(pool: Pool, revision: Revision, draft: PlanDraft) -> bool:
     if Assignment.objects.filter(pool=pool, revision=revision).exists():
         return bool(draft.changes)
     return any(not c.is_watch or c.value == REPAIRED for row in draft.changes.values() for c in row.items)
+
+
+def _refuse_unknown_domain(pool: Pool, nodes: list[Node], strategy: Strategy) -> None:
+    """Raise Invalid where no node of the pool has the label: its name is wrong, or nothing would be kept apart."""
+    if not strategy.domain or any(n.labels.get(strategy.domain) for n in nodes):
+        return
+    known = sorted({key for n in nodes for key in n.labels if key in domain_findings.USUAL})
+    hint = f" They have {', '.join(known)}." if known else ""
+    raise Invalid(
+        "The strategy is not valid.",
+        fields={"strategy.domain": [f"No node of {pool} has the label {strategy.domain}.{hint}"]},
+    )
 
 
 def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
@@ -226,6 +248,7 @@ def _store_nodes(plan: Plan, draft: PlanDraft, nodes: list[Node]) -> None:
             batch=c.batch,
             position=c.position,
             is_control=c.is_control,
+            domain=c.domain,
             gpus=c.gpus,
             gpu_pods=len(c.gpu_pods),
             is_unavailable=by_pk[c.node_id].is_unavailable,

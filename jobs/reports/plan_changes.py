@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from django.db.models import Count, F, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from jobs.diffs.changes import ChangeKind, Disruption
+from jobs.forecast import schedule
 from jobs.models import ChangeSet, Plan, PlanNode
 
 NAMED_NODES = 20
@@ -21,6 +23,7 @@ NAMED_NODES = 20
 NAMED_VALUES = 5
 """Values before the change that are named of one key."""
 SHOWN_BATCHES = 8
+SHOWN_DOMAINS = 20
 
 
 def grouped_changes(plan: Plan) -> list[dict[str, Any]]:
@@ -117,15 +120,29 @@ def changes_by_node(plan: Plan, *, name: str = "", key: str = "") -> QuerySet[Pl
 
 
 def batch_rows(plan: Plan) -> list[dict[str, Any]]:
-    """The canary, the frozen batch and the last, and one line for all between where there are many."""
+    """The canary, the frozen batch and the last, and one line for all between where there are many.
+
+    With failure domains, all further batches of a domain are one line, while there are few domains.
+    """
     rows: list[dict[str, Any]] = plan.summary.get("batches", [])
     if len(rows) <= SHOWN_BATCHES:
         return rows
-    head, middle, last = rows[:3], rows[3:-1], rows[-1]
+    frozen = schedule.FROZEN_BATCHES
+    domains = [list(batches) for _, batches in groupby(rows[frozen:], key=lambda row: row.get("domain"))]
+    if "domain" in rows[0] and len(domains) <= SHOWN_DOMAINS:
+        return rows[:frozen] + [_one_line(batches) for batches in domains]
+    return [*rows[:3], _one_line(rows[3:-1]), rows[-1]]
+
+
+def _one_line(middle: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one line for these batches."""
+    if len(middle) == 1:
+        return middle[0]
     sizes = {row["nodes"] for row in middle}
     total = {name: sum(row[name] for row in middle) for name in ("nodes", "gpus", "jobs", "seconds")}
-    line = {
+    domains = {row.get("domain", "") for row in middle}
+    return {
         **total, "number": middle[0]["number"], "to": middle[-1]["number"], "is_canary": False, "is_frozen": False,
         "first": middle[0]["first"], "last": middle[-1]["last"], "size": max(sizes), "is_even": len(sizes) == 1,
+        "domain": min(domains), "is_mixed": len(domains) > 1,
     }  # fmt: skip
-    return [*head, line, last]

@@ -195,6 +195,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
     takes_joining = digests.newest_key_when_planned(rollout.plan) is not None
     canaries = {b["number"] for b in planned if b["is_canary"]}
     control = {b["number"] for b in planned if b.get("is_control")}
+    domains = {b["number"]: b["domain"] for b in planned if "domain" in b}
     shown = _shown_steps(rollout, _open_batches(rows))
     lines: list[dict[str, Any]] = []
     for batch, counts in rows.items():
@@ -204,6 +205,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
             "to": batch,
             "is_canary": batch in canaries,
             "is_control": batch in control,
+            "domain": domains.get(batch),
             "is_joined": takes_joining and batch > len(planned),
             "counts": _shown_counts(counts),
             "nodes": sum(counts.values()),
@@ -218,6 +220,7 @@ def _batches(rollout: Rollout, rows: Mapping[int, Counter[str]]) -> list[dict[st
             and state
             and before["state"] == state
             and not (before["is_canary"] or line["is_joined"] or before["is_control"] != line["is_control"])
+            and before["domain"] == line["domain"]
         ):
             both = Counter(dict(before["counts"]))
             both.update(dict(line["counts"]))

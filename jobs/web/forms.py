@@ -64,6 +64,10 @@ class PlanForm(forms.Form):
         choices=list(ORDERS.items()),
         help_text="Randomized, with a control group: measures the effect on GPUs instead of estimating it.",
     )
+    domain = forms.CharField(
+        max_length=317, required=False, label="Failure domain",
+        help_text="Label such as topology.kubernetes.io/zone: one zone, or rack, is finished before the next.",
+    )  # fmt: skip
     control = forms.CharField(
         max_length=5, initial=DEFAULT.control, required=False, label="Control group size",
         help_text="Held back of each kind of node: 10, or 25%.",

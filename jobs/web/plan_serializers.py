@@ -189,7 +189,7 @@ class PlanNodeOut(serializers.ModelSerializer[PlanNode]):
     class Meta:
         model = PlanNode
         fields = ["node", "name", "uid", "batch", "position", "worst_class", "gpus", "gpu_pods", "change_set",
-                  "is_unavailable", "left_out"]  # fmt: skip
+                  "domain", "is_unavailable", "left_out"]  # fmt: skip
 
 
 class PlanIn(Body[Any]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -100,6 +102,17 @@ def test_no_batch_of_workers_is_larger_than_the_canary_or_the_size(fleet, strate
     assert len(batches[0]) == first if batches else not workers
     assert all(len(batch) == size for batch in batches[1:-1])
     assert all(len(batch) <= size for batch in batches[1:])
+
+
+@given(st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=20), strategies_())
+def test_batches_are_of_one_failure_domain_and_domains_come_one_after_another(domains, strategy):
+    fleet = [node(f"n{i}", domain=domain) for i, domain in enumerate(domains)]
+    batches = arrange_batches(fleet, replace(strategy, domain="rack"))
+
+    assert all(len({c.domain for c in batch}) == 1 for batch in batches)
+    changes = [domain for domain, _ in groupby(batch[0].domain for batch in batches)]
+    assert len(changes) == len(set(domains))
+    assert "" not in changes[:-1]
 
 
 def test_the_canary_is_the_idlest_node_and_a_signal_goes_before_that():
