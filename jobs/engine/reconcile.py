@@ -256,7 +256,9 @@ def _still_allowed(
     for view, out in outcomes:
         starts = out.to in (Status.ADMITTED, Status.APPLYING) and not view.step.is_component
         room -= starts
-        if view.step.pk in still and not (starts and (room < 0 or view.step.batch in apart)):
+        if starts and view.step.batch in apart:
+            continue
+        if view.step.pk in still and not (starts and room < 0):
             kept.append((view, out))
     return kept
 

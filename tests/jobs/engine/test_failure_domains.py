@@ -30,7 +30,7 @@ def zoned(make_world):
 
 
 def zones_out(world) -> set[str]:
-    """Zones of the nodes that the simulated cluster has out of service, whatever Setpoint's rows say."""
+    """Zones of the nodes that the simulated cluster has out of service; Setpoint's rows are not asked."""
     nodes = [raw for raw in world.fleet.list("nodes").items if raw["spec"].get("unschedulable")]
     return {raw["metadata"]["labels"].get(ZONE, "") for raw in nodes}
 
