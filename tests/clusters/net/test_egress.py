@@ -74,8 +74,8 @@ def test_a_name_that_changes_its_mind_gains_nothing(monkeypatch):
 
 
 def test_of_several_addresses_only_permitted_ones_are_tried(monkeypatch):
-    found = [(socket.AF_INET, "169.254.169.254"), (socket.AF_INET, "10.0.0.9"), (socket.AF_INET, "127.0.0.1")]
-    monkeypatch.setattr(egress, "_lookup", lambda host, port: found)
+    addresses = [(socket.AF_INET, "169.254.169.254"), (socket.AF_INET, "10.0.0.9"), (socket.AF_INET, "127.0.0.1")]
+    monkeypatch.setattr(egress, "_lookup", lambda host, port: addresses)
     assert Policy().resolve("mixed.example", 443) == [(socket.AF_INET, "10.0.0.9")]
 
 
