@@ -46,8 +46,8 @@ def noticed(site: Site, rollout: str, node: str) -> str:
     if step["status"] in ("held", "failed", "skipped"):
         return f"{step['status']}: {step['error']}"
     if step["status"] == "succeeded" and value == EDITED:
-        found = site.operator.every("compliance/settings", key=KEY, rollout=rollout)
-        return next((s["state"] for s in found if s["node_name"] == node and s["state"] != "compliant"), "")
+        rows = site.operator.every("compliance/settings", key=KEY, rollout=rollout)
+        return next((s["state"] for s in rows if s["node_name"] == node and s["state"] != "compliant"), "")
     return ""
 
 

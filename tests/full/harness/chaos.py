@@ -80,10 +80,10 @@ class HelmChaos(Chaos):
     def _kill_helm(self, later: float) -> None:
         deadline = time.monotonic() + self.PATIENCE_SECONDS
         while time.monotonic() < deadline and not self._over.wait(0.02):
-            if found := next(self._helms(), None):
+            if pid := next(self._helms(), None):
                 self._over.wait(later)
                 with suppress(ProcessLookupError):  # it was done by then
-                    os.kill(found, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                     self.met += 1
                 return
 

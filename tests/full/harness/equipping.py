@@ -74,8 +74,8 @@ def give_helm(site: Site, plane: Plane, admin: Admin) -> None:
     rules += [{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["*"]}]
     role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": CHARTS}, "rules": rules}
     subjects = [
-        {"kind": "ServiceAccount", "name": one, "namespace": names.NAMESPACE}
-        for one in (names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT)
+        {"kind": "ServiceAccount", "name": account, "namespace": names.NAMESPACE}
+        for account in (names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT)
     ]
     reference = {"apiGroup": RBAC.partition("/")[0], "kind": "ClusterRole", "name": CHARTS}
     binding = {"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": CHARTS}, "roleRef": reference}

@@ -110,8 +110,8 @@ class FaultProxy:
     async def _end(self) -> None:
         self._server.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        for one in others:
-            one.cancel()
+        for task in others:
+            task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
     def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
@@ -294,9 +294,9 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 async def _refuse(writer: asyncio.StreamWriter, status: int, retry_after: str) -> bool:
     """Answer like an API server in trouble: a Status, with or without Retry-After."""
     message, reason = _TROUBLE[status]
-    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
-    said |= {"code": status}  # type: ignore[dict-item]
-    body = json.dumps(said).encode()
+    answer = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
+    answer |= {"code": status}  # type: ignore[dict-item]
+    body = json.dumps(answer).encode()
     lines = [f"HTTP/1.1 {status} Trouble", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     lines += [f"Retry-After: {retry_after}"] if retry_after else []
     writer.write("\r\n".join(lines).encode() + _END + body)

@@ -264,8 +264,8 @@ class Judge:
         if attempt < self._attempts.get(pk, 0):
             self._break(event, f"went back to attempt {attempt} on {node} (law 6)")
         self._attempts[pk] = attempt
-        asked = json.dumps({k: v for k, v in spec.items() if k not in ("restart", "observe")}, sort_keys=True)
-        if self._specs.setdefault((pk, attempt, bool(grant)), asked) != asked:
+        canonical = json.dumps({k: v for k, v in spec.items() if k not in ("restart", "observe")}, sort_keys=True)
+        if self._specs.setdefault((pk, attempt, bool(grant)), canonical) != canonical:
             self._break(event, f"asked {node} for something else within attempt {attempt} (law 6)")
         if grant:
             # Written again after a lost answer, the same permission ends later: it is one grant all the same.

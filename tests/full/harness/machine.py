@@ -102,9 +102,9 @@ class Machine:
         """Reads how many huge pages there are only when it is restarted, as the kubelet does."""
         seen = 0
         while not self._over.wait(0.1):
-            told = len(self.restarts.read_text().splitlines()) if self.restarts.exists() else 0
-            if told != seen:
-                seen = told
+            restarts = len(self.restarts.read_text().splitlines()) if self.restarts.exists() else 0
+            if restarts != seen:
+                seen = restarts
                 self._offer_pages()
 
     def _offer_pages(self) -> None:

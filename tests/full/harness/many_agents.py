@@ -212,9 +212,9 @@ class Member:
             self._publish(after)
 
     def _confirm(self) -> Confirmed | None:
-        found, date = self._client.tuning(self.name)
-        is_same = found is not None and found["metadata"]["uid"] == self._known[0]
-        return Confirmed(Spec.from_json(found["spec"]), date) if found and is_same else None
+        tuning, date = self._client.tuning(self.name)
+        is_same = tuning is not None and tuning["metadata"]["uid"] == self._known[0]
+        return Confirmed(Spec.from_json(tuning["spec"]), date) if tuning and is_same else None
 
     def _publish(self, status: Status) -> None:
         fresh = {key: value for key, value in status.to_json().items() if value is not None}

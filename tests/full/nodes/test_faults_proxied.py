@@ -141,13 +141,13 @@ def test_an_api_server_that_says_nothing_but_503_is_waited_for(under: Under, sit
     under.start()
     under.until_under_way()
     proxy.fault = Fault(statuses=(503,))
-    eventually(lambda: "503" in told(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
+    eventually(lambda: "503" in waiting_text(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
     assert site.rollout(under.pk)["status"] == "running"
     proxy.fault = NOTHING
     under.end()
 
 
-def told(site: Site, pk: str) -> str:
+def waiting_text(site: Site, pk: str) -> str:
     """Return what an operator reads about a waiting rollout: its own sentence, and its steps'."""
     steps = site.steps(pk).values()
     return " ".join([site.rollout(pk)["waiting_for"], *(s["waiting_for"] for s in steps)])
@@ -168,7 +168,9 @@ def test_answers_that_drip_are_waited_for_with_the_reason_and_go_on(
     under.start()
     under.until_under_way()
     proxy.fault = Fault(drip=(8, 1.0))
-    eventually(lambda: "not end in time" in told(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
+    eventually(
+        lambda: "not end in time" in waiting_text(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE
+    )
     assert site.rollout(under.pk)["status"] == "running"
     proxy.fault = NOTHING
     under.end()
@@ -239,7 +241,7 @@ def test_what_etcd_has_forgotten_in_the_middle_of_a_list_and_of_a_watch_costs_ti
     proxy.further_page = old
     proxy.fault = Fault(page=1)
     proxy.cut_all()
-    eventually(lambda: "expire" in told(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
+    eventually(lambda: "expire" in waiting_text(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
     assert site.rollout(under.pk)["status"] == "running"
     proxy.fault, proxy.further_page = Fault(page=1), None
     under.end()

@@ -80,17 +80,17 @@ class Processes:
         work = [process.tick for process in self.alive.values()] + list(also)
         together = threading.Barrier(len(work))
 
-        def run(one: Callable[[], None], pause: float) -> None:
+        def run(task: Callable[[], None], pause: float) -> None:
             try:
                 together.wait(PATIENCE_SECONDS)
                 time.sleep(pause)
-                one()
+                task()
             except BaseException as error:
                 self.wrong.append(repr(error))
             finally:
                 connections.close_all()
 
-        threads = [threading.Thread(target=run, args=(one, self.chance.uniform(0, 0.02))) for one in work]
+        threads = [threading.Thread(target=run, args=(task, self.chance.uniform(0, 0.02))) for task in work]
         for thread in threads:
             thread.start()
         for thread in threads:

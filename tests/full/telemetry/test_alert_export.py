@@ -72,9 +72,9 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
             {
                 "expr": f'count by (alertname, {labels}) (ALERTS{{alertstate="firing",alertname="{name}"}})',
                 "eval_time": "48m",
-                "exp_samples": [{"labels": f'{{alertname="{name}",{said}}}', "value": 1}],
+                "exp_samples": [{"labels": f'{{alertname="{name}",{label}}}', "value": 1}],
             }
-            for name, labels, said in (
+            for name, labels, label in (
                 ("SetpointHeldIdle", "workload_pod", 'workload_pod="idle"'),
                 ("SetpointThermal", "UUID", 'UUID="GPU-3"'),
                 ("SetpointThermalThrottle", "UUID", 'UUID="GPU-4"'),

@@ -70,8 +70,8 @@ def test_the_optional_manifest_is_what_reading_exporters_takes(deployed, control
     eventually(lambda: not pending.read(controller_fleet).refused)
     assert pending.read(controller_fleet).systems == []
     assert (source.sentence, source.exporter_versions) == ("", ["4.8.2"])
-    found = GpuDevice.objects.filter(cluster=cluster).values_list("uuid", "node_name", "values")
-    assert sorted(found) == [
+    rows = GpuDevice.objects.filter(cluster=cluster).values_list("uuid", "node_name", "values")
+    assert sorted(rows) == [
         ("GPU-1", NODE, {"busy": 0.9, "power": 400}),
         ("GPU-2", NODE, {"busy": 0, "power": 400}),
     ]
