@@ -21,9 +21,9 @@ THERE = {"kind": "prometheus", "url": "https://prometheus.example", "auth": "bea
 
 @pytest.fixture
 def sim():
-    found = Exporting()
-    found.node("n1", Gpu("GPU-1", busy=140), Gpu("GPU-2"))
-    return found
+    exporting = Exporting()
+    exporting.node("n1", Gpu("GPU-1", busy=140), Gpu("GPU-2"))
+    return exporting
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def cluster(sim):
 
 @pytest.fixture
 def client():
-    found = Client()
-    found.force_login(UserFactory(roles=["admin"]))
-    return found
+    admin_client = Client()
+    admin_client.force_login(UserFactory(roles=["admin"]))
+    return admin_client
 
 
 def at(cluster) -> str:
