@@ -180,9 +180,9 @@ def test_the_page_works_without_javascript_and_says_when_nothing_is_found(world)
     html = page(world.operator, "/search/?q=n1")
     assert 'name="q" type="search" value="n1"' in html
     assert f'href="/nodes/{world.node("n1").pk}/"' in html
-    said = page(world.operator, "/search/?q=nothing-like-this")
-    assert "nothing-like-this" in text_of(said)
-    assert "/nodes/?q=nothing-like-this" in said
+    results_page = page(world.operator, "/search/?q=nothing-like-this")
+    assert "nothing-like-this" in text_of(results_page)
+    assert "/nodes/?q=nothing-like-this" in results_page
     assert "Nodes by the start of their name" in text_of(page(world.operator, "/search/"))
     assert "<script>" not in page(world.operator, "/search/?q=<script>x</script>")
     assert page(world.operator, "/search/found/").strip() == ""

@@ -165,7 +165,7 @@ def test_whoever_lost_a_step_in_flight_commits_nothing(make_world, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reply",
     [
         {"status": {"settings": []}, "observed": {"vm.swappiness": "60"}},
         {"status": {"step": "another"}},
@@ -174,11 +174,11 @@ def test_whoever_lost_a_step_in_flight_commits_nothing(make_world, monkeypatch, 
     ],
     ids=["no word of the key", "another step", "another attempt", "an earlier spec"],
 )
-def test_only_the_kernels_answer_to_this_very_spec_is_success(make_world, told):
+def test_only_the_kernels_answer_to_this_very_spec_is_success(make_world, reply):
     world = make_world(nodes=1)
     rollout = world.started()
     step = reach(world, rollout, "verifying")
-    answer(step, **told)
+    answer(step, **reply)
 
     reconcile.advance(rollout.pk)
     step.refresh_from_db()

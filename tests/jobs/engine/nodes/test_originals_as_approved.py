@@ -159,7 +159,7 @@ def test_what_a_revert_expects_is_stored_before_it_is_asked(make_world, monkeypa
     monkeypatch.setattr(SimFleet, "tune", tune)
     world.run(rollout)
     assert stored
-    assert all(kept == asked for kept, asked in stored)
+    assert all(kept == sent for kept, sent in stored)
 
 
 def test_a_key_that_was_changed_before_a_forward_step_wrote_it_is_not_taken_by_its_revert(make_world):
