@@ -22,13 +22,13 @@ pytestmark = pytest.mark.django_db
 
 def sealed_columns() -> set[tuple[str, str, str]]:
     """(model, ciphertext, key) of every model, by the columns' names."""
-    found = set()
+    columns = set()
     for model in apps.get_models():
         names = {field.name for field in model._meta.fields}
         for field in model._meta.fields:
             if isinstance(field, models.BinaryField) and f"{field.name}_key" in names:
-                found.add((model._meta.label, field.name, f"{field.name}_key"))
-    return found
+                columns.add((model._meta.label, field.name, f"{field.name}_key"))
+    return columns
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def keys(settings):
 
 
 def test_every_sealed_column_is_among_the_stored_secrets(keys):
-    told = {(type(s.row)._meta.label, *s.columns) for s in hooks.stored_secrets()}
-    assert told == sealed_columns()
+    stored = {(type(s.row)._meta.label, *s.columns) for s in hooks.stored_secrets()}
+    assert stored == sealed_columns()
 
 
 def test_afterwards_the_newest_key_opens_all(keys, settings):
