@@ -1,6 +1,6 @@
 """A migrated SQLite database, made once for these migrations and copied for each test process.
 
-Migrating takes seconds, and every run of a single test would wait for them. PostgreSQL is migrated anew each time, and
+Migrating takes seconds, and every run of a single test would wait for them. PostgreSQL is migrated each time, and
 so is SQLite wherever migrations, Django or SQLite are others than those of the template: on a fresh machine, always.
 """
 
@@ -20,7 +20,7 @@ from django.apps import apps
 from django.conf import settings
 
 KEPT = 5
-"""Templates of other states of the migrations: branches that somebody works on in turns."""
+"""Templates of other states of the migrations: branches that are worked on in turns."""
 
 
 def template() -> Path | None:

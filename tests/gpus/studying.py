@@ -31,7 +31,7 @@ class Truth:
         self.throttled = 0.0
         """More seconds in five minutes since a node's change."""
         self.others = 0.0
-        """What happened to everybody from the first change on."""
+        """What happened to every node from the first change on."""
         self.holder: dict[str, str] = {}
         self.gpus = 2
         self.free: set[str] = set()

@@ -85,7 +85,7 @@ def test_a_thread_that_hangs_loses_its_turn_and_does_not_end_that_of_the_next(tu
     ticks.at += SECONDS
     with turns.turn(ONE, again.append) as next_one:
         assert next_one
-        hangs.__exit__(None, None, None)  # it comes back at last
+        hangs.__exit__(None, None, None)  # it comes back
         with turns.turn(ONE, again.append) as third:
             assert not third, "the second one's turn goes on"
 

@@ -49,7 +49,7 @@ CASES = (NFD, KUEUE, VOLCANO)
 GPUS = 2
 """Advertised by hand, as Kubernetes' documentation of extended resources does: the machine has none."""
 PATIENCE = 600.0
-"""A judgement: an emulated processor is ten times as slow as a real one."""
+"""A judgment: an emulated processor is ten times as slow as a real one."""
 FEATURES = "feature.node.kubernetes.io/"
 INSTRUCTIONS = {
     "AVX": "avx", "AVX2": "avx2", "AVX512F": "avx512f", "AESNI": "aes", "FMA3": "fma", "VAES": "vaes", "SHA": "sha_ni",

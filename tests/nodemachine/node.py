@@ -208,7 +208,7 @@ class Node:
         self.admin.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tunnel"}, "spec": spec})
         self.eventually(lambda: "listens" in self.pod_log("tunnel"))
 
-    # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
+    # ── the kernel, read directly ─────────────────────────────────────────────────────────────────────────────────
     def values(self, keys: Iterable[str]) -> dict[str, str]:
         """Read the running kernel's values of these keys, without the agent; an absent one is the empty string."""
         keys = list(keys)

@@ -64,9 +64,9 @@ def test_afterwards_the_newest_key_opens_all(keys, settings):
         data, key = (getattr(secret.row, column) for column in secret.columns)
         if data:
             assert encryption.unseal(secret.place, secret.field, encryption.Sealed(bytes(data), key))
-        if hasattr(secret.row, "version"):  # nobody who edits it is told to read it again
+        if hasattr(secret.row, "version"):  # no editor is asked to reload it
             assert secret.row.version == before[secret.target].version
-    assert Cluster.objects.get().credential_set_at == set_at  # so no watch starts anew
+    assert Cluster.objects.get().credential_set_at == set_at  # so no watch starts again
     assert registry.credentials(Cluster.objects.get()).token == "t0ken"
     assert TelemetrySource.objects.get().open_secret() == "of telemetry"
     assert Channel.objects.get().open_secret() == "of a channel"

@@ -116,7 +116,7 @@ def test_a_job_that_fails_is_tried_as_often_as_its_limit_says(sim):
     status = _only_object(sim, "jobs")["status"]
     assert status["failed"] == 3
     assert [c["type"] for c in status["conditions"]] == ["FailureTarget", "Failed"]
-    assert len(_pods(sim)) == 3  # they stay, for whoever wants to know why
+    assert len(_pods(sim)) == 3  # they stay, for a look at why they failed
 
 
 def test_a_job_counts_completions(sim):

@@ -14,7 +14,7 @@ from tests.controlplane.plane import LOOPBACK
 from tests.full.harness.site import Site
 
 Said = dict[str, Mapping[str, Any]]
-"""What is said of each object, by name: its version, and the values that a row has."""
+"""Values of each object, by name: its version, and the values that a row has."""
 
 _PRESENT = "SELECT id, name FROM clusters_node WHERE gone_at IS NULL"
 

@@ -27,7 +27,7 @@ COUNT = int(os.environ.get("COUNT", "8"))
 NODES = tuple(f"soak-{number}" for number in range(1, 7))
 BUDGET = 2
 SECONDS = 240.0
-"""For one rollout: about 15 s when nobody is killed."""
+"""For one rollout: about 15 s when no process is killed."""
 TAINT = "example.com/soak"
 NEW_GRANT = "it needs a new grant"
 """An agent killed between journalling a restart and its end must not repeat it, and says so; a person retries."""

@@ -31,7 +31,7 @@ SEED = os.environ.get("SEED", "1")
 COUNT = int(os.environ.get("COUNT", "8"))
 NODES = ("soak-helm-1", "soak-helm-2")
 SECONDS = 600.0
-"""For one rollout: about 10 s when nobody is killed."""
+"""For one rollout: about 10 s when no process is killed."""
 OTHER_NETWORK = """
 apiVersion: apps/v1
 kind: DaemonSet

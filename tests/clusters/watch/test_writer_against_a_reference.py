@@ -270,7 +270,7 @@ def test_rows_never_go_back_and_end_up_as_the_objects_are(db, changes, tellings,
         telling.watched.proved[kind] = BEGAN
     expected = reference(history)
     for index in order.sample(range(len(history.events)), min(12, len(history.events))):
-        telling.answer(index)  # everybody who is late
+        telling.answer(index)  # every late answer
     telling.late_list(order.choice(KINDS), order.randrange(history.version + 1))
     # A list passes over what was made and deleted before it, so a late answer can bring that back. And an agent's
     # object may have been told of before its node was. Both are what anti-entropy is needed for.

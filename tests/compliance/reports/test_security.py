@@ -1,6 +1,6 @@
-"""Settings that weaken a node's security are marked wherever their values are shown, by the one judgement of profiles.
+"""Settings that weaken a node's security are marked wherever their values are shown, by the one judgment of profiles.
 
-Pages, lists, files and REST count the same rows; the law is held against that judgement, row by row.
+Pages, lists, files and REST count the same rows; the law is held against that judgment, row by row.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_files_say_it_too(weak: World) -> None:
 
 
 def test_the_lists_choose_exactly_what_the_one_judgement_calls_weak(world: World) -> None:
-    """The law holds over every operator, value and answer that the judgement tells apart."""
+    """The law holds over every operator, value and answer that the judgment tells apart."""
     SettingState.objects.all().delete()
     made = [(*case[:2], *pair) for case in VALUES for pair in itertools.product(case[2], OBSERVED)]
     nodes = Node.objects.bulk_create(

@@ -133,7 +133,7 @@ INSIDE = {f"charts/{name}/Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: 
 @pytest.mark.parametrize("origin", ["uploaded", catalog.get("volcano").chart.reference])
 def test_unknown_keys_are_told_once_the_chart_was_fetched_or_uploaded(origin, django_assert_max_num_queries):
     given = {"custum": {}, "jobflow": {"any": 1}, "other": {"b": 1}, "hidden": True, "basic": {"image_tag": "x"}}
-    assert findings(want("volcano", values=given)) == {}  # nobody knows the chart yet
+    assert findings(want("volcano", values=given)) == {}  # the chart is not known yet
     values_yaml = "custom: {}\nbasic:\n  image_tag_version: latest\n# hidden: false\n"
     archives.store(packed(INSIDE | {"Chart.yaml": CHART, "values.yaml": values_yaml}, "volcano"), origin=origin)
 

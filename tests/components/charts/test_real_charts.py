@@ -71,7 +71,7 @@ def test_every_other_path_that_the_catalog_names_exists_too(name):
 def knows(defaults: Any, path: list[str]) -> bool:
     for step in path:
         if defaults in ({}, None):
-            return True  # the chart lets anything stand here
+            return True  # the chart allows any value here
         if step not in defaults:
             return False
         defaults = defaults[step]

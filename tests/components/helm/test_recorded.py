@@ -27,7 +27,7 @@ metadata: {name: found}
 data: {there: %s}
 """
 HIDDEN = """{{ tpl (printf "{{ (look%s \\"v1\\" \\"Namespace\\" \\"\\" \\"asked-for\\") | empty | not }}" "up") . }}"""
-"""The word stands nowhere in the archive."""
+"""The archive does not contain the word."""
 MORE = """
 {{- if eq (INNER) "true" }}
 ---

@@ -68,7 +68,7 @@ def test_presets_and_overrides_come_back_from_what_they_made(data):
 def test_whatever_was_given_the_draft_makes_the_same_again(data):
     """Presets that were changed by hand, taken in half, or are the chart's own defaults, included."""
     component = data.draw(st.sampled_from([component for component in catalog.all() if component.presets]))
-    # As charts and releases have them: a text stands where a preset says only what it adds to one.
+    # As charts and releases have them: a text is where a preset has only what it adds to one.
     sets = st.sampled_from(
         [text_values.as_texts(component, {}, preset.values) for preset in component.presets.values()]
     )

@@ -97,7 +97,7 @@ def test_only_who_may_write_profiles_is_offered_a_new_one(client):
 
 def test_pages_cost_what_a_page_costs(client, django_assert_max_num_queries):
     client.get(reverse("components:components"))
-    with django_assert_max_num_queries(6):  # the frame's: who, roles, counts
+    with django_assert_max_num_queries(6):  # the frame's: user, roles, counts
         client.get(reverse("components:components"))
     with django_assert_max_num_queries(6):
         client.get(reverse("components:component", args=["gpu-operator"]))

@@ -32,7 +32,7 @@ def focused(page: Any) -> str:
 
 
 def push(page: Any, name: str) -> None:
-    """A button of that name, by keyboard, wherever the page stands."""
+    """Press a button of that name by keyboard, wherever the page is scrolled to."""
     page.get_by_role("button", name=re.compile(rf"^\s*{name}")).locator("visible=true").first.focus()
     with page.expect_navigation():
         page.keyboard.press("Enter")

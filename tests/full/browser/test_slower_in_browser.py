@@ -1,4 +1,4 @@
-"""Nodes that are off their profile and slower, in a real browser: no obstacle where there is data, and by keyboard."""
+"""Non-compliant and underperforming nodes in a real browser: no obstacle where there is data, and by keyboard."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Installed(Place):
         hooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration,apiservice"
         self.plane.kubectl("delete", hooks, "-l", "app.kubernetes.io/managed-by=Helm", "--ignore-not-found")
         if self.component.namespace != "kube-system":
-            # The node goes with the test, and nobody ends the pods on it, for which the namespace would wait.
+            # The node goes with the test, and nothing ends the pods on it, for which the namespace would wait.
             here = ("--all", "-n", self.component.namespace)
             self.plane.kubectl("delete", "daemonsets,deployments,statefulsets,jobs", *here)
             self.plane.kubectl("delete", "pods", *here, "--force", "--grace-period=0")

@@ -1,4 +1,4 @@
-"""kube-proxy as kubeadm writes it, on a real API server: removed by the identities of the manifests, and put back.
+"""kube-proxy as kubeadm writes it, on a real API server: removed by the identities of the manifests, and restored.
 
 What may go wrong between, and a worker that dies anywhere, is tried on the simulated fleet:
 tests/components/release/test_kube_proxy.py.

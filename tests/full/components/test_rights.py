@@ -50,7 +50,7 @@ OF_RIGHTS = (
     "cluster-admin privileges",
     'bindings.rbac.authorization.k8s.io "',  # the role of a binding is looked for only where the right to bind lacks
 )
-"""In what helm says."""
+"""In helm's output."""
 
 
 @pytest.fixture(scope="module")

@@ -189,7 +189,7 @@ def test_an_installation_with_one_role_gets_two_by_an_upgrade_that_brings_new_ta
         assert rights(database, "later") == {"SELECT", "INSERT", "UPDATE", "DELETE"}
         database.run("setpoint_owner", "DROP TABLE later")
 
-        # Whoever gave it too much: the next upgrade takes it back.
+        # Granted too much by hand: the next upgrade revokes it.
         database.run("setpoint_owner", "GRANT ALL ON ALL TABLES IN SCHEMA public TO setpoint_app")
         setpoint.migrate()
         assert rights(database, "audit_seal") == {"SELECT", "INSERT"}

@@ -103,7 +103,7 @@ def equipped(
         site.setpoint.stop(name)
     definitions.delete(plane, STAY)
     for name in ("volcano-system", "gpu-operator"):
-        plane.kubectl("delete", "namespace", name, "--ignore-not-found")  # the next test may make it anew
+        plane.kubectl("delete", "namespace", name, "--ignore-not-found")  # the next test may create it again
     plane.kubectl("delete", "clusterrolebinding,clusterrole", CHARTS)
     plane.kubectl("delete", "-f", str(RIGHTS))
     plane.kubectl("delete", "-f", str(DEPLOY / "setpoint-policies.yaml"))

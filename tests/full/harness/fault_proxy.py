@@ -1,9 +1,9 @@
 """A proxy of faults in front of a real API server: it ends TLS, passes each request on by itself, and spoils what it is
 told to.
 
-Whoever speaks through it shows their own token to the API server, whose audit log stays the witness. Which requests a
-share hits is decided by a seed. Only HTTP/1.1, only loopback, and a connection upstream for each request, so that
-nothing of one request can reach another.
+Each client shows its own token to the API server, whose audit log stays the witness. Which requests a share hits is
+decided by a seed. Only HTTP/1.1, only loopback, and a connection upstream for each request, so that nothing of one
+request can reach another.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fault:
     cuts: bool = False
     """The connection ends in the middle of the answer's body, after the API server has done what was asked."""
     page: int = 0
-    """Lists come in pages of so many objects, whatever was asked."""
+    """Lists come in pages of so many objects, regardless of the limit that was asked for."""
 
 
 NOTHING = Fault()

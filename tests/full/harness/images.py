@@ -33,7 +33,7 @@ LEAVES_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 PIP_KEYS = ("index-url", "extra-index-url", "find-links", "proxy", "timeout", "trusted-host")
 SECONDS = 1200
-"""A judgement: packages over a slow line."""
+"""A judgment: packages over a slow line."""
 
 
 class ImageFailed(RuntimeError):

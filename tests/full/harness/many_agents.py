@@ -60,7 +60,7 @@ class Standing:
         self.kernel = VirtualKernel(self.hardware, lambda: str(uuid.uuid4()))
         self.kubelet_runs = 1
         self.has_restarted = False
-        """The kubelet or the machine; whoever plays the cluster's side of that sets it back."""
+        """The kubelet or the machine; the test that plays the cluster's side of it sets it back."""
         if file and file.exists():
             self._load(json.loads(file.read_text()))
         else:

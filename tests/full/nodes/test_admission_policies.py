@@ -223,7 +223,7 @@ def test_a_report_beyond_the_schema_is_refused(tuned, as_agent, cluster_admin):
     assert "status" not in cluster_admin.get(names.PLURAL, name)
 
 
-# ── What must go on working ───────────────────────────────────────────────────────────────────────────────────────────
+# ── What must keep working ────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_deleted_nodes_tuning_is_collected(tuned, cluster_admin):
     cluster_admin.delete("nodes", tuned["metadata"]["name"])
     cluster_admin.wait_gone(names.PLURAL, tuned["metadata"]["name"])

@@ -1,7 +1,7 @@
 """The agent's core on the kernel of the machine that runs the tests: written by the agent, read back here by hand.
 
 What belongs to a network namespace is written in one of the test's own; what belongs to the machine is changed for the
-moment of a test, and put back whatever happens.
+moment of a test, and put back in every case.
 """
 
 from __future__ import annotations

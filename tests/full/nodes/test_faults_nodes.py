@@ -17,7 +17,7 @@ from tests.full.harness.site import ENDED, Site
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
 _serial = itertools.count(1)
 DRAINS = "taints:\n- key: example.com/maintenance\n  value: {value}\n  effect: NoExecute\n"
-"""Of a pod that such a taint evicts: who has one is drained first."""
+"""Of a pod that such a taint evicts: a node that has one is drained first."""
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """One kind of trouble at a time between Setpoint and a real API server, for rollouts that drain and reboot real nodes.
 
-Whatever the trouble, no step fails of it: a rollout goes on through what lets calls through now and then, waits and
-says why where none comes through, and continues by itself. Nothing is asked twice, the budget is kept, and every row is
+No trouble fails a step: a rollout makes progress where some calls get through, waits and says why where none does, and
+continues by itself. Nothing is asked twice, the budget is kept, and every row is
 as its object is in the end. Agents and the judge speak past the proxy.
 """
 
@@ -211,8 +211,8 @@ PATHS = ("/api/v1/nodes", "/api/v1/pods", f"/apis/{names.API_VERSION}/{names.PLU
 def forgotten(plane: Plane) -> dict[str, str]:
     """Continue tokens, by path, that the API server has forgotten; no watch can begin at their versions either.
 
-    Kubernetes 1.35 answers further pages from its memory as long as it has them, whatever etcd has forgotten: so it is
-    started again.
+    Kubernetes 1.35 answers further pages from its memory as long as it has them, even those that etcd has forgotten: so
+    it is started again.
     """
     server = ApiServer(plane.admin, policy=LOOPBACK, timeout=30)
     try:

@@ -1,8 +1,8 @@
 """Several processes hand clusters over, take them, come and die at the same moment: each cluster has one holder.
 
-On PostgreSQL, where transactions overlap. The clock stands still while all of them tick at once, and moves in between,
-so that nothing depends on how fast this machine is. Who holds what is noted at the moment when a process begins to
-watch a cluster, and when it ends that.
+On PostgreSQL, where transactions overlap. The clock is fixed while all of them tick at once, and moves in between,
+so that nothing depends on how fast this machine is. Each cluster's holder is noted when a process begins to watch it,
+and when it ends that.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def test_volcano_counts_eight_thousand_milli_gpus_as_eight(world):
         spec={"minMember": 4, "queue": "train", "minResources": {"nvidia.com/gpu": "32000m", "cpu": "4"}},
         status={"phase": "Pending", "conditions": [unschedulable]},
     )
-    # Quotas call the same GPUs by a second name; what runs waits no more; who wants none is not shown.
+    # Quotas call the same GPUs by a second name; what runs waits no more; what wants none is not shown.
     both = {"nvidia.com/gpu": "2", "requests.nvidia.com/gpu": "2"}
     world.create("podgroups", "eval", namespace="llm", spec={"minResources": both}, status={"phase": "Inqueue"})
     world.create("podgroups", "done", namespace="llm", spec={"minResources": both}, status={"phase": "Running"})

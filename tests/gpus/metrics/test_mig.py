@@ -53,14 +53,14 @@ def test_partitions_of_amds_are_equal_parts(mode, number):
     assert max(split.parts.values()) == pytest.approx(1 / number)
 
 
-# ── whatever telemetry and the API server say ─────────────────────────────────────────────────────────────────────────
+# ── any answer of telemetry and the API server ────────────────────────────────────────────────────────────────────────
 INSTANCE = st.tuples(
     st.sampled_from(["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),  # also what no board could have at once
     st.lists(st.sampled_from(["a/x", "a/y", "b/z"]), max_size=2, unique=True),
     st.sampled_from([None, 0.0, 0.3, 0.9]),
 )
 BOARD = st.one_of(st.just([]), st.lists(INSTANCE, min_size=1, max_size=7))
-"""An empty one is a whole GPU that nobody holds."""
+"""An empty one is a whole GPU that no pod holds."""
 
 
 def devices(boards) -> list[Sample]:
@@ -122,7 +122,7 @@ def test_whole_gpus_are_weighed_as_they_are_counted(pods, offered):
 
 # ── and what comes of it ──────────────────────────────────────────────────────────────────────────────────────────────
 LAYOUT = [("3g.40gb", "team/notebook"), ("2g.20gb", ""), ("1g.10gb", "team/notebook")]
-"""Of one board; a seventh is nobody's."""
+"""Of one board; a seventh is free."""
 
 
 def record(settings, product: str):

@@ -41,7 +41,7 @@ def test_the_slow_are_found_and_by_what(nodes):
     assert {reading.signal for reading in clock.readings if reading.is_below} >= {"sm_clock", "ofu"}
     assert wait.worst
     assert {reading.signal for reading in wait.readings if reading.is_below} >= {"busy", "ofu"}
-    # of n0002, which waits, the clock says nothing, so it is nobody's peer there
+    # of n0002, which waits, the clock says nothing, so it is no peer there
     assert (clock.in_common, clock.work, clock.peers, clock.hours) == (JOB, "team/train", nodes - 2, 6)
     assert paces["n0000"].is_compared
 

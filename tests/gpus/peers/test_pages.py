@@ -72,7 +72,7 @@ def test_a_cluster_is_looked_at_once_an_hour_and_by_one_worker(world, clock):
     assert job.due() == [world.cluster.pk]
     PaceLook.objects.update(claimed_until=clock.at + timedelta(minutes=1))
     assert not job.compare(world.cluster.pk)
-    clock.at += timedelta(minutes=2)  # who had it was killed
+    clock.at += timedelta(minutes=2)  # its worker was killed
     tasks.look_at_pace(str(world.cluster.pk))
     assert PaceLook.objects.get().claimed_until is None
     assert {row.until for row in NodePace.objects.all()} == {PaceLook.objects.get().until}

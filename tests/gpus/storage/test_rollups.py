@@ -238,7 +238,7 @@ def test_idle_hours_are_those_that_readings_cover(world):
     row, seconds = idle(world)
     assert (row.since, seconds) == (world.at - timedelta(seconds=2400), 1200)
     world.at += timedelta(seconds=900)
-    world.go_on(60)  # nobody looked for 15 minutes: three of them are this reading's
+    world.go_on(60)  # nothing was read for 15 minutes: three of them are this reading's
     assert idle(world)[1] == 1200 + 180
 
 

@@ -50,7 +50,7 @@ class World:
             return [{"metric": {}, "value": [0, "2"]}]
         if "timestamp" in query or query.startswith("up") or "DCGM_FI_DEV_GPU_UTIL|" not in query:
             return []
-        # honorLabels is true: who has no holder inherits the exporter's pod; the host's name is the pod's, too.
+        # honorLabels is true: a GPU without a holder inherits the exporter's pod; the host's name is the pod's, too.
         results = []
         for index, gpu in enumerate(self.sim.gpus["n1"]):
             own = dict(re.findall(r'(\w+)="([^"]*)"', labels("localhost", index, gpu)))

@@ -51,7 +51,7 @@ def test_a_sick_gpu_says_all_of_it_and_what_to_do(clock):
     )  # fmt: skip
     for code, word in XIDS.items():
         assert re.search(rf" {code} ([a-z][^0-9]* )?{word} 2 in the exporter's window", shown), code
-    for code in XIDS.keys() - {13}:  # nobody has to do anything about the application's own
+    for code in XIDS.keys() - {13}:  # the application's own needs no action
         assert f": XID {code}" in shown, code
     for expected in (
         "team/llm-0, team/llm-1", "12 / 13", "14 / 15 in its life", "7 + 8", "heat 44 s", "power 33 s",

@@ -75,7 +75,7 @@ def test_a_refusal_names_the_field_and_loses_nothing(client, cluster):
     page = answer.content.decode()
     assert answer.status_code == 422
     assert 'value="prometheus"' in page
-    assert "s3cret" in page  # typed just now, in an answer that nobody keeps
+    assert "s3cret" in page  # typed just now, in an answer that is not stored
     assert "no-store" in answer["Cache-Control"]
     assert "Write https://host:port" in page
 

@@ -1,6 +1,6 @@
 """Law 10 for plans: what the page offers, what its POST does, what REST lists and what REST does are one answer.
 
-Each situation is looked at by each account: for every verb the four of them agree, whatever the answer is.
+Each situation is looked at by each account: for every verb the four of them agree on every answer.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def test_a_step_whose_node_boots_is_told_though_its_agent_does_not_answer(make_w
 
 def test_with_a_dead_watch_a_step_that_waits_for_its_agent_is_read_again_and_goes_on(world):
     rollout = _all_waiting(world)
-    world.sim.tick(settings.SETPOINT_FRESH_SECONDS + 1)  # the agents answer, and nobody writes it into rows
+    world.sim.tick(settings.SETPOINT_FRESH_SECONDS + 1)  # the agents answer, and no process writes it into rows
     assert _taken(rollout) == []
 
     world.slice(rollout)

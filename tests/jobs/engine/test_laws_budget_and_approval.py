@@ -100,7 +100,7 @@ def test_a_node_whose_driver_an_operator_replaces_counts_and_is_not_touched(worl
 def test_a_plan_leaves_a_node_to_the_operator_that_works_on_its_driver(world):
     world.sim.nodes.upgrade_driver("n1", "upgrade-required")  # its turn has not come
     world.sim.nodes.upgrade_driver("n2", "pod-deletion-required")
-    world.sim.nodes.upgrade_driver("n3", "upgrade-failed")  # nobody works there any more
+    world.sim.nodes.upgrade_driver("n3", "upgrade-failed")  # no operator works there any more
     world.look()
 
     plan = world.plan(world.revision(REBOOT), include_unavailable=True)

@@ -17,7 +17,7 @@ _POSITION = count(1)
 
 
 def _rollout(world, pool, listed, *, budget):
-    """A rollout under way whose approvers saw `listed` out of service, and `budget` as the cluster's."""
+    """A rollout in progress whose approvers saw `listed` out of service, and `budget` as the cluster's."""
     plan = world.plan(world.revision({"cmdline.iommu": "pt"}), canary=0, batch="50", include_unavailable=True)
     summary = plan.summary | {"budget": budget}
     Plan.objects.filter(pk=plan.pk).update(pool=pool, status=Plan.Status.STARTED, summary=summary, worst_class=REBOOT)
@@ -81,7 +81,7 @@ def test_two_rollouts_together_never_exceed_what_any_of_their_approvers_saw(two,
             taken += len(granted)
             slots = set(Slot.objects.values_list("node_id", flat=True))
             assert len(slots) <= 3, "more by Setpoint than the budget"
-            if _unavailable() - before:  # who was out already is repaired in its own place
+            if _unavailable() - before:  # a node that was out already is repaired in its own place
                 for other in Rollout.objects.filter(status=Rollout.Status.RUNNING):
                     more = (_unavailable() - saw[other.pk]) | slots
                     assert len(more) <= 3, f"{other} was approved for fewer"

@@ -1,7 +1,7 @@
 """Laws 1, 4 and 14 while an API server refuses the credentials, or is not the one that they are for.
 
-Nobody was let in, so nothing was said about a node: steps wait as they do for a server that is away, keep their places,
-say why, and go on by themselves once the credentials are accepted.
+No call was let in, so nothing is known about a node: steps wait as for a server that is away, keep their places,
+say why, and continue by themselves once the credentials are accepted.
 """
 
 from __future__ import annotations

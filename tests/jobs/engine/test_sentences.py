@@ -145,7 +145,7 @@ def test_what_was_waited_for_is_not_said_once_it_is_over(world):
     rollout = world.started()
     world.slice(rollout)
     assert rollout.steps.filter(status__in=Step.ACTIVE).count() == 1
-    rollout.steps.update(waiting_for="")  # it has just moved on; nobody has looked at it again
+    rollout.steps.update(waiting_for="")  # it has just moved on; no worker has looked at it again
     set_waiting_sentence(rollout, "n1, applying: The agent has not answered.")
 
     progress.settle(rollout)

@@ -1,6 +1,6 @@
 """Every component of the catalog × what is done with it × where: its class, and how many must approve.
 
-The table is a judgement, written from what each operator documents, not from the code. What changes is a small example
+The table is a judgment, written from what each operator documents, not from the code. What changes is a small example
 of each: the objects that such a change really touches, as the charts have them.
 """
 
@@ -63,7 +63,7 @@ TABLE: dict[str, tuple[str, str, str, str]] = {
 }
 TABLE |= accelerator_rows.TABLE
 APPROVERS = {"live": 1, "new-pods": 1, "network": 2, "gpu-pods": 2, "drain": 2, "reboot": 2}
-"""In production; one anywhere else, whatever the class."""
+"""In production; one anywhere else, for every class."""
 
 
 def workload(kind: str, name: str, container: str, image: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def test_at_20000_nodes_it_finds_few_of_each_kind_in_few_queries_by_an_index(vas
     scoped = UserFactory(roles=["viewer@env:staging"])
     for person in (vast.operator, scoped):
         for text in ("m1", "gpu", "train", "P-1100", str(uuid.uuid4()), "aaaaaaaa", "e", "sha256:" + "a" * 64):
-            user = User.objects.get(pk=person.pk)  # who has not asked anything yet
+            user = User.objects.get(pk=person.pk)  # a fresh object, without cached permissions
             with CaptureQueriesContext(connection) as seen:
                 groups = results(user, text)
             assert len(seen) <= 10, (text, len(seen))

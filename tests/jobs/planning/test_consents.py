@@ -1,4 +1,4 @@
-"""A plan that destroys objects: who approves types how many, and without that it never starts."""
+"""A plan that destroys objects: its approver types how many, and without that it never starts."""
 
 from __future__ import annotations
 

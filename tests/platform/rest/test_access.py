@@ -86,7 +86,7 @@ class Doors:
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         self.cookies = {name: _cookies(user) for name, user in self.people.items()}
         self.client = Client()
-        """For everybody's knocks: each client would build the middleware anew."""
+        """For the requests of every account: each client would build the middleware again."""
         study = Study.objects.create(rollout=rollout, hours=6, settle_minutes=15)
         began = {"began_at": rollout.created_at, "ended_at": rollout.created_at}
         pairs = StudyNode.objects.create(study=study, node=world.node("n1"), node_name="n1", **began)

@@ -102,7 +102,7 @@ def test_what_an_outsiders_body_names_is_as_if_it_were_not_there(doors: Doors, w
 
 
 def test_from_a_plan_to_a_pause_each_call_is_only_its_roles(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chain of calls, each on what the one before made: at each link everybody but one kind of person is refused."""
+    """A chain of calls, each on what the one before made: at each link every account but one kind is refused."""
     monkeypatch.setattr(tasks, "wake", lambda pk: None)
     revision = world.revision({"vm.swappiness": "31"})
     people = {role: UserFactory(roles=[role]) for role in ROLES}

@@ -20,7 +20,7 @@ from tests.factories import TokenClient, UserFactory
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = {"SpectacularJSONAPIView"}
-"""The schema is public: it says what anybody can read in the source."""
+"""The schema is public: it says what anyone can read in the source."""
 CHANGE_NOTHING = {"preview_pool", "check"}
 """Actions that are POST only because what they look at is too long for an address."""
 

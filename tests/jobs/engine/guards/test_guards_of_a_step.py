@@ -1,4 +1,4 @@
-"""Guards of a step under way, each seen alone: where another stands behind it, the law's own test does not miss it."""
+"""Guards of a step in progress, each alone: where another backs it, the law's own test does not notice its loss."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_disturbed_node_that_was_uncordoned_twice_carries_no_mark_of_ours(make
     assert is_cordoned(world)
 
 
-# ── law 6: whoever lost a step commits nothing ────────────────────────────────────────────────────────────────────────
+# ── law 6: a worker that lost a step commits nothing ──────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("lost", [{"claim": "another"}, {"version": F("version") + 1}], ids=["claim", "version"])

@@ -1,4 +1,4 @@
-"""The engine's laws for policy objects: in one plan and one order with components and nodes, approved, and put back."""
+"""The engine's laws for policy objects: in one plan and one order with components and nodes, approved, and reverted."""
 
 from __future__ import annotations
 
