@@ -47,8 +47,8 @@ KINDS: dict[str, tuple[list[str], Callable[[str], Iterator[Passage]]]] = {
     "messages": ([f"{room}/*.py" for room in ROOMS], messages),
     "catalogs": (["components/catalog/entries/*.yaml", "profiles/catalog/*.yaml"], prose.of_data),
     "documents": (["*.md"], prose.of_document),
-    "docstrings": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_docstrings),
-    "comments": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_comments),
+    "docstrings": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet", "tests")], prose.of_docstrings),
+    "comments": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet", "tests")], prose.of_comments),
 }
 
 
