@@ -33,7 +33,7 @@ def within(seconds: float) -> Callable[[], bool]:
 
 
 def test_silence_ends_at_the_timeout(serve):
-    fleet, _ = serve(lambda connection, request: time.sleep(5))
+    fleet, _ = serve(lambda connection, request: time.sleep(5), timeout=TIMEOUT)
     is_in_time = within(3 * TIMEOUT)
     with pytest.raises(FleetUnavailable, match=r"no answer within 0\.5 s"):
         fleet.node("n1")
@@ -47,7 +47,7 @@ def test_a_server_that_drips_is_cut_off_at_the_timeout(serve):
             connection.sendall(b" ")
             time.sleep(TIMEOUT / 5)
 
-    fleet, _ = serve(drip)
+    fleet, _ = serve(drip, timeout=TIMEOUT)
     is_in_time = within(4 * TIMEOUT)
     with pytest.raises(FleetUnavailable, match="did not end in time"):
         fleet.node("n1")
