@@ -126,7 +126,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Lanes(config, log)
 
 
-# ── Generated examples: a shared machine is slow now and then, which is nobody's bug ──────────────────────────────────
+# ── Generated examples: a shared machine is slow now and then, which is no bug ────────────────────────────────────────
 # New examples each time, except under CI, where the same code must give the same answer.
 EXAMPLES = 50
 """For tests that name no number: half of hypothesis's own. Each run has others, so many runs see more of them."""
@@ -200,7 +200,7 @@ def site_entries(request: pytest.FixtureRequest) -> Iterator[None]:
 
 # ── The clock ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 class Clock:
-    """The instant that `common.clock.now` answers. It stands until a test moves it."""
+    """The instant that `common.clock.now` answers. It is fixed until a test moves it."""
 
     def __init__(self, at: datetime) -> None:
         self.at = at

@@ -33,6 +33,6 @@ class Lanes(LoadScopeScheduling):
         return KERNEL if file in OF_THIS_KERNEL else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if scope := next((one for one in FIRST if one in self.workqueue), None):
+        if scope := next((scope for scope in FIRST if scope in self.workqueue), None):
             self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)

@@ -1,7 +1,7 @@
 """Loopback ports for servers that a test starts, and starts again. Standard library only.
 
 Not what binding to port 0 gives: that is of the range from which every outgoing connection takes its own port. Such a
-port is taken again by anybody's connection while a server is on its way up; and who knocks at one that is down connects
+port is taken again by any connection while a server is on its way up; and a client of one that is down connects
 to itself in the end (RFC 9293, simultaneous open) and keeps it.
 """
 

@@ -1,7 +1,7 @@
 """Settings for tests: the product's own, in a directory that is thrown away, on a database that is thrown away.
 
-Imported by pytest-django before any conftest, in every process (each xdist worker has a directory of its own). Whatever
-SETPOINT_* a developer has exported must not reach the tests; only what KEPT names may.
+Imported by pytest-django before any conftest, in every process (each xdist worker has a directory of its own). No
+SETPOINT_* that a developer has exported may reach the tests, but those that KEPT names.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ SETPOINT_AUDIT_KEY = "the same in each process: rows of the template database ca
 # The product's hasher takes 0.2 s a password by design; tests make hundreds of people.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# Every test client builds the middleware anew, and WhiteNoise would read all static files each time.
+# Every test client builds the middleware again, and WhiteNoise would read all static files each time.
 WHITENOISE_AUTOREFRESH = True

@@ -1,6 +1,6 @@
 """A migrated SQLite database, made once for these migrations and copied for each test process.
 
-Migrating takes seconds, and every run of a single test would wait for them. PostgreSQL is migrated anew each time, and
+Migrating takes seconds, and every run of a single test would wait for them. PostgreSQL is migrated each time, and
 so is SQLite wherever migrations, Django or SQLite are others than those of the template: on a fresh machine, always.
 """
 
@@ -20,7 +20,7 @@ from django.apps import apps
 from django.conf import settings
 
 KEPT = 5
-"""Templates of other states of the migrations: branches that somebody works on in turns."""
+"""Templates of other states of the migrations: branches that are worked on in turns."""
 
 
 def template() -> Path | None:
@@ -50,8 +50,8 @@ def digest(of: str) -> str:
 def copied(source: Path, to: Path) -> None:
     """Whole or not at all, also while others read or write there."""
     beside = to.with_name(f"{to.name}.{os.getpid()}")
-    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(beside)) as other:
-        one.backup(other)
+    with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(beside)) as other:
+        original.backup(other)
     beside.replace(to)
 
 
@@ -60,11 +60,11 @@ def django_db_keepdb(
     request: pytest.FixtureRequest, django_db_modify_db_settings: None, django_db_use_migrations: bool
 ) -> bool:
     """Return whether Django finds a migrated database in place: a copy of the template."""
-    found = template() if django_db_use_migrations else None
-    if request.config.option.reuse_db or found is None or not found.is_file():
+    path = template() if django_db_use_migrations else None
+    if request.config.option.reuse_db or path is None or not path.is_file():
         return bool(request.config.option.reuse_db)
-    copied(found, _database())
-    os.utime(found)
+    copied(path, _database())
+    os.utime(path)
     return True
 
 

@@ -19,7 +19,7 @@ SCOPES = ("*", "env:production", f"cluster:{HERE}")
 
 
 @pytest.mark.parametrize("held", Role.values)
-@pytest.mark.parametrize("asked", Role.values)
+@pytest.mark.parametrize("needed", Role.values)
 @pytest.mark.parametrize(
     ("scope", "reaches"),
     [
@@ -30,9 +30,9 @@ SCOPES = ("*", "env:production", f"cluster:{HERE}")
         ("cluster:6b2f0c1e-9a54-4d1b-8a77-2f3f6f1e0a02", False),
     ],
 )
-def test_a_role_counts_in_its_scope_and_includes_only_viewer(held: str, asked: str, scope: str, reaches: bool) -> None:
+def test_a_role_counts_in_its_scope_and_includes_only_viewer(held: str, needed: str, scope: str, reaches: bool) -> None:
     user = UserFactory(roles=[f"{held}@{scope}"])
-    assert may(user, asked, SCOPES) is (reaches and asked in (held, "viewer"))
+    assert may(user, needed, SCOPES) is (reaches and needed in (held, "viewer"))
 
 
 @pytest.mark.parametrize("role", Role.values)

@@ -154,14 +154,14 @@ HALVES = 18
 
 @pytest.mark.parametrize("effect", range(HALVES + 1))
 def test_a_reboot_by_grant_is_journalled_carried_out_once_and_done_wherever_the_agent_is_killed(node, effect):
-    asked = spec(IOMMU, grant="g-1")
-    first = node.agent(asked, effect)
-    assert (first is None) == (effect < HALVES)  # else this test kills nobody
+    granted_spec = spec(IOMMU, grant="g-1")
+    first = node.agent(granted_spec, effect)
+    assert (first is None) == (effect < HALVES)  # else this test kills no agent
     if node.calls("systemctl"):
         assert "g-1" in (node.folder / "journal").read_text()
 
-    node.agent(asked)  # resumed: what was not begun is begun now
-    status = node.agent(asked)
+    node.agent(granted_spec)  # resumed: what was not begun is begun now
+    status = node.agent(granted_spec)
 
     assert len(node.calls("systemctl")) <= 1
     assert status is not None
@@ -170,7 +170,7 @@ def test_a_reboot_by_grant_is_journalled_carried_out_once_and_done_wherever_the_
         assert states(status) == {"cmdline.iommu": "Effective"}
         assert "iommu=pt" in node.arguments()
     else:
-        # Killed between the journal's word and the command: nobody knows whether the reboot is on its way, so it is
+        # Killed between the journal's word and the command: it is unknown whether the reboot began, so it is
         # never asked for again, and the control plane's deadline decides.
         assert (status.boot_id, status.restart.state) == ("boot-1", "Journalled")
         assert states(status) == {"cmdline.iommu": "PendingRestart"}

@@ -222,8 +222,8 @@ HALVES = 24
 
 @pytest.mark.parametrize("effect", range(HALVES + 1))
 def test_wherever_the_agent_is_killed_the_node_boots_with_the_old_or_the_new_arguments(node, effect):
-    asked = spec("pt", grant="g-1")
-    assert (node.agent(asked, effect) is None) == (effect < HALVES)
+    granted_spec = spec("pt", grant="g-1")
+    assert (node.agent(granted_spec, effect) is None) == (effect < HALVES)
     node.power()
     assert node.arguments().split() in (
         ["ro", "quiet"],
@@ -231,7 +231,7 @@ def test_wherever_the_agent_is_killed_the_node_boots_with_the_old_or_the_new_arg
         ["ro", "quiet", "panic=10", "iommu=pt"],
     )
 
-    boot = node.agent(asked).boot_id
+    boot = node.agent(granted_spec).boot_id
     again = spec("pt", grant="g-2", boot=boot, step="s-2")
     node.agent(again)
     status = node.agent(again)

@@ -32,8 +32,8 @@ OBJECTS = list(
 
 
 def the(kind: str, name: str) -> dict:
-    [found] = [o for o in OBJECTS if o["kind"] == kind and o["metadata"]["name"] == name]
-    return found
+    [manifest] = [o for o in OBJECTS if o["kind"] == kind and o["metadata"]["name"] == name]
+    return manifest
 
 
 CRD = the("CustomResourceDefinition", f"{names.PLURAL}.{names.GROUP}")["spec"]

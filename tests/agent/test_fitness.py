@@ -108,7 +108,7 @@ def test_what_would_cut_a_node_off_is_refused_before_it_is_published_and_by_the_
     assert fitness.unfit(key, "=", value, NOWHERE) or judging.refusal(key, value)
 
 
-@pytest.mark.parametrize(("key", "value"), [one for one in CUT_OFF if "hashsize" not in one[0]])
+@pytest.mark.parametrize(("key", "value"), [case for case in CUT_OFF if "hashsize" not in case[0]])
 def test_an_agent_does_not_cut_its_own_node_off(kernel, agent, key, value):
     path = f"/proc/sys/{key.replace('.', '/')}"
     kernel.live[path] = now = (
@@ -185,8 +185,8 @@ def test_an_agent_reserves_no_more_than_its_memory_in_two_sizes(kernel, agent):
     """Each fits the 15.6 GiB of this node, both together do not; neither is written."""
     kernel.live[HUGE.replace("2048", "1048576")] = "0"
     both = [want("hugepages-2Mi", "6000", "0"), want("hugepages-1Gi", "8", "0")]
-    for one in both:
-        assert not fitness.unfit(one.key, one.operator, one.value, MachineSize(16384000 * 1024))
+    for setting in both:
+        assert not fitness.unfit(setting.key, setting.operator, setting.value, MachineSize(16384000 * 1024))
     agent.ask(*both)
     assert not kernel.writes()
     agent.ask(both[0])

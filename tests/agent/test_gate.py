@@ -58,24 +58,24 @@ def is_denied(key: str, value: str) -> bool:
 
 def written(kernel: Kernel) -> list[tuple[str, str]]:
     """Key and value of all that reached the kernel, its modules, and the files that the next boot reads."""
-    found = []
+    writes = []
     for what, *words in kernel.effects:
         if what == "write":
-            found.append((gate.key_of(words[0]) or words[0], words[1]))
+            writes.append((gate.key_of(words[0]) or words[0], words[1]))
         elif what == "run" and words[0] == "MODPROBE":
-            found.append((f"module.{words[1]}", "loaded"))
+            writes.append((f"module.{words[1]}", "loaded"))
         elif what == "persist":
             text = "\n".join(line for line in words[1].splitlines() if not line.startswith("#"))
             if words[0] == persisted.SYSCTL:
-                found += [tuple(line.split(" = ", 1)) for line in text.splitlines()]  # type: ignore[misc]
+                writes += [tuple(line.split(" = ", 1)) for line in text.splitlines()]  # type: ignore[misc]
             elif words[0] == boot_loader.DROP_IN:
                 for argument in re.findall(r'LINUX (.*)"$', text, re.MULTILINE):
                     for word in argument.split():
                         name, _, value = word.partition("=")
-                        found.append((f"cmdline.{name}", value or "present"))
+                        writes.append((f"cmdline.{name}", value or "present"))
             elif words[0] == persisted.MODULES:
-                found += [(f"module.{line}", "loaded") for line in text.splitlines()]
-    return found
+                writes += [(f"module.{line}", "loaded") for line in text.splitlines()]
+    return writes
 
 
 key_ = st.sampled_from((*LIVE, *OTHERS))

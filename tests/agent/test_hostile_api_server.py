@@ -103,10 +103,10 @@ def test_rubbish_on_the_wire_is_an_api_server_that_is_away(server, client, rubbi
         "watch": lambda: list(client.watch_one("n", "1")),
     }[ask]
     try:
-        found = asking()
+        result = asking()
     except (Unavailable, RequestRefused):
         return
-    assert found in ([], (None, "")), "an answer without an object is none"
+    assert result in ([], (None, "")), "an answer without an object is none"
 
 
 @settings(max_examples=150, deadline=None)
@@ -116,15 +116,15 @@ def test_no_answer_ends_a_thread_of_the_agent(server, client, page, event, date)
     for asking in (
         lambda: client.tuning("n")[0],
         lambda: client.list_one("n")[0],
-        lambda: [one["object"] for one in client.watch_one("n", "1") if one.get("type") in ("ADDED", "MODIFIED")],
+        lambda: [event["object"] for event in client.watch_one("n", "1") if event.get("type") in ("ADDED", "MODIFIED")],
     ):
         try:
-            found = asking()
+            result = asking()
         except (Unavailable, RequestRefused):
             continue
-        for one in found if isinstance(found, list) else [found] if found else []:
-            assert isinstance(one["metadata"]["uid"], str)
-            assert isinstance(one["metadata"]["generation"], int)
+        for raw in result if isinstance(result, list) else [result] if result else []:
+            assert isinstance(raw["metadata"]["uid"], str)
+            assert isinstance(raw["metadata"]["generation"], int)
 
 
 def keepalive_seconds(address: tuple[str, int]) -> float | None:
@@ -186,8 +186,8 @@ def test_the_watch_hears_again_whatever_ended_it(monkeypatch):
 @given(st.text(max_size=40) | st.from_regex(r"[A-Z][a-z]{2}, -?[0-9]{1,21} Nov [0-9]{1,9} [0-9:]{8} [+-][0-9]{4,16}"))
 def test_no_text_is_too_odd_to_be_a_date(text):
     for read in (clock.of_header, clock.parsed):
-        found = read(text)
-        assert found is None or isinstance(found, float)
+        timestamp = read(text)
+        assert timestamp is None or isinstance(timestamp, float)
 
 
 def test_a_date_without_a_zone_is_utc(monkeypatch):

@@ -64,8 +64,8 @@ class Life:
             clock=lambda: self.now,
         )
 
-    def arrive(self, found):
-        self.loop._arrive(found)
+    def arrive(self, received):
+        self.loop._arrive(received)
         self.loop._tick()
 
     def pass_(self, seconds):

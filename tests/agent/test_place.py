@@ -229,7 +229,7 @@ def test_a_journal_that_cannot_be_read_is_not_an_empty_one(tmp_path):
     assert "cannot be read" in (Journal(FileStore(str(tmp_path / "journal"))).corrupt or "")
 
 
-# ── its own paths, prepared by somebody else ──────────────────────────────────────────────────────────────────────
+# ── its own paths, prepared by another user ───────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("prepare", ["link", "hard link", "pipe"])
 def test_a_file_prepared_beside_its_own_is_not_written_through(tmp_path, prepare):
     victim, own = tmp_path / "victim", tmp_path / "own"

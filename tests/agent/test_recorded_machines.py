@@ -67,16 +67,16 @@ def test_every_key_of_the_allow_list_can_be_observed(name, tmp_path):
     machine = Machine(name, tmp_path)
     before = machine.tree()
 
-    found = machine.observe(*sorted(key_lists.ALLOWED))
+    observed = machine.observe(*sorted(key_lists.ALLOWED))
 
-    assert found["transparent_hugepage.enabled"] == "madvise" or name != "two-sockets"
-    assert found["vm.swappiness"] == before["proc/sys/vm/swappiness"].strip()
-    assert found["hugepages-2Mi"].isdigit()
-    assert any(key.startswith("block.") for key in found)
-    for key, value in found.items():
+    assert observed["transparent_hugepage.enabled"] == "madvise" or name != "two-sockets"
+    assert observed["vm.swappiness"] == before["proc/sys/vm/swappiness"].strip()
+    assert observed["hugepages-2Mi"].isdigit()
+    assert any(key.startswith("block.") for key in observed)
+    for key, value in observed.items():
         assert not set("\n[") & set(value), key
     assert machine.tree() == before
-    assert ("cpu.scaling_governor" in found) == (name == "two-sockets")
+    assert ("cpu.scaling_governor" in observed) == (name == "two-sockets")
 
 
 def test_cpus_of_different_governors_are_made_one_and_each_gets_its_own_back(two_sockets):

@@ -83,13 +83,13 @@ def test_a_word_of_a_newer_control_plane_is_refused_and_not_guessed():
 
 
 @pytest.mark.parametrize(
-    ("word", "other", "said"),
+    ("word", "other", "reason"),
     [
         ('"original":"60"', '"original":"60","color":"blue"', "another version of the agent wrote it"),
         ('"format":1', '"format":2', "it has format 2, and this agent knows 1"),
     ],
 )
-def test_a_journal_of_another_version_is_not_guessed_at(agent, kernel, word, other, said):
+def test_a_journal_of_another_version_is_not_guessed_at(agent, kernel, word, other, reason):
     """A journal of another version is refused even where it could be read: its words may mean something else."""
     agent.ask(SWAPPINESS)
     body = kernel.journal.split("\n")[1]
@@ -101,7 +101,7 @@ def test_a_journal_of_another_version_is_not_guessed_at(agent, kernel, word, oth
     degraded = agent.ask(want("vm.swappiness", "20", "10")).condition("Degraded")
 
     assert degraded.reason == "JournalCorrupt"
-    assert said in degraded.message
+    assert reason in degraded.message
     assert kernel.value("vm.swappiness") == "10"
 
 

@@ -40,7 +40,7 @@ def record_id(seq: int) -> str:
     return str(pk) if connection.vendor == "postgresql" else pk.hex
 
 
-def found(*heads: str) -> list[tuple[str, int]]:
+def findings(*heads: str) -> list[tuple[str, int]]:
     return [(finding.kind, finding.seq) for finding in sealing.verify(heads)]
 
 

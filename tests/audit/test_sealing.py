@@ -17,7 +17,7 @@ from audit import macs, sealing, tasks
 from audit.models import Chain, Record, Seal
 from audit.services import record
 from common.clock import now
-from tests.audit.chains import cut_tail_with_head, delete_with_seal, forge, found, note, record_id, sealed, tamper
+from tests.audit.chains import cut_tail_with_head, delete_with_seal, findings, forge, note, record_id, sealed, tamper
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 def test_a_chain_that_nobody_touched_is_whole() -> None:
     first = sealed(3)
     second = sealed(2)
-    assert found(first, second) == []
+    assert findings(first, second) == []
     assert list(Record.objects.sealed().values_list("sealed_as__seq", flat=True)) == [1, 2, 3, 4, 5]
 
 
@@ -35,9 +35,9 @@ def test_what_is_refused_does_not_keep_others_from_being_sealed(heads_file: Path
     note(2)
     tasks.seal()
     assert Record.objects.filter(sealed_as=None).get() == forged
-    told = Record.objects.get(action="audit.refuse")
-    assert told.seq
-    assert told.target == f"record:{forged.pk}"
+    refusal = Record.objects.get(action="audit.refuse")
+    assert refusal.seq
+    assert refusal.target == f"record:{forged.pk}"
     assert [finding.about for finding in sealing.verify()] == [str(forged.pk)]
 
 
@@ -49,7 +49,7 @@ def test_a_time_out_of_all_order_is_refused_though_its_mark_is_right(ago: timede
     note(1)
     clock.at = at
     tasks.seal()
-    assert [kind for kind, _ in found()] == ["refused"]
+    assert [kind for kind, _ in findings()] == ["refused"]
 
 
 def test_clocks_of_processes_may_differ(clock) -> None:
@@ -59,7 +59,7 @@ def test_clocks_of_processes_may_differ(clock) -> None:
         note(1)
     clock.forward(minutes=7)
     tasks.seal()
-    assert found() == []
+    assert findings() == []
     assert Seal.objects.count() == 5
 
 
@@ -73,11 +73,11 @@ def test_nothing_is_sealed_on_a_history_that_kept_heads_contradict_until_a_perso
     assert sealing.check_at_start("test")
     call_command("verify_audit", accept="restored last night's backup", stdout=StringIO(), stderr=StringIO())
     tasks.seal()
-    assert found() == []
+    assert findings() == []
     assert Chain.objects.get().broken == ""
     assert Record.objects.sealed().filter(action="audit.accept").exists()
     tamper("UPDATE audit_record SET actor = 'bob' WHERE id = %s", record_id(3))
-    assert found(), "only what was accepted is accepted"
+    assert findings(), "only what was accepted is accepted"
 
 
 def test_an_acceptance_counts_only_with_a_right_mark(heads_file: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_acceptance_counts_only_with_a_right_mark(heads_file: Path) -> None:
     tamper("UPDATE audit_record SET actor = 'bob' WHERE id = %s", record_id(3))
     keys = [finding.key for finding in sealing.verify()]
     QuerySet(Record).bulk_create([Record(actor="x", action="audit.accept", target="x", after={"findings": keys})])
-    assert ("change", 3) in found()
+    assert ("change", 3) in findings()
 
 
 def test_heads_are_kept_in_the_file_and_sent_to_syslog(heads_file: Path, settings) -> None:
@@ -122,9 +122,9 @@ def test_records_of_before_are_sealed_as_of_the_first_scheme_and_nothing_is_sign
         QuerySet(Seal).bulk_create([Seal(seq=seq, record=row, seal=previous, scheme=Seal.Scheme.FIRST)])
     Chain.objects.create(pk=1, seq=2, seal=previous, newest_at=rows[-1].at)
     sealed(2)
-    assert found() == []
+    assert findings() == []
     tamper("UPDATE audit_record SET actor = 'bob' WHERE id = %s", record_id(1))
-    assert ("change", 1) in found()
+    assert ("change", 1) in findings()
 
 
 @pytest.mark.full  # triggers are PostgreSQL's
@@ -140,7 +140,7 @@ def test_postgresql_refuses_to_change_a_record(table: str, verb: str) -> None:
 def test_another_key_verifies_nothing(settings) -> None:
     sealed(2)
     settings.SETPOINT_AUDIT_KEY = "another"
-    assert ("change", 1) in found()
+    assert ("change", 1) in findings()
 
 
 def test_the_command_says_so_and_fails() -> None:
@@ -176,7 +176,7 @@ def test_more_than_a_set_is_sealed_in_one_task() -> None:
     Record.objects.bulk_create(Record(actor="a", action="b.c", target=f"t:{n}") for n in range(sealing.SET + 3))
     tasks.seal()
     assert not Record.objects.unsealed().exists()
-    assert found() == []
+    assert findings() == []
 
 
 def test_a_sealer_that_read_an_old_head_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_a_sealer_that_read_an_old_head_writes_nothing(monkeypatch: pytest.Monke
     assert sealing.seal_waiting() == 3
     with pytest.raises(sealing._Lost):
         sealing._write(stale, waiting, stale.checked_at)
-    assert found() == []
+    assert findings() == []
 
 
 def test_a_sealer_that_another_one_overtook_does_not_call_the_record_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +196,10 @@ def test_a_sealer_that_another_one_overtook_does_not_call_the_record_damaged(mon
     waiting = sealing._waiting
 
     def overtaken(chain: Chain, at: datetime) -> list[Record]:
-        found = waiting(chain, at)
+        waiting_records = waiting(chain, at)
         monkeypatch.undo()
         assert sealing.seal_waiting() == 1
-        return found
+        return waiting_records
 
     monkeypatch.setattr(sealing, "_waiting", overtaken)
 
@@ -228,4 +228,4 @@ def test_of_many_sealers_at_once_each_record_is_sealed_by_one() -> None:
     while more := sealing.seal_waiting():
         done.append(more)
     assert sum(done) == Record.objects.count() == 40 + 6 * 5 * 3
-    assert found() == []
+    assert findings() == []

@@ -18,8 +18,8 @@ from tests.audit.chains import (
     cut_tail_with_head,
     delete,
     delete_with_seal,
+    findings,
     forge,
-    found,
     note,
     record_id,
     sealed,
@@ -163,6 +163,6 @@ TAMPERINGS: dict[str, Tampering] = {
 @pytest.mark.parametrize("tampering", TAMPERINGS.values(), ids=TAMPERINGS)
 def test_every_tampering_is_found(tampering: Tampering, heads_file: Path) -> None:
     sealed(5)
-    assert found() == []
+    assert findings() == []
     tampering()
-    assert found()
+    assert findings()

@@ -14,7 +14,7 @@ def no_rooms_above(monkeypatch):
 
 
 @pytest.fixture
-def told():
+def notifications():
     """Return calls to subscribers of the two hooks: (hook, primary keys)."""
     heard: list[tuple[str, list[int]]] = []
     for hook in (hooks.nodes_changed, hooks.nodes_gone):

@@ -124,8 +124,8 @@ anything = st.recursive(
 
 
 @given(anything)
-def test_rubbish_never_raises_and_is_no_toleration(found: Any):
-    pod = {"spec": {"tolerations": found}}
+def test_rubbish_never_raises_and_is_no_toleration(rubbish: Any):
+    pod = {"spec": {"tolerations": rubbish}}
     assert tolerations.lasts(tolerations.of_pod(pod), [GPU]) == 0
     assert tolerations.lasts(tolerations.brief(pod), [GPU]) == 0
     json.dumps(tolerations.brief(pod))

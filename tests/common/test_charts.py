@@ -45,8 +45,8 @@ def test_a_rollup_names_the_worst_that_occurs() -> None:
 
 def test_a_share_lies_over_its_track_and_what_was_gone_already_behind_it() -> None:
     html = rendered('{% share 2 8 "taken" "warn" also=4 %}')
-    found = re.findall(r'<rect class="f-(\w+)"(?: x="([\d.]+)%")? width="([\d.]+)%"', html)
-    assert found == [("track", "", "100"), ("warn", "0.00", "24.65"), ("none", "25.00", "49.65")]
+    rectangles = re.findall(r'<rect class="f-(\w+)"(?: x="([\d.]+)%")? width="([\d.]+)%"', html)
+    assert rectangles == [("track", "", "100"), ("warn", "0.00", "24.65"), ("none", "25.00", "49.65")]
 
 
 def test_a_step_of_a_funnel_is_of_one_length_with_the_bar_of_all() -> None:

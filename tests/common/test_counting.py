@@ -26,13 +26,13 @@ def test_each_count_is_its_own(monkeypatch):
         "nobody": everybody.filter(email="x"),
     }
     with CaptureQueriesContext(connection) as seen:
-        found = counting.counts_of(rows)
-    assert found == {name: query.count() for name, query in rows.items()} == {
+        counts = counting.counts_of(rows)
+    assert counts == {name: query.count() for name, query in rows.items()} == {
         "all": 4, "a": 3, "none": 0, 7: 1, "nobody": 0,
     }  # fmt: skip
     assert len(seen) == 1
     monkeypatch.setattr(counting, "AT_ONCE", 2)
-    assert counting.counts_of(rows) == found
+    assert counting.counts_of(rows) == counts
     assert counting.counts_of({}) == {}
 
 
@@ -64,8 +64,8 @@ def test_lists_are_each_their_own_in_their_order():
         "whole": everybody.order_by("email"),
     }
     with CaptureQueriesContext(connection) as seen:
-        found = counting.lists_of(everybody.filter(email__lt="a5"), parts)
+        lists = counting.lists_of(everybody.filter(email__lt="a5"), parts)
     assert len(seen) == 1
-    assert {name: [user.email[:2] for user in users] for name, users in found.items()} == {
+    assert {name: [user.email[:2] for user in users] for name, users in lists.items()} == {
         "last": ["a4"], "odd": ["a3"], "nobody": [], "whole": ["a0", "a1", "a2", "a3", "a4"],
     }, "only what may be seen"  # fmt: skip

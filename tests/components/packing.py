@@ -41,9 +41,9 @@ hazards:
 def entry(name: str, *versions: str, workload: str, namespace: str = "", more: str = "") -> str:
     """The catalog's file of a component that is ready with one workload, `Kind/name`."""
     kind, _, called = workload.partition("/")
-    told = ", ".join(f"{{version: {version}}}" for version in versions)
+    version_list = ", ".join(f"{{version: {version}}}" for version in versions)
     place = namespace or f"{name}-system"
-    return _ENTRY.format(name=name, versions=told, namespace=place, kind=kind, workload=called, more=more)
+    return _ENTRY.format(name=name, versions=version_list, namespace=place, kind=kind, workload=called, more=more)
 
 
 def versioned(name: str, version: str, template: str, values: str = "{}\n", **templates: str) -> bytes:

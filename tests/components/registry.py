@@ -62,20 +62,20 @@ class Registry:
         self._servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
         tls, plain = self._servers
         tls.socket = context.wrap_socket(tls.socket, server_side=True, do_handshake_on_connect=False)
-        self.place, self.plain = (f"127.0.0.1:{one.server_address[1]}" for one in (tls, plain))
-        for one in self._servers:
-            one.daemon_threads = True
-            threading.Thread(target=one.serve_forever, args=(0.05,), daemon=True).start()
+        self.place, self.plain = (f"127.0.0.1:{server.server_address[1]}" for server in (tls, plain))
+        for server in self._servers:
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, method: str, path: str, sent: bytes, kind: str) -> tuple[int, bytes, dict[str, str]]:
         if path == "/v2/":
             return 200, b"{}", {}
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"/v2/(?P<name>.+)/(?P<what>blobs|manifests|tags)/(?P<rest>[^?]+)(?:\?(?P<query>.*))?", path
         )
-        if not found:
+        if not match:
             return 404, b"", {}
-        name, what, rest = found["name"], found["what"], found["rest"]
+        name, what, rest = match["name"], match["what"], match["rest"]
         if what == "tags":
             tags = [key.rpartition(":")[2] for key in self.manifests if key.startswith(f"{name}:")]
             return 200, f'{{"name": "{name}", "tags": {str(tags).replace(chr(39), chr(34))}}}'.encode(), {}
@@ -94,10 +94,10 @@ class Registry:
         known = self.manifests.get(f"{name}@{rest}" if rest.startswith("sha256:") else f"{name}:{rest}")
         if known is None:
             return 404, b"", {}
-        told = f"sha256:{hashlib.sha256(known[1]).hexdigest()}"
-        return 200, known[1], {"Content-Type": known[0], "Docker-Content-Digest": told}
+        content_digest = f"sha256:{hashlib.sha256(known[1]).hexdigest()}"
+        return 200, known[1], {"Content-Type": known[0], "Docker-Content-Digest": content_digest}
 
     def close(self) -> None:
-        for one in self._servers:
-            one.shutdown()
-            one.server_close()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()

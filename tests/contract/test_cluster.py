@@ -35,8 +35,8 @@ def test_setpoint_has_every_permission_it_asks_for_and_cannot_create_nodes(world
 def test_what_the_manifests_install_is_seen(world):
     node = world.name("equipped")
     world.node(node)
-    found = world.fleet.equipment()
-    assert (found.crd, found.agent_policy, found.spec_policy, found.missing) == (True, True, True, ())
+    equipment = world.fleet.equipment()
+    assert (equipment.crd, equipment.agent_policy, equipment.spec_policy, equipment.missing) == (True, True, True, ())
     world.until(lambda: world.fleet.equipment().agent_ready >= 1)
     assert world.fleet.equipment().agent_desired >= 1
 

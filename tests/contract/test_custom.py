@@ -10,9 +10,9 @@ from contract import names
 
 def test_objects_of_a_custom_kind_are_listed_whole(world):
     fleet = world.ruler()
-    found = fleet.custom(names.API_VERSION, names.PLURAL)
+    objects = fleet.custom(names.API_VERSION, names.PLURAL)
     listed = fleet.list("nodetunings").items
-    assert sorted(one["metadata"]["name"] for one in found) == sorted(one["metadata"]["name"] for one in listed)
+    assert sorted(raw["metadata"]["name"] for raw in objects) == sorted(raw["metadata"]["name"] for raw in listed)
 
 
 @pytest.mark.parametrize("api", ["scheduling.example.dev/v1beta1", f"{names.API_VERSION.partition('/')[0]}/v9"])

@@ -33,9 +33,9 @@ def test_a_pod_that_took_the_name_is_spared(world, node):
     world.end(name)
     new = world.pod(name, node)
     assert world.fleet.evict(ref(old)).outcome == "gone"
-    [found] = [p for p in world.fleet.pods_on(node) if p["metadata"]["name"] == name]
-    assert found["metadata"]["uid"] == new["metadata"]["uid"]
-    assert "deletionTimestamp" not in found["metadata"]
+    [survivor] = [p for p in world.fleet.pods_on(node) if p["metadata"]["name"] == name]
+    assert survivor["metadata"]["uid"] == new["metadata"]["uid"]
+    assert "deletionTimestamp" not in survivor["metadata"]
 
 
 def test_a_budget_blocks_and_is_named(world, node):
@@ -46,8 +46,8 @@ def test_a_budget_blocks_and_is_named(world, node):
     assert (answer.outcome, answer.budget) == ("blocked", f"default/{budget}")
     assert answer.message
     assert answer.retry_after >= 0
-    [found] = [p for p in world.fleet.pods_on(node) if p["metadata"]["uid"] == pod["metadata"]["uid"]]
-    assert "deletionTimestamp" not in found["metadata"]
+    [survivor] = [p for p in world.fleet.pods_on(node) if p["metadata"]["uid"] == pod["metadata"]["uid"]]
+    assert "deletionTimestamp" not in survivor["metadata"]
 
 
 def test_a_budget_with_room_lets_one_go_and_no_second(world, node):

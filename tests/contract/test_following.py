@@ -40,8 +40,8 @@ class Listener:
     def until(self, is_so):
         deadline = time.monotonic() + 20
         while True:
-            anew, heard = self.follower.drain()
-            self.lists, self.heard = self.lists + anew, self.heard + heard
+            lists, heard = self.follower.drain()
+            self.lists, self.heard = self.lists + lists, self.heard + heard
             if is_so():
                 return
             assert time.monotonic() < deadline, self.heard
@@ -63,8 +63,8 @@ def follow(world) -> Iterator[type]:
         return made[-1]
 
     yield begin
-    for one in made:
-        one.follower.stop.set()
+    for listener in made:
+        listener.follower.stop.set()
 
 
 def test_no_data_of_a_secret_travels(world):
@@ -75,9 +75,9 @@ def test_no_data_of_a_secret_travels(world):
     listed = world.server.ask(
         Call("list", "secrets"), "GET", "/api/v1/secrets", query=query, accept=PARTIAL.format("List")
     )
-    found = listed.object("PartialObjectMetadataList")
-    assert [{*item} <= {"metadata", "kind", "apiVersion"} for item in found["items"]] == [True]
-    assert found["items"][0]["metadata"]["uid"] == made["metadata"]["uid"]
+    metadata_list = listed.object("PartialObjectMetadataList")
+    assert [{*item} <= {"metadata", "kind", "apiVersion"} for item in metadata_list["items"]] == [True]
+    assert metadata_list["items"][0]["metadata"]["uid"] == made["metadata"]["uid"]
     watched = world.server.stream(
         Call("watch", "secrets"),
         "/api/v1/secrets",
@@ -125,7 +125,7 @@ def test_a_status_alone_is_told_apart_from_a_change(world, follow):
     assert seen.next().is_status
     seen.heard.clear()
     objects.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"minReadySeconds": 7}})
-    seen.until(lambda: any(not one.is_status for one in seen.heard))
+    seen.until(lambda: any(not event.is_status for event in seen.heard))
 
 
 def test_what_may_not_be_watched_is_said(world, follow, monkeypatch):

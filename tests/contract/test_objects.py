@@ -88,8 +88,8 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(world):
 
 
 def test_nothing_is_made_where_there_is_no_namespace_or_kind(world):
-    status, said = world.objects.post("/api/v1/namespaces/nowhere/configmaps", _map("x"), dryRun="All")
-    assert (status, said["message"]) == (404, 'namespaces "nowhere" not found')
+    status, body = world.objects.post("/api/v1/namespaces/nowhere/configmaps", _map("x"), dryRun="All")
+    assert (status, body["message"]) == (404, 'namespaces "nowhere" not found')
     path = "/apis/contract.setpoint.dev/v1/gadgets"
     with pytest.raises(ValueError):  # "404 page not found" is not JSON
         world.objects.get(path)
@@ -104,11 +104,11 @@ def test_a_strategic_patch_merges_containers_by_name_and_a_merge_patch_replaces_
 
     def patched(containers, kind=STRATEGIC, **more):
         change = {"spec": {"template": {"spec": {"containers": containers, **more}}}}
-        status, found = objects.patch(path, change, kind)
-        assert status == 200, found
+        status, body = objects.patch(path, change, kind)
+        assert status == 200, body
         return [
             (c["name"], c["image"], [e["name"] for e in c.get("env") or ()])
-            for c in found["spec"]["template"]["spec"]["containers"]
+            for c in body["spec"]["template"]["spec"]["containers"]
         ]
 
     assert patched([{"name": "main", "image": "two"}]) == [("main", "two", ["A", "B"])]
@@ -145,11 +145,11 @@ def test_an_applied_field_is_its_managers_until_it_lets_go_or_another_forces(wor
     objects, name = world.objects, world.name("applied")
     path = f"{CORE}/configmaps/{name}"
     assert objects.apply(path, _map(name, a="1", b="2"), "one")[0] == 201
-    status, said = objects.apply(path, _map(name, a="9"), "two")
+    status, body = objects.apply(path, _map(name, a="9"), "two")
     assert status == 409
-    assert said["details"]["causes"][0]["reason"] == "FieldManagerConflict"
-    assert said["details"]["causes"][0]["field"] == ".data.a"
-    assert 'conflict with "one"' in said["message"]
+    assert body["details"]["causes"][0]["reason"] == "FieldManagerConflict"
+    assert body["details"]["causes"][0]["field"] == ".data.a"
+    assert 'conflict with "one"' in body["message"]
     assert objects.apply(path, _map(name, a="1", c="3"), "two")[0] == 200  # the same value: shared
     assert objects.apply(path, _map(name, b="2"), "one")[1]["data"] == {"a": "1", "b": "2", "c": "3"}
     assert objects.apply(path, _map(name, b="8"), "two", force="true")[1]["data"] == {"b": "8"}
@@ -164,9 +164,9 @@ def test_who_edits_an_applied_field_owns_it(world):
     path = f"{CORE}/configmaps/{name}"
     objects.apply(path, _map(name, a="1", b="2"), "one")
     objects.patch(path, {"data": {"a": "5"}}, fieldManager="alice")
-    status, said = objects.apply(path, _map(name, a="1", b="2"), "one")
+    status, body = objects.apply(path, _map(name, a="1", b="2"), "one")
     assert status == 409
-    assert 'conflict with "alice"' in said["message"]
+    assert 'conflict with "alice"' in body["message"]
     assert objects.apply(path, _map(name, a="1", b="2"), "one", force="true")[1]["data"]["a"] == "1"
     objects.delete(path)
 
@@ -212,8 +212,8 @@ def test_dependants_follow_their_owner_as_the_policy_says(world, policy):
     path = f"{DEPLOYMENTS}/{name}"
 
     def replica_sets():
-        found = objects.get("/apis/apps/v1/namespaces/default/replicasets")[1]["items"]
-        return [r["metadata"] for r in found if (r["metadata"].get("labels") or {}).get("app") == name]
+        items = objects.get("/apis/apps/v1/namespaces/default/replicasets")[1]["items"]
+        return [r["metadata"] for r in items if (r["metadata"].get("labels") or {}).get("app") == name]
 
     world.until(replica_sets)
     assert objects.delete(path, policy) == 200
@@ -247,8 +247,8 @@ def test_a_namespace_takes_its_content_along(world):
     assert made["status"] == {"phase": "Active"}
     assert objects.post(f"{path}/configmaps", _map("inside"))[0] == 201
     assert objects.delete(path) == 200
-    status, said = objects.post(f"{path}/configmaps", _map("late"))
-    assert (status, "being terminated" in said["message"]) == (403, True)
+    status, refusal = objects.post(f"{path}/configmaps", _map("late"))
+    assert (status, "being terminated" in refusal["message"]) == (403, True)
     world.until(lambda: not objects.exists(path))
     assert not objects.exists(f"{path}/configmaps/inside")
 
@@ -352,8 +352,8 @@ def test_a_job_runs_once_and_says_so(world):
     objects.post(path.rpartition("/")[0], body)
 
     def conditions():
-        found = objects.get(path)[1].get("status", {}).get("conditions") or ()
-        return {c["type"] for c in found if c["status"] == "True"}
+        reported = objects.get(path)[1].get("status", {}).get("conditions") or ()
+        return {c["type"] for c in reported if c["status"] == "True"}
 
     world.until(lambda: "Complete" in conditions())
     assert objects.get(path)[1]["status"]["succeeded"] == 1

@@ -213,8 +213,8 @@ def test_a_profiles_objects_are_prepared_carried_out_and_put_back(world, fleet, 
     ]
     ends = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": lambda _: None}
     prepared = policy_objects.prepare(fleet, wanted)
-    made += [one.ref for one in prepared.objects]
-    assert [one.change for one in prepared.objects] == ["created", "created", "unvalidated"]
+    made += [policy.ref for policy in prepared.objects]
+    assert [policy.change for policy in prepared.objects] == ["created", "created", "unvalidated"]
 
     for _ in range(2):
         policy_objects.carry_out(fleet, prepared, direction="forward", **ends)
@@ -223,7 +223,7 @@ def test_a_profiles_objects_are_prepared_carried_out_and_put_back(world, fleet, 
 
     changed = [replace(wanted[0], body={"spec": {"hard": {GPU: 16}}}), *wanted[1:]]
     second = policy_objects.prepare(fleet, changed)
-    assert [one.title for one in second.objects if one.change == "changed"] == [f"ResourceQuota {team}/gpus"]
+    assert [policy.title for policy in second.objects if policy.change == "changed"] == [f"ResourceQuota {team}/gpus"]
     policy_objects.carry_out(fleet, second, direction="forward", **ends)
     policy_objects.carry_out(fleet, second, direction="revert", **ends)
     assert policy_objects.check_readiness(fleet, second, direction="revert") == ReadinessResult(True)

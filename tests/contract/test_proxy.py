@@ -22,10 +22,10 @@ def backend(name: str, port: str = "9400") -> Backend:
 
 def test_pods_are_found_by_their_labels(world, node):
     label = world.name("exporter")
-    world.pod(one := world.name("pod"), node, labels={"app": label})
+    world.pod(pod_name := world.name("pod"), node, labels={"app": label})
     world.pod(world.name("pod"), node, labels={"app": "other"})
-    found = world.fleet.labeled_pods(f"app={label}")
-    assert [(pod["metadata"]["name"], pod["spec"]["nodeName"]) for pod in found] == [(one, node)]
+    pods = world.fleet.labeled_pods(f"app={label}")
+    assert [(pod["metadata"]["name"], pod["spec"]["nodeName"]) for pod in pods] == [(pod_name, node)]
 
 
 @pytest.mark.parametrize("status", [200, 404, 500])

@@ -75,13 +75,13 @@ def name_in(page, name):
 
 
 def test_pods_are_found_by_their_node(world):
-    world.node(one := world.name("one"))
+    world.node(node := world.name("one"))
     world.node(two := world.name("two"))
     first, second = world.name("pod"), world.name("pod")
-    world.pod(first, one)
+    world.pod(first, node)
     world.pod(second, two)
-    assert first in names_of(world.fleet.pods_on(one))
-    assert second not in names_of(world.fleet.pods_on(one))
+    assert first in names_of(world.fleet.pods_on(node))
+    assert second not in names_of(world.fleet.pods_on(node))
     world.until(lambda: {first, second} <= names_of(world.fleet.pods()))
     assert world.fleet.pods_on("no-such-node") == []
 
@@ -93,11 +93,11 @@ def test_budgets_say_how_many_disruptions_they_allow(world):
     world.pod(world.name("pod"), node, labels=label)
     world.budget(name := world.name("budget"), label, 1)
 
-    def found():
+    def budget():
         return next(b for b in world.fleet.budgets() if b["metadata"]["name"] == name)
 
-    world.until(lambda: found()["status"]["disruptionsAllowed"] == 1)
-    assert found()["spec"]["selector"]["matchLabels"] == label
+    world.until(lambda: budget()["status"]["disruptionsAllowed"] == 1)
+    assert budget()["spec"]["selector"]["matchLabels"] == label
 
 
 def test_a_watch_tells_what_happened_after_its_version_in_order(world):
@@ -130,8 +130,8 @@ def test_a_watch_goes_on_where_another_ended(world):
             version = event.resource_version
             break
     world.node(later := world.name("second"))
-    told = next(e for e in world.fleet.watch("nodes", version, timeout=20) if e.type == "ADDED")
-    assert told.object["metadata"]["name"] == later
+    added = next(e for e in world.fleet.watch("nodes", version, timeout=20) if e.type == "ADDED")
+    assert added.object["metadata"]["name"] == later
 
 
 def test_a_quiet_watch_ends_by_itself(world):

@@ -44,16 +44,16 @@ def accounts(request: pytest.FixtureRequest, settings: Any) -> Iterator[Accounts
         return
     plane, admin = request.getfixturevalue("deployed"), request.getfixturevalue("cluster_admin")
     plane.kubectl("apply", "-f", str(COMPONENTS))
-    yield Accounts(plane.admin, {one: admin.token(one) for one in (MINE, HELM, ISSUER)})
+    yield Accounts(plane.admin, {account: admin.token(account) for account in (MINE, HELM, ISSUER)})
     plane.kubectl("delete", "-f", str(COMPONENTS))
 
 
-def asked(found: Credentials, account: str, seconds: float = 3600) -> str:
+def issued_token(credentials: Credentials, account: str, seconds: float = 3600) -> str:
     """Roles just applied are read by the API server a moment later."""
     deadline = time.monotonic() + 30
     while True:
         try:
-            with registry.server_of(found) as server:
+            with registry.server_of(credentials) as server:
                 return tokens.request(server, account, seconds)
         except Forbidden:
             if time.monotonic() > deadline:
@@ -63,7 +63,7 @@ def asked(found: Credentials, account: str, seconds: float = 3600) -> str:
 
 @pytest.mark.parametrize(("by", "account"), [(MINE, MINE), (ISSUER, ISSUER), (ISSUER, HELM)])
 def test_a_token_that_was_asked_for_is_the_accounts_and_ends(accounts, by, account):
-    token = asked(accounts.of(by), account)
+    token = issued_token(accounts.of(by), account)
     assert tokens.account_of(token) == f"system:serviceaccount:{names.NAMESPACE}:{account}"
     since, until = tokens.lifetime(token) or pytest.fail("it does not end")
     assert 3600 <= (until - since).total_seconds() <= 3700
@@ -72,7 +72,7 @@ def test_a_token_that_was_asked_for_is_the_accounts_and_ends(accounts, by, accou
 
 
 def test_no_token_is_given_for_less_than_ten_minutes(accounts):
-    since, until = tokens.lifetime(asked(accounts.of(MINE), MINE, seconds=5)) or pytest.fail("it does not end")
+    since, until = tokens.lifetime(issued_token(accounts.of(MINE), MINE, seconds=5)) or pytest.fail("it does not end")
     assert (until - since).total_seconds() >= tokens.SHORTEST
 
 
@@ -80,6 +80,6 @@ def test_no_token_is_given_for_less_than_ten_minutes(accounts):
     ("by", "account"), [(MINE, HELM), (MINE, ISSUER), (ISSUER, MINE), (HELM, HELM), (HELM, ISSUER), (HELM, MINE)]
 )
 def test_no_account_asks_for_anothers_token(accounts, by, account):
-    asked(accounts.of(ISSUER), HELM)  # the roles are in force
+    issued_token(accounts.of(ISSUER), HELM)  # the roles are in force
     with registry.server_of(accounts.of(by)) as server, pytest.raises(FleetRefused):
         tokens.request(server, account, 600)

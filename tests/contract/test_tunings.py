@@ -92,9 +92,9 @@ def test_a_tuning_goes_with_its_node_and_not_with_its_name(world, node):
 
     def renewed():
         try:
-            found = world.fleet.tuning(name)
+            tuning = world.fleet.tuning(name)
         except NotFound:
-            found = world.fleet.observe(name, new["metadata"]["uid"], Spec(node_uid=new["metadata"]["uid"]))
-        return found if found["metadata"]["uid"] != old["metadata"]["uid"] else None
+            tuning = world.fleet.observe(name, new["metadata"]["uid"], Spec(node_uid=new["metadata"]["uid"]))
+        return tuning if tuning["metadata"]["uid"] != old["metadata"]["uid"] else None
 
     assert world.until(renewed)["spec"]["nodeUID"] == new["metadata"]["uid"]

@@ -101,10 +101,10 @@ class SimWorld:
         self.cluster.store.delete("pods", pod, "default")
 
     def serve(self, pod: str, text: str, *, status: int = 200) -> str:
-        def said(raw: Raw, port: str, path: str, query: Mapping[str, str]) -> tuple[int, str] | None:
+        def answer(raw: Raw, port: str, path: str, query: Mapping[str, str]) -> tuple[int, str] | None:
             return (status, text) if (raw["metadata"]["name"], port, path) == (pod, "9400", "metrics") else None
 
-        self.cluster.proxies.answerers["pods"].append(said)
+        self.cluster.proxies.answerers["pods"].append(answer)
         return "9400"
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
@@ -131,8 +131,8 @@ class SimWorld:
 
     def until(self, is_so: Callable[[], T]) -> T:
         for _ in range(120):
-            if found := is_so():
-                return found
+            if result := is_so():
+                return result
             self.cluster.tick(1)
         raise AssertionError("not within two simulated minutes")
 
@@ -232,8 +232,8 @@ class RealWorld:
     def until(self, is_so: Callable[[], T]) -> T:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            if found := is_so():
-                return found
+            if result := is_so():
+                return result
             assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
             time.sleep(0.1)
 

@@ -244,18 +244,18 @@ class Admin:
         """The object as soon as it is there and `until` says so. Raises AssertionError after `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
-            found = self.find(plural, name, namespace)
-            if found is not None and until(found):
-                return found
+            current = self.find(plural, name, namespace)
+            if current is not None and until(current):
+                return current
             if time.monotonic() > deadline:
-                raise AssertionError(f"{plural} {name} is not as awaited after {seconds:g} s: {found}")
+                raise AssertionError(f"{plural} {name} is not as awaited after {seconds:g} s: {current}")
             time.sleep(0.1)
 
     def wait_gone(self, plural: str, name: str, namespace: str = "") -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        while found := self.find(plural, name, namespace):
+        while current := self.find(plural, name, namespace):
             if time.monotonic() > deadline:
-                raise AssertionError(f"{plural} {name} is still there after {WAIT_SECONDS} s: {found}")
+                raise AssertionError(f"{plural} {name} is still there after {WAIT_SECONDS} s: {current}")
             time.sleep(0.1)
 
     # ── who may ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -30,7 +30,7 @@ class TestComponentPlans:
         assert plan.summary["gpu_jobs"] > 5
         assert {note.code for note in prepared.notes} >= {"adopted", "crd-stale", "restart", "hooks"}
         assert not [note.title for note in prepared.notes if note.severity == "block"]
-        assert ("deleted", "ConfigMap") in {(one.change, one.kind) for one in prepared.objects}
+        assert ("deleted", "ConfigMap") in {(difference.change, difference.kind) for difference in prepared.objects}
         assert prepared.blast
         assert any("nvidia-driver-daemonset" in hit.restarts for hit in prepared.blast.hits)
 
@@ -53,7 +53,7 @@ class TestComponentPlans:
 
         assert (row.component, row.action, plan.worst_class) == ("volcano", "remove", "gpu-pods")
         assert consents.verified_phrase(plan) == "destroy 4 objects in cirrus-dev"
-        assert {one["definition"]: one["count"] for one in row.prepared["destroys"]} == {
+        assert {destroyed["definition"]: destroyed["count"] for destroyed in row.prepared["destroys"]} == {
             "queues.scheduling.volcano.sh": 4, "podgroups.scheduling.volcano.sh": 0, "jobs.batch.volcano.sh": 0,
             "hypernodes.topology.volcano.sh": 0,
         }  # fmt: skip

@@ -40,7 +40,7 @@ class Reader:
 def hooks(page: str, *names: str) -> set[tuple[int, ...]]:
     """The numbers that stand under these data- attributes of one element, wherever the page has them."""
     pattern = r"\s+".join(rf'data-{name}="(\d+)"' for name in names)
-    return {tuple(int(number) for number in found.groups()) for found in re.finditer(pattern, page)}
+    return {tuple(int(number) for number in match.groups()) for match in re.finditer(pattern, page)}
 
 
 def text(page: str) -> str:
@@ -53,11 +53,11 @@ def states(page: str, heading: str, axis: str) -> dict[str, int]:
     """The counts by state that a card says beside its heading, as words."""
     words = {look.appearance(axis, name).word.lower(): name for name in look.AXES[axis]}
     card = text(page[page.index(f'id="{heading}"') :].partition("<table")[0])
-    found = re.findall(rf"(?<![\d,])([\d,]+) ({'|'.join(map(re.escape, words))})\b", card)
-    return {words[word]: int(count.replace(",", "")) for count, word in found}
+    counted = re.findall(rf"(?<![\d,])([\d,]+) ({'|'.join(map(re.escape, words))})\b", card)
+    return {words[word]: int(count.replace(",", "")) for count, word in counted}
 
 
 def listed(page: str, noun: str) -> int:
     """The number under a list: `1–25 of 92 nodes`."""
-    found = re.search(rf"of ([\d,]+) {noun}", text(page[page.rindex("sp-card-f") :])) if "sp-card-f" in page else None
-    return int(found[1].replace(",", "")) if found else 0
+    match = re.search(rf"of ([\d,]+) {noun}", text(page[page.rindex("sp-card-f") :])) if "sp-card-f" in page else None
+    return int(match[1].replace(",", "")) if match else 0

@@ -44,8 +44,8 @@ def test_every_preset_sets_keys_that_the_chart_knows(name):
     for preset in component.presets:
         layered = layering.layered(component, presets=[preset])
         notes = values_check.judge(layered, chart.values, chart.schema, text=chart.values_text)
-        asked = {decision.path for decision in component.decisions}
-        wrong = [note for note in notes if note.path not in asked and note.code != "preset-needs"]
+        decided = {decision.path for decision in component.decisions}
+        wrong = [note for note in notes if note.path not in decided and note.code != "preset-needs"]
         assert [f"{preset}: {note.path}: {note.message}" for note in wrong] == []
 
 
@@ -53,10 +53,10 @@ def test_every_preset_sets_keys_that_the_chart_knows(name):
 def test_every_question_is_about_a_key_that_the_chart_knows(name):
     chart = archives.judge(packing.pack(packing.CHARTS / name))
     for decision in catalog.get(name).decisions:
-        found = chart.values
+        values = chart.values
         for part in decision.path.split("."):
-            assert part in found, decision.path
-            found = found[part]
+            assert part in values, decision.path
+            values = values[part]
 
 
 @pytest.mark.django_db
@@ -65,6 +65,6 @@ def test_they_are_found_where_uploaded_charts_are_and_not_fetched():
     assert [archive.pk for archive in stock.fill(by="somebody-else@example.com")] == [archive.pk for archive in first]
     for name in NAMES:
         component = catalog.get(name)
-        found = stored(component.chart, component.newest)
-        assert found is not None
-        assert (found.name, found.stored_by) == (name, "admin@example.com")
+        archive = stored(component.chart, component.newest)
+        assert archive is not None
+        assert (archive.name, archive.stored_by) == (name, "admin@example.com")

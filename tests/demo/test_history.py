@@ -150,13 +150,13 @@ class TestHistory:
         self, world: dict[str, fleet.ServedCluster]
     ) -> None:
         rollout = rollout_in("train")
-        told = " ".join(StepEvent.objects.filter(step__component="volcano").values_list("text", flat=True))
+        story = " ".join(StepEvent.objects.filter(step__component="volcano").values_list("text", flat=True))
         store = world[BARE].sim.store
 
         assert rollout.status == "reverted"
-        assert "Deployment volcano-system/volcano-admission: 0 of 1 pod is new and ready; pod volcano-adm" in told
-        assert " on node fjord-bare-" in told
-        assert 'ImagePullBackOff, Back-off pulling image "mirror.example/volcanosh/vc-webhook-manager' in told
+        assert "Deployment volcano-system/volcano-admission: 0 of 1 pod is new and ready; pod volcano-adm" in story
+        assert " on node fjord-bare-" in story
+        assert 'ImagePullBackOff, Back-off pulling image "mirror.example/volcanosh/vc-webhook-manager' in story
         kinds = [plural for plural in store.resources if plural != "events"]
         left = [s.key for plural in kinds for s in store.all(plural) if "volcano" in " ".join(s.key)]
         assert left == [("", "volcano-system")], "the namespace stays, and nothing else"
@@ -171,7 +171,7 @@ class TestHistory:
         assert not any("nvidia.com/gpu" in node["status"]["allocatable"] for node in nodes)
         assert all(NO_NETWORK["key"] in {t["key"] for t in node["spec"]["taints"]} for node in nodes)
         assert [c.name for c in revision.flat.components] == ["cilium", "gpu-operator", "volcano"]
-        assert {one.title for one in revision.flat.policies} == {
+        assert {policy.title for policy in revision.flat.policies} == {
             "Namespace/pretraining", "ResourceQuota/pretraining/gpus", "LimitRange/pretraining/containers",
             "PriorityClass/pretraining", "Queue/experiments", "Queue/pretraining",
         }  # fmt: skip
@@ -199,10 +199,10 @@ class TestHistory:
     def test_gangs_wait_in_both_schedulers_queues_each_since_its_own_time(
         self, world: dict[str, fleet.ServedCluster]
     ) -> None:
-        def since(found: pending.PendingWork) -> dict[str, tuple[str, int]]:
+        def since(work: pending.PendingWork) -> dict[str, tuple[str, int]]:
             at = world["atlas-training"].sim.clock.now()
-            ages = {gang.name: at - datetime.fromisoformat(gang.since) for gang in found.gangs}
-            return {gang.name: (gang.profile, round(ages[gang.name] / timedelta(minutes=5))) for gang in found.gangs}
+            ages = {gang.name: at - datetime.fromisoformat(gang.since) for gang in work.gangs}
+            return {gang.name: (gang.profile, round(ages[gang.name] / timedelta(minutes=5))) for gang in work.gangs}
 
         volcano = pending.read(SimFleet(world["atlas-training"].sim))
         assert since(volcano) == {"llm-70b": ("", 60), "asr-eval": ("", 14), "grading": ("1g.10gb", 5)}
@@ -230,7 +230,7 @@ class TestHistory:
     ) -> None:
         sim = world["atlas-training"].sim
         tensor = {
-            number: sum(one.tensor for one in sim.gpus.truth(f"atlas-training-gpu-{number:03d}")) / 8
+            number: sum(gpu.tensor for gpu in sim.gpus.truth(f"atlas-training-gpu-{number:03d}")) / 8
             for number in range(5, 11)
         }
         peers = [value for number, value in tensor.items() if number != 7]
@@ -271,37 +271,39 @@ def test_health_gpus_and_alerts_are_the_same_on_every_page_and_over_rest(world: 
 
     clusters = rest("clusters?limit=100")["results"]
     waiting_alerts, whole = rest("alerts?status=open&waiting=true&limit=1")["count"], page("/")
-    told: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     gpus = set()
-    for one in clusters:
-        name = one["name"]
-        here = page(f"/clusters/{one['id']}/")
+    for row in clusters:
+        name = row["name"]
+        here = page(f"/clusters/{row['id']}/")
         healthy = rest(f"nodes?cluster={name}&health=healthy&limit=1")["count"]
         counted = rest(f"nodes?cluster={name}&limit=1")["count"]
-        assert one["node_count"] == counted, name
+        assert row["node_count"] == counted, name
         assert _hooks(here, "healthy", "nodes") == {(healthy, counted)}, name
-        assert _hooks(here, "cordoned") == {(one["cordoned"],)}, name
-        assert rest(f"nodes?cluster={name}&cordoned=true&limit=1")["count"] == one["cordoned"], name
-        held = (one["gpu_allocated"], one["gpu_count"])
+        assert _hooks(here, "cordoned") == {(row["cordoned"],)}, name
+        assert rest(f"nodes?cluster={name}&cordoned=true&limit=1")["count"] == row["cordoned"], name
+        held = (row["gpu_allocated"], row["gpu_count"])
         gpus.add(held)
         assert _hooks(here, "held", "gpus") == {held}, name
         opened = rest(f"alerts?status=open&cluster={name}&limit=1")["count"]
         assert _hooks(here, "open-alerts") == ({(opened,)} if opened else set()), name
-        told.update(healthy=healthy, nodes=counted, cordoned=one["cordoned"], held=held[0], gpus=held[1], opened=opened)
-    assert told["opened"] > waiting_alerts > 0, "or this tries nothing"
-    assert _hooks(whole, "healthy", "nodes") == {(told["healthy"], told["nodes"])}
-    assert _hooks(whole, "cordoned") == {(told["cordoned"],)}
+        totals.update(
+            healthy=healthy, nodes=counted, cordoned=row["cordoned"], held=held[0], gpus=held[1], opened=opened
+        )
+    assert totals["opened"] > waiting_alerts > 0, "or this tries nothing"
+    assert _hooks(whole, "healthy", "nodes") == {(totals["healthy"], totals["nodes"])}
+    assert _hooks(whole, "cordoned") == {(totals["cordoned"],)}
     assert _hooks(page("/clusters/"), "held", "gpus") == gpus
-    assert _hooks(page("/alerts/"), "open-alerts") == {(told["opened"],)}
+    assert _hooks(page("/alerts/"), "open-alerts") == {(totals["opened"],)}
     for path in ("/", "/clusters/", "/nodes/", "/gpus/", "/alerts/", "/approvals/"):
         assert _hooks(page(path), "waiting") == {(waiting_alerts,)}, path
 
     summary = rest("gpus/summary")
     assert _hooks(page("/gpus/"), "held", "gpus") == {(summary["allocated"], summary["total"])}
-    assert (summary["allocated"], summary["total"]) == (told["held"], told["gpus"])
-    for one in summary["clusters"]:
-        same = next(c for c in clusters if c["id"] == one["cluster"])
-        assert (one["allocated"], one["total"]) == (same["gpu_allocated"], same["gpu_count"]), same["name"]
+    assert (summary["allocated"], summary["total"]) == (totals["held"], totals["gpus"])
+    for row in summary["clusters"]:
+        same = next(c for c in clusters if c["id"] == row["cluster"])
+        assert (row["allocated"], row["total"]) == (same["gpu_allocated"], same["gpu_count"]), same["name"]
 
 
 def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.ServedCluster]) -> None:
@@ -328,20 +330,20 @@ def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.ServedC
         assert _hooks(page(f"/compliance/?cluster={cluster.name}"), *COMPLIANCE) == own, cluster.name
 
     rollouts = rest("rollouts?limit=100")["results"]
-    moving = [one for one in rollouts if one["state"] in Rollout.CARRIED_OUT]
+    moving = [rollout for rollout in rollouts if rollout["state"] in Rollout.CARRIED_OUT]
     for path in ("/", "/rollouts/", "/plans/", "/clusters/", "/nodes/", "/gpus/"):
         assert _hooks(page(path), "under-way") == {(len(moving),)}, path
     for cluster in clusters:
-        here = (sum(one["cluster"] == str(cluster.pk) for one in moving),)
+        here = (sum(rollout["cluster"] == str(cluster.pk) for rollout in moving),)
         assert _hooks(page(f"/clusters/{cluster.pk}/"), "under-way") == {here, (len(moving),)}, cluster.name
 
     out: dict[str, set[tuple[int, ...]]] = {}
-    for one in rollouts:
-        told = rest(f"rollouts/{one['id']}")["out_of_service"]
-        counted = (told["total"], told["by_setpoint"], told["before"], told["by_others"])
-        assert _hooks(page(f"/rollouts/R-{one['number']}/"), *OUT) == {counted}, one["name"]
-        out.setdefault(one["cluster"], set()).add(counted)
-        assert told["by_setpoint"] <= told["allowed"], one["name"]
+    for rollout in rollouts:
+        counts = rest(f"rollouts/{rollout['id']}")["out_of_service"]
+        counted = (counts["total"], counts["by_setpoint"], counts["before"], counts["by_others"])
+        assert _hooks(page(f"/rollouts/R-{rollout['number']}/"), *OUT) == {counted}, rollout["name"]
+        out.setdefault(rollout["cluster"], set()).add(counted)
+        assert counts["by_setpoint"] <= counts["allowed"], rollout["name"]
     assert out
     assert all(len(numbers) == 1 for numbers in out.values()), "one number for a cluster"
 
@@ -352,13 +354,13 @@ def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_e
     reader = Reader()
     plans = reader.rest("plans?limit=100")["results"]
     needed = set()
-    for one in plans:
-        approval = reader.rest(f"plans/{one['id']}")["approval"]
+    for plan in plans:
+        approval = reader.rest(f"plans/{plan['id']}")["approval"]
         counted = (len(approval["approved_by"]), approval["needed"])
-        found = _hooks(reader.page(f"/plans/P-{one['number']}/"), "given", "needed")
-        assert found <= {counted}, one["name"]
-        assert found or one["status"] in ("draft", "superseded", "expired"), one["name"]
-        needed |= found
+        shown = _hooks(reader.page(f"/plans/P-{plan['number']}/"), "given", "needed")
+        assert shown <= {counted}, plan["name"]
+        assert shown or plan["status"] in ("draft", "superseded", "expired"), plan["name"]
+        needed |= shown
     assert {given for given, _ in needed} > {0}, "or this tries nothing"
     for name in ("approver", "lead", "operator"):
         person = Reader(f"{name}@example.com")
@@ -373,18 +375,18 @@ def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_e
     assert {(number, state) for number, state, _ in rows} == {(str(r["number"]), r["state"]) for r in rollouts}
     nodes = {int(number): int(count) for number, _, count in rows}
     parts = 0
-    for one in rollouts:
-        done = reader.rest(f"rollouts/{one['id']}")["done"]
-        page = reader.page(f"/rollouts/R-{one['number']}/")
-        assert _hooks(page, "done", "of-nodes") == {(done["nodes"], done["of_nodes"])}, one["name"]
-        assert nodes[one["number"]] == done["of_nodes"], one["name"]
-        assert reader.count(f"rollouts/{one['id']}/steps?kind=node") == done["of_nodes"], one["name"]
+    for rollout in rollouts:
+        done = reader.rest(f"rollouts/{rollout['id']}")["done"]
+        page = reader.page(f"/rollouts/R-{rollout['number']}/")
+        assert _hooks(page, "done", "of-nodes") == {(done["nodes"], done["of_nodes"])}, rollout["name"]
+        assert nodes[rollout["number"]] == done["of_nodes"], rollout["name"]
+        assert reader.count(f"rollouts/{rollout['id']}/steps?kind=node") == done["of_nodes"], rollout["name"]
         parts += done["of_parts"]
     assert parts, "or nothing tells nodes and parts apart"
-    said = glossary.text(reader.page("/"))
+    overview = glossary.text(reader.page("/"))
     for state in ("stopped", "held", "paused"):
-        count = sum(one["state"] == state for one in rollouts)
-        assert bool(re.search(rf"\b{count} (rollouts? )?{state}\b", said)) == bool(count), state
+        count = sum(rollout["state"] == state for rollout in rollouts)
+        assert bool(re.search(rf"\b{count} (rollouts? )?{state}\b", overview)) == bool(count), state
 
 
 def test_each_state_of_nodes_has_one_number(world: dict[str, fleet.ServedCluster]) -> None:

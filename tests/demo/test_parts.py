@@ -93,7 +93,7 @@ def test_what_is_broken_by_hand_is_broken_in_a_running_demo_only(
         fleet.Site(name, "development", nodes=1, gpus=1, is_busy=False, is_equipped=False) for name in (BARE, "other")
     ]
     with fleet.serving(sites, clock) as served:
-        ways = {name: one.by_hand for name, one in served.items()}
+        ways = {name: site.by_hand for name, site in served.items()}
         (tmp_path / hands.FILE).write_text(hands.kubeconfig(ways, BARE))
         with pytest.raises(CommandError, match="Volcano is not there"):
             call_command("demo_break", "image")

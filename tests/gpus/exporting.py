@@ -61,7 +61,7 @@ def _lines(node: str, gpus: list[Gpu]) -> Iterator[str]:
 
 def labels(node: str, index: int, gpu: Gpu) -> str:
     held = {"container": "main", "namespace": gpu.holder[0], "pod": gpu.holder[1]} if gpu.holder else {}
-    found = {
+    label_values = {
         "gpu": str(index),
         "UUID": gpu.uuid,
         "pci_bus_id": f"00000000:{index:02X}:00.0",
@@ -70,4 +70,4 @@ def labels(node: str, index: int, gpu: Gpu) -> str:
         "Hostname": node,
         "DCGM_FI_DRIVER_VERSION": "570.86.15",
     } | held
-    return ",".join(f'{name}="{value}"' for name, value in found.items())
+    return ",".join(f'{name}="{value}"' for name, value in label_values.items())

@@ -42,7 +42,7 @@ class Recording:
 
     def reading(self) -> Reading:
         samples = [self._sample(name, index) for name in self.names for index in range(self.gpus)]
-        return Reading(self.at, tuple(one for one in samples if one.node not in self.silent))
+        return Reading(self.at, tuple(sample for sample in samples if sample.node not in self.silent))
 
     def _sample(self, name: str, index: int) -> Sample:
         holder, busy = self.held.get((name, index), ("", 0.0))
@@ -55,16 +55,16 @@ class Recording:
     def pods(self) -> None:
         """The API server knows the holders, too."""
         GpuPod.objects.filter(cluster=self.cluster).delete()
-        found: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str], int] = {}
         for (name, _), (holder, _) in self.held.items():
-            found[name, holder] = found.get((name, holder), 0) + 1
-        for (name, holder), count in found.items():
+            counts[name, holder] = counts.get((name, holder), 0) + 1
+        for (name, holder), count in counts.items():
             namespace, pod = holder.split("/")
             GpuPod.objects.create(
                 cluster=self.cluster, uid=f"{name}{holder}", namespace=namespace, name=pod, node_name=name, gpus=count
             )
         for name in self.names:
-            count = sum(one == name for one, _ in self.held)
+            count = sum(node == name for node, _ in self.held)
             Node.objects.filter(cluster=self.cluster, name=name).update(gpu_allocated=count)
 
     def claimed(self) -> AbstractContextManager[None]:

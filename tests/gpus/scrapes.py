@@ -36,15 +36,15 @@ def direct(text: str, exporter: str = EXPORTER, findings: Findings | None = None
 def prometheus(text: str, *, honor_labels: bool, target: dict[str, str] = TARGET) -> list[Series]:
     """Store as Prometheus does (its documentation of `honor_labels`): a clash keeps, or renames, the scraped label."""
     stored = []
-    for one in direct(text, exporter=""):
-        labels = dict(one.labels)
+    for point in direct(text, exporter=""):
+        labels = dict(point.labels)
         for name, value in target.items():
             if name not in labels:
                 labels[name] = value
             elif not honor_labels:
                 labels[f"exported_{name}"] = labels[name]
                 labels[name] = value
-        stored.append(Series(one.name, labels, one.value, one.time))
+        stored.append(Series(point.name, labels, point.value, point.time))
     return stored
 
 
@@ -57,12 +57,16 @@ def counts(reading: Reading) -> dict[Code, int]:
 
 
 def sample(reading: Reading, uuid: str, instance: str = "") -> Sample:
-    (found,) = [one for one in reading.samples if (one.device.uuid, one.device.instance) == (uuid, instance)]
-    return found
+    (match,) = [
+        candidate
+        for candidate in reading.samples
+        if (candidate.device.uuid, candidate.device.instance) == (uuid, instance)
+    ]
+    return match
 
 
 def line(name: str, value: object, uuid: str = HELD, **labels: str) -> str:
     """One line of an exporter, with only the labels that normalization needs."""
-    said = {"gpu": "0", "UUID": uuid, "modelName": "NVIDIA H100 80GB HBM3", "Hostname": "n1"} | labels
-    inside = ",".join(f'{label}="{text}"' for label, text in said.items())
+    all_labels = {"gpu": "0", "UUID": uuid, "modelName": "NVIDIA H100 80GB HBM3", "Hostname": "n1"} | labels
+    inside = ",".join(f'{label}="{text}"' for label, text in all_labels.items())
     return f"{name}{{{inside}}} {value}\n"

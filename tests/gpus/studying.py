@@ -31,7 +31,7 @@ class Truth:
         self.throttled = 0.0
         """More seconds in five minutes since a node's change."""
         self.others = 0.0
-        """What happened to everybody from the first change on."""
+        """What happened to every node from the first change on."""
         self.holder: dict[str, str] = {}
         self.gpus = 2
         self.free: set[str] = set()
@@ -48,14 +48,14 @@ class Truth:
         """Replacement for gpus.storage.history.buckets."""
         self.asked.append(nodes)
         self.spans.append(end - start)
-        found = {}
+        by_device = {}
         for node in sorted(nodes or ()):
             rng = random.Random(f"{node}")
             level, drift = rng.uniform(0.3, 0.6), rng.gauss(0, self.noise)
             for index in range(self.gpus):
                 device = Device(f"GPU-{node}-{index}", "", node, "NVIDIA H100 80GB HBM3")
-                found[device] = list(self._of(node, start, end, level, drift))
-        return found
+                by_device[device] = list(self._of(node, start, end, level, drift))
+        return by_device
 
     def _of(self, node: str, start: datetime, end: datetime, level: float, drift: float) -> Any:
         first = min(self.changed_at.values(), default=None)
@@ -134,11 +134,11 @@ class Worked:
         """Looked at until nothing is behind."""
         studies.adopt()
         for _ in range(20):
-            found = Study.objects.select_related("rollout__plan", "rollout__cluster").get(rollout=self.rollout)
-            if found.due_at is None:
+            study = Study.objects.select_related("rollout__plan", "rollout__cluster").get(rollout=self.rollout)
+            if study.due_at is None:
                 break
-            assert studies.advance(found)
-            if not found.nodes.filter(until=None).exists():
+            assert studies.advance(study)
+            if not study.nodes.filter(until=None).exists():
                 break
         return Study.objects.get(rollout=self.rollout)
 

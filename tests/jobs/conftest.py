@@ -69,10 +69,10 @@ class Pauses:
         self._before: Any = None
 
     def next(self) -> float:
-        stands = (self.rollout.status, list(self.rollout.steps.order_by("pk").values_list("status", "attempt")))
+        state = (self.rollout.status, list(self.rollout.steps.order_by("pk").values_list("status", "attempt")))
         grown = min(self.pause * self.GROWTH, self.first * self.longest)
-        self.pause = grown if stands == self._before else self.first
-        self._before = stands
+        self.pause = grown if state == self._before else self.first
+        self._before = state
         return self.pause
 
 

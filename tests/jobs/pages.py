@@ -34,11 +34,11 @@ def text_of(html: str) -> str:
 
 def button(html: str, label: str) -> str:
     """The whole tag of the button that says so."""
-    found = re.findall(
+    buttons = re.findall(
         rf"<button[^>]*>(?:(?!</button>).)*{re.escape(label)}(?:(?!</button>).)*</button>", html, re.DOTALL
     )
-    assert len(found) == 1, (label, found)
-    return str(found[0])
+    assert len(buttons) == 1, (label, buttons)
+    return str(buttons[0])
 
 
 def is_disabled(html: str, label: str) -> bool:

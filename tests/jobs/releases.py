@@ -138,9 +138,9 @@ class Releases:
             return ReadinessResult(is_ready=False, missing=missing, failed="")
         goal = prepared.version if direction == "forward" else self._before(prepared)
         if seen is not None and (reads := self.reads.get(name, [])):
-            said = reads.pop(0)
+            state = reads.pop(0)
             return ReadinessResult(
-                is_ready=said == "ready" and seen > 0, missing=said, is_steady=said == "ready" and not seen
+                is_ready=state == "ready" and seen > 0, missing=state, is_steady=state == "ready" and not seen
             )
         is_there = self.version(name) == goal and not self.there[name].pending
         return ReadinessResult(

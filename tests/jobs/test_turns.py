@@ -85,7 +85,7 @@ def test_a_thread_that_hangs_loses_its_turn_and_does_not_end_that_of_the_next(tu
     ticks.at += SECONDS
     with turns.turn(ONE, again.append) as next_one:
         assert next_one
-        hangs.__exit__(None, None, None)  # it comes back at last
+        hangs.__exit__(None, None, None)  # it comes back
         with turns.turn(ONE, again.append) as third:
             assert not third, "the second one's turn goes on"
 
@@ -107,7 +107,7 @@ def test_threads_at_once_look_one_after_the_other_and_after_the_last_wake_somebo
     monkeypatch.setattr(tasks.reconcile, "run", look)
     monkeypatch.setattr(tasks.component_runner, "due_steps", lambda pk, kind: [])
     monkeypatch.setattr(tasks.component_runner, "seconds_to_next_check", lambda pk: None)
-    monkeypatch.setattr(tasks, "wake", lambda found: tasks.advance(str(found)))
+    monkeypatch.setattr(tasks, "wake", lambda pk: tasks.advance(str(pk)))
 
     def news() -> None:
         for _ in range(50):

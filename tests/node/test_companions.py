@@ -49,7 +49,7 @@ CASES = (NFD, KUEUE, VOLCANO)
 GPUS = 2
 """Advertised by hand, as Kubernetes' documentation of extended resources does: the machine has none."""
 PATIENCE = 600.0
-"""A judgement: an emulated processor is ten times as slow as a real one."""
+"""A judgment: an emulated processor is ten times as slow as a real one."""
 FEATURES = "feature.node.kubernetes.io/"
 INSTRUCTIONS = {
     "AVX": "avx", "AVX2": "avx2", "AVX512F": "avx512f", "AESNI": "aes", "FMA3": "fma", "VAES": "vaes", "SHA": "sha_ni",
@@ -224,22 +224,22 @@ def test_what_nfd_finds_on_the_node_is_what_the_kernel_has_and_what_setpoint_sho
 
     install(stage, NFD)
 
-    found = node.eventually(lambda: features(node.object()["metadata"]["labels"]))
+    labels = node.eventually(lambda: features(node.object()["metadata"]["labels"]))
     release = node.machine.run("uname", "-r")
     major, minor = release.split(".")[:2]
-    assert found["kernel-version.full"] == release
-    assert (found["kernel-version.major"], found["kernel-version.minor"]) == (major, minor)
+    assert labels["kernel-version.full"] == release
+    assert (labels["kernel-version.major"], labels["kernel-version.minor"]) == (major, minor)
     flags = set(node.machine.shell("grep -m1 ^flags /proc/cpuinfo").split())
-    told = {name for name in INSTRUCTIONS if f"cpu-cpuid.{name}" in found}
-    assert told == {name for name, flag in INSTRUCTIONS.items() if flag in flags}
-    assert told, "the law above is not empty"
+    instructions = {name for name in INSTRUCTIONS if f"cpu-cpuid.{name}" in labels}
+    assert instructions == {name for name, flag in INSTRUCTIONS.items() if flag in flags}
+    assert instructions, "the law above is not empty"
     assert node.machine.read("/sys/block/nvme0n1/queue/rotational") == "0"
-    assert found["storage-nonrotationaldisk"] == "true"
+    assert labels["storage-nonrotationaldisk"] == "true"
 
-    eventually(lambda: features(site.node(node.name)["labels"]) == found, lambda: str(site.node(node.name)["labels"]))
+    eventually(lambda: features(site.node(node.name)["labels"]) == labels, lambda: str(site.node(node.name)["labels"]))
     page = site.operator.page(f"nodes/{site.node(node.name)['id']}/")
     assert [
-        f"{FEATURES}{name}={value}" for name, value in found.items() if f">{FEATURES}{name}={value}<" not in page
+        f"{FEATURES}{name}={value}" for name, value in labels.items() if f">{FEATURES}{name}={value}<" not in page
     ] == []
     chosen = site.operator.every("nodes", labels=f"{FEATURES}storage-nonrotationaldisk=true")
     assert [row["name"] for row in chosen] == [node.name]
@@ -260,14 +260,17 @@ def test_a_full_queue_of_kueue_holds_the_second_job_until_the_first_ends(stage: 
     look.create(batch_job("second"))
 
     waiting = eventually(
-        lambda: [one for one in look.items("workloads") if is_refused(one)], lambda: str(look.items("workloads"))
+        lambda: [workload for workload in look.items("workloads") if is_refused(workload)],
+        lambda: str(look.items("workloads")),
     )
-    assert [one["metadata"]["ownerReferences"][0]["name"] for one in waiting] == ["second"]
-    said = [one["message"] for one in waiting[0]["status"]["conditions"] if one["type"] == "QuotaReserved"]
+    assert [workload["metadata"]["ownerReferences"][0]["name"] for workload in waiting] == ["second"]
+    messages = [
+        condition["message"] for condition in waiting[0]["status"]["conditions"] if condition["type"] == "QuotaReserved"
+    ]
     # Setpoint may have read the Workload before Kueue gave it a reason.
     gang = eventually(
-        lambda: [gang for gang in look.gangs("kueue") if [gang["reason"]] == said],
-        lambda: f"{said}: {look.fit()}",
+        lambda: [gang for gang in look.gangs("kueue") if [gang["reason"]] == messages],
+        lambda: f"{messages}: {look.fit()}",
         seconds=60,
     )[0]
     assert (gang["namespace"], gang["name"]) == (TEAM, waiting[0]["metadata"]["name"])
@@ -289,12 +292,12 @@ def test_a_full_queue_of_kueue_holds_the_second_job_until_the_first_ends(stage: 
 
 
 def blocks(plan: dict[str, Any]) -> list[str]:
-    return [f"{one['title']} {one['detail']}" for one in plan["findings"] if one["severity"] == "block"]
+    return [f"{finding['title']} {finding['detail']}" for finding in plan["findings"] if finding["severity"] == "block"]
 
 
 def is_refused(workload: dict[str, Any]) -> bool:
     conditions = workload.get("status", {}).get("conditions", [])
-    return any(one["type"] == "QuotaReserved" and one["status"] == "False" for one in conditions)
+    return any(condition["type"] == "QuotaReserved" and condition["status"] == "False" for condition in conditions)
 
 
 def volcano_job(name: str, pods: int) -> dict[str, Any]:
@@ -338,11 +341,11 @@ def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, site: Site, 
 
     look.create(*bare_gang("trio", GPUS + 1))
     refused = eventually(
-        lambda: [one for one in look.items("podgroups", GANGS) if unschedulable(one)],
+        lambda: [group for group in look.items("podgroups", GANGS) if unschedulable(group)],
         lambda: str(look.items("podgroups", GANGS)),
         seconds=PATIENCE,
     )
-    assert [one["metadata"]["name"] for one in refused] == ["trio"]
+    assert [group["metadata"]["name"] for group in refused] == ["trio"]
     members = look.items("pods", GANGS)
     assert [pod["spec"].get("nodeName") for pod in members] == [None] * (GPUS + 1), "two would have had room"
     expected = sorted((pod["metadata"]["name"], 1) for pod in members)
@@ -377,4 +380,4 @@ def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, site: Site, 
 
 def unschedulable(group: dict[str, Any]) -> bool:
     conditions = group.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Unschedulable" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Unschedulable" and condition["status"] == "True" for condition in conditions)

@@ -49,9 +49,9 @@ def pool(site: Site) -> int:
 
 def settled(site: Site, node: Node, rollout: str, *statuses: str) -> dict[str, Any]:
     """Wait until the rollout is done, and the node is one that takes work again."""
-    found = site.until(rollout, *statuses, seconds=SETTLED_SECONDS)
+    ended = site.until(rollout, *statuses, seconds=SETTLED_SECONDS)
     node.eventually(lambda: node.is_ready and not node.object()["spec"].get("unschedulable"))
-    return found
+    return ended
 
 
 @pytest.mark.long

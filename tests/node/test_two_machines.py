@@ -85,8 +85,8 @@ class Watcher:
 
     def _look(self) -> None:
         while not self._over.wait(0.5):
-            found = json.loads(self._plane.kubectl("get", "nodes", "-l", "pool=machines", "-o", "json"))["items"]
-            self.most_out = max(self.most_out, sum(bool(node["spec"].get("unschedulable")) for node in found))
+            machines = json.loads(self._plane.kubectl("get", "nodes", "-l", "pool=machines", "-o", "json"))["items"]
+            self.most_out = max(self.most_out, sum(bool(node["spec"].get("unschedulable")) for node in machines))
             self.fewest_pods = min(self.fewest_pods, available(self._admin))
             self.looks += 1
 

@@ -34,9 +34,9 @@ class Guest:
 
     def run(self, *words: str, seconds: float = ANSWER_SECONDS) -> str:
         """Output of a command inside, as root, stripped. Raises MachineError with what it printed."""
-        asked = {"path": words[0], "arg": list(words[1:]), "capture-output": True}
+        arguments = {"path": words[0], "arg": list(words[1:]), "capture-output": True}
         deadline = time.monotonic() + seconds
-        pid = self._ask("guest-exec", asked)["pid"]
+        pid = self._ask("guest-exec", arguments)["pid"]
         while not (done := self._ask("guest-exec-status", {"pid": pid}))["exited"]:
             if time.monotonic() > deadline:
                 raise MachineError(f"{self.name}: {' '.join(words)} takes longer than {seconds:.0f} s")

@@ -122,8 +122,8 @@ class NodeMachine(Guest):
             line.connect(str(self.folder / "monitor.sock"))
             heard = line.makefile("rb")
             heard.readline()  # its greeting
-            for asked in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
-                line.sendall(json.dumps(asked).encode() + b"\n")
+            for message in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+                line.sendall(json.dumps(message).encode() + b"\n")
                 while "return" not in (answer := json.loads(heard.readline())):
                     if "error" in answer:
                         raise MachineError(f"{command}: {answer['error']}")

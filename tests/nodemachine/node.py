@@ -208,7 +208,7 @@ class Node:
         self.admin.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tunnel"}, "spec": spec})
         self.eventually(lambda: "listens" in self.pod_log("tunnel"))
 
-    # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
+    # ── the kernel, read directly ─────────────────────────────────────────────────────────────────────────────────
     def values(self, keys: Iterable[str]) -> dict[str, str]:
         """Read the running kernel's values of these keys, without the agent; an absent one is the empty string."""
         keys = list(keys)
@@ -219,25 +219,25 @@ class Node:
 
     def eventually(self, what: Callable[[], Any], seconds: float = 0) -> Any:
         deadline = time.monotonic() + (seconds or self.patience)
-        while not (found := what()):
+        while not (result := what()):
             assert time.monotonic() < deadline, self.story()
             time.sleep(0.5)
-        return found
+        return result
 
     def story(self) -> str:
         """All that is known of the node, for a failed test."""
-        told = [str(self.object().get("status", {}).get("conditions"))]
-        told += [str(pod["status"]) for pod in self.pods(names.NAMESPACE)]
+        sections = [str(self.object().get("status", {}).get("conditions"))]
+        sections += [str(pod["status"]) for pod in self.pods(names.NAMESPACE)]
         for command in (
             "systemctl --failed --no-pager --no-legend",
             "journalctl --no-pager -n 40 -u kubelet -u containerd -u images -u kube-proxy -o cat",
             "cat /var/log/pods/setpoint-system_*/agent/*.log | tail -n 30",
         ):
             try:
-                told.append(self.machine.shell(command))
+                sections.append(self.machine.shell(command))
             except Exception as error:
-                told.append(str(error))
-        return "\n".join(told)
+                sections.append(str(error))
+        return "\n".join(sections)
 
 
 def _reading(key: str) -> str:

@@ -31,15 +31,15 @@ READERS = {"text", "flag", "integer", "seconds", "words", "prices", "database", 
 
 def variables_read() -> set[str]:
     """Every SETPOINT_* name that product code reads, through config.env or from os.environ."""
-    found = set()
+    names = set()
     for path in (ROOT / "config").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS):
                 continue
             name = node.args[0] if node.args else None
             if isinstance(name, ast.Constant) and str(name.value).startswith("SETPOINT_"):
-                found.add(str(name.value))
-    return found
+                names.add(str(name.value))
+    return names
 
 
 def new_environment() -> ModuleType:

@@ -99,16 +99,16 @@ def test_web_worker_and_beat_run_in_one_process_and_stop_and_start_again() -> No
 @pytest.mark.django_db(transaction=True)
 def test_the_embedded_worker_takes_what_is_for_helm_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Production has a worker of its own for this queue; here no other process would ever take it."""
-    asked: list[UUID] = []
-    monkeypatch.setattr(tasks.component_runner, "carry_out", asked.append)
+    carried_out: list[UUID] = []
+    monkeypatch.setattr(tasks.component_runner, "carry_out", carried_out.append)
     running = embedded.start(with_web=False, with_watch=False, with_beat=False)
     try:
         step = uuid4()
         tasks.helm.apply_async((str(step),), retry=False)
-        until(lambda: asked)
+        until(lambda: carried_out)
     finally:
         running.stop()
-    assert asked == [step]
+    assert carried_out == [step]
     assert tasks.helm.app.amqp.router.route({}, tasks.helm.name)["queue"].name == "helm"
 
 
@@ -207,13 +207,13 @@ def test_the_beat_sends_what_is_listed_at_its_pace_and_no_backlog(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("said", "link"), [("", "http://127.0.0.1:9123/x"), ("https://s.example", "https://s.example/x")]
+    ("url", "link"), [("", "http://127.0.0.1:9123/x"), ("https://s.example", "https://s.example/x")]
 )
 def test_links_lead_to_the_port_that_answers_unless_an_address_is_set(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, said: str, link: str
+    settings: Any, monkeypatch: pytest.MonkeyPatch, url: str, link: str
 ) -> None:
-    settings.BASE_URL = said or "http://127.0.0.1:8000"
-    monkeypatch.setenv("SETPOINT_URL", said)
+    settings.BASE_URL = url or "http://127.0.0.1:8000"
+    monkeypatch.setenv("SETPOINT_URL", url)
     embedded.lead_links_to("http://127.0.0.1:9123")
     assert routing.absolute("/x") == link
 
@@ -239,12 +239,12 @@ def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
     ) as up:
         try:
             assert up.stdout
-            said = ""
-            while "Ctrl-C" not in said or "first@example.com is now admin" not in said:
+            output = ""
+            while "Ctrl-C" not in output or "first@example.com is now admin" not in output:
                 line = up.stdout.readline()
-                assert line, said
-                said += line
-            assert f"http://127.0.0.1:{port}" in said
+                assert line, output
+                output += line
+            assert f"http://127.0.0.1:{port}" in output
             assert {path.stat().st_mode & 0o077 for path in (tmp_path, *tmp_path.rglob("*"))} == {0}
             assert "no-store" in str(urllib.request.urlopen(f"http://127.0.0.1:{port}/login/", timeout=10).headers)
             up.send_signal(signal.SIGTERM)

@@ -31,13 +31,13 @@ def test_what_a_database_url_asks_for_reaches_the_driver(monkeypatch: pytest.Mon
     )
     read = env.database("SETPOINT_X", "")
     wrapper = ConnectionHandler({"default": read})["default"]
-    asked = wrapper.get_connection_params()
+    parameters = wrapper.get_connection_params()
 
-    assert (asked["host"], asked["port"], asked["dbname"]) == ("a,b", "5432,5433", "fleet")
-    assert (asked["user"], asked["password"]) == ("u", "p@x")
-    assert (asked["sslmode"], asked["sslrootcert"]) == ("verify-full", "/ca")
-    assert "-c x=1" in asked["options"]
-    assert "jit=off" in asked["options"]
+    assert (parameters["host"], parameters["port"], parameters["dbname"]) == ("a,b", "5432,5433", "fleet")
+    assert (parameters["user"], parameters["password"]) == ("u", "p@x")
+    assert (parameters["sslmode"], parameters["sslrootcert"]) == ("verify-full", "/ca")
+    assert "-c x=1" in parameters["options"]
+    assert "jit=off" in parameters["options"]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_database_url_that_cannot_be_read_does_not_show_its_password(monkeypat
 def test_a_lease_that_no_call_fits_into_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Steps would never write with such a lease, and would only report that they wait for their next turn."""
     there = {"SETPOINT_EMBEDDED": "true", "SETPOINT_VAR": str(tmp_path), "SETPOINT_LEASE_SECONDS": "10"}
-    said = _settings(there)
-    assert "SETPOINT_LEASE_SECONDS must be at least twice SETPOINT_CALL_TIMEOUT_SECONDS" in said
+    output = _settings(there)
+    assert "SETPOINT_LEASE_SECONDS must be at least twice SETPOINT_CALL_TIMEOUT_SECONDS" in output
     assert _settings({**there, "SETPOINT_CALL_TIMEOUT_SECONDS": "5"}) == ""
 
 

@@ -102,11 +102,11 @@ def test_metrics_count_by_state_in_a_fixed_number_of_queries(django_assert_num_q
 def test_metrics_tell_what_differed_between_rows_and_objects() -> None:
     cluster = ClusterFactory(name="alpha")
     RowCheck.objects.create(cluster=cluster, kind="pods", checked_at=now(), checks=7, behind=2, unmended=1)
-    said = Client().get("/metrics").content.decode().splitlines()
-    assert 'setpoint_rows_checks_total{cluster="alpha",kind="pods"} 7.0' in said
-    assert 'setpoint_rows_differed_total{cluster="alpha",difference="behind",kind="pods"} 2.0' in said
-    assert 'setpoint_rows_differed_total{cluster="alpha",difference="missing",kind="pods"} 0.0' in said
-    assert 'setpoint_rows_unmended_total{cluster="alpha",kind="pods"} 1.0' in said
+    metric_lines = Client().get("/metrics").content.decode().splitlines()
+    assert 'setpoint_rows_checks_total{cluster="alpha",kind="pods"} 7.0' in metric_lines
+    assert 'setpoint_rows_differed_total{cluster="alpha",difference="behind",kind="pods"} 2.0' in metric_lines
+    assert 'setpoint_rows_differed_total{cluster="alpha",difference="missing",kind="pods"} 0.0' in metric_lines
+    assert 'setpoint_rows_unmended_total{cluster="alpha",kind="pods"} 1.0' in metric_lines
 
 
 def test_metrics_tell_who_watches_how_much() -> None:
@@ -117,8 +117,8 @@ def test_metrics_tell_who_watches_how_much() -> None:
         Cluster.objects.filter(pk=cluster.pk).update(watch_owner=owner, watch_lease_until=until)
         Watcher.objects.update_or_create(owner=owner, defaults={"lease_until": until})
         Node.objects.bulk_create(Node(cluster=cluster, uid=f"{n}-{i}", name=f"n{i}") for i in range(n))
-    said = Client().get("/metrics").content.decode().splitlines()
-    assert {line for line in said if line.startswith("setpoint_watch_")} == {
+    metric_lines = Client().get("/metrics").content.decode().splitlines()
+    assert {line for line in metric_lines if line.startswith("setpoint_watch_")} == {
         'setpoint_watch_clusters{watcher="p1"} 2.0',
         'setpoint_watch_clusters{watcher="p2"} 1.0',
         'setpoint_watch_weight{watcher="p1"} 3.0',

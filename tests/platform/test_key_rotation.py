@@ -22,13 +22,13 @@ pytestmark = pytest.mark.django_db
 
 def sealed_columns() -> set[tuple[str, str, str]]:
     """(model, ciphertext, key) of every model, by the columns' names."""
-    found = set()
+    columns = set()
     for model in apps.get_models():
         names = {field.name for field in model._meta.fields}
         for field in model._meta.fields:
             if isinstance(field, models.BinaryField) and f"{field.name}_key" in names:
-                found.add((model._meta.label, field.name, f"{field.name}_key"))
-    return found
+                columns.add((model._meta.label, field.name, f"{field.name}_key"))
+    return columns
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def keys(settings):
 
 
 def test_every_sealed_column_is_among_the_stored_secrets(keys):
-    told = {(type(s.row)._meta.label, *s.columns) for s in hooks.stored_secrets()}
-    assert told == sealed_columns()
+    stored = {(type(s.row)._meta.label, *s.columns) for s in hooks.stored_secrets()}
+    assert stored == sealed_columns()
 
 
 def test_afterwards_the_newest_key_opens_all(keys, settings):
@@ -64,9 +64,9 @@ def test_afterwards_the_newest_key_opens_all(keys, settings):
         data, key = (getattr(secret.row, column) for column in secret.columns)
         if data:
             assert encryption.unseal(secret.place, secret.field, encryption.Sealed(bytes(data), key))
-        if hasattr(secret.row, "version"):  # nobody who edits it is told to read it again
+        if hasattr(secret.row, "version"):  # no editor is asked to reload it
             assert secret.row.version == before[secret.target].version
-    assert Cluster.objects.get().credential_set_at == set_at  # so no watch starts anew
+    assert Cluster.objects.get().credential_set_at == set_at  # so no watch starts again
     assert registry.credentials(Cluster.objects.get()).token == "t0ken"
     assert TelemetrySource.objects.get().open_secret() == "of telemetry"
     assert Channel.objects.get().open_secret() == "of a channel"

@@ -19,15 +19,15 @@ from config.celery import HEADER, app
 from tests.factories import PASSWORD, TokenClient, UserFactory
 
 
-@pytest.mark.parametrize("asked", ["abcdef12", "a" * 64, "req:1.2_3-4"])
-def test_a_sane_request_id_is_taken_and_answered(asked: str) -> None:
-    assert Client().get("/healthz", headers={"X-Request-ID": asked})["X-Request-ID"] == asked
+@pytest.mark.parametrize("sent_id", ["abcdef12", "a" * 64, "req:1.2_3-4"])
+def test_a_sane_request_id_is_taken_and_answered(sent_id: str) -> None:
+    assert Client().get("/healthz", headers={"X-Request-ID": sent_id})["X-Request-ID"] == sent_id
 
 
-@pytest.mark.parametrize("asked", ["", "short", "a" * 65, "a b c d e f", "abcdefgh\nX: y", "ä" * 10, "<script>12"])
-def test_any_other_request_id_is_replaced(asked: str) -> None:
-    given = Client().get("/healthz", headers={"X-Request-ID": asked})["X-Request-ID"]
-    assert given != asked
+@pytest.mark.parametrize("sent_id", ["", "short", "a" * 65, "a b c d e f", "abcdefgh\nX: y", "ä" * 10, "<script>12"])
+def test_any_other_request_id_is_replaced(sent_id: str) -> None:
+    given = Client().get("/healthz", headers={"X-Request-ID": sent_id})["X-Request-ID"]
+    assert given != sent_id
     assert REQUEST_ID.fullmatch(given)
 
 
@@ -141,8 +141,8 @@ def test_no_link_or_token_is_in_a_line_of_the_log(style: str, secret: str) -> No
         logging.LogRecord("x", logging.ERROR, "x", 1, f"Not found: {secret}", (), None),
         *([_failed(secret)] if style == "json" else []),
     ]
-    for one in records:
-        line = _formatter(style).format(one)
+    for log_record in records:
+        line = _formatter(style).format(log_record)
         assert "ound" in line or "failed" in line
         assert "AAAA" not in line
 

@@ -187,10 +187,10 @@ BREACHES: dict[str, tuple[Callable[[Events], Any], str]] = {
 @pytest.mark.parametrize("breach", BREACHES)
 def test_each_breach_is_named(breach: str):
     events = copy.deepcopy(lawful())
-    change, said = BREACHES[breach]
+    change, words = BREACHES[breach]
     change(events)
 
-    assert any(said in sentence for sentence in judged(events)), judged(events)
+    assert any(words in sentence for sentence in judged(events)), judged(events)
 
 
 def test_a_token_of_its_own_that_is_renewed_is_no_breach():
@@ -201,7 +201,9 @@ def test_a_token_of_its_own_that_is_renewed_is_no_breach():
 
 def test_a_grant_written_again_after_a_lost_answer_is_one_grant_although_it_ends_later():
     events = lawful()
-    at = next(i for i, one in enumerate(events) if (one["requestObject"].get("spec") or {}).get("restart"))
+    at = next(
+        i for i, audit_event in enumerate(events) if (audit_event["requestObject"].get("spec") or {}).get("restart")
+    )
     again = [spec(12, restart=GRANT | {"expires": f"2026-11-21T12:00:0{second}Z"}) for second in (0, 3)]
     assert judged([*events[:at], *again, *events[at + 1 :]]) == []
 
@@ -234,7 +236,7 @@ def test_a_cordon_that_a_person_took_off_or_took_over_is_no_breach():
 
 
 @pytest.mark.parametrize(
-    ("takes", "second", "version", "said"),
+    ("takes", "second", "version", "words"),
     [
         (1, 6, "7", ""),
         (0, 6, "7", "taken that no approved plan names (law 2)"),
@@ -243,7 +245,7 @@ def test_a_cordon_that_a_person_took_off_or_took_over_is_no_breach():
     ],
 )
 def test_a_forced_write_is_lawful_only_for_an_approved_plan_that_takes_and_onto_a_version(
-    takes: int, second: int, version: str, said: str
+    takes: int, second: int, version: str, words: str
 ):
     judge = Judge("here")
     judge.expect(
@@ -260,7 +262,7 @@ def test_a_forced_write_is_lawful_only_for_an_approved_plan_that_takes_and_onto_
     )
     body = {"metadata": {"resourceVersion": version}}
     write = event(second, US, "patch", "resourcequotas", "gpus", body) | {"requestURI": "/x?force=true"}
-    assert [said in sentence for sentence in judge.hear([write]).broken[-1:]] == ([True] if said else [])
+    assert [words in sentence for sentence in judge.hear([write]).broken[-1:]] == ([True] if words else [])
 
 
 def test_too_few_approvals_are_a_breach():

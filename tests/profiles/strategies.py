@@ -43,12 +43,12 @@ def wishes(draw: Any, among: Any = ALONE) -> DocumentSetting:
         numbers = draw(st.lists(number, min_size=info.count, max_size=info.count))
         value = " ".join(map(str, sorted(numbers) if info.is_ascending else numbers))
     try:
-        asked = setting_check.ask(info.key, value, str(operator))
+        setting = setting_check.ask(info.key, value, str(operator))
     except setting_check.SettingRefused:  # a single value that is denied, such as yama.ptrace_scope=3, or too few ports
         widest = " ".join(str(number) for number in (info.minimum, info.maximum)[: info.count or 1])
-        asked = setting_check.ask(info.key, info.choices[0] if info.choices else widest, str(Operator.EQUALS))
+        setting = setting_check.ask(info.key, info.choices[0] if info.choices else widest, str(Operator.EQUALS))
     why = draw(st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=30))
-    return DocumentSetting(asked.key, asked.operator, asked.value, why)
+    return DocumentSetting(setting.key, setting.operator, setting.value, why)
 
 
 _name = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)

@@ -43,9 +43,9 @@ def test_an_exponent_is_a_power_of_ten(number: str, exponent: int) -> None:
 
 
 @given(st.integers(0, 2**53), st.integers(0, 2**53), st.sampled_from(["", "m", "k", "Ki"]))
-def test_more_is_more(one: int, other: int, unit: str) -> None:
-    if max(one, other) * FACTORS[unit] <= LIMIT:
-        assert (one < other) == (quantities.read(f"{one}{unit}") < quantities.read(f"{other}{unit}"))
+def test_more_is_more(amount: int, other: int, unit: str) -> None:
+    if max(amount, other) * FACTORS[unit] <= LIMIT:
+        assert (amount < other) == (quantities.read(f"{amount}{unit}") < quantities.read(f"{other}{unit}"))
 
 
 @given(st.text(max_size=40) | st.none() | st.booleans() | st.lists(st.integers(), max_size=2) | st.floats())

@@ -58,8 +58,8 @@ class Helm:
         return self("upgrade", "--install", release or name, self.chart(name), *place, *words, fails=fails)
 
     def history(self, release: str, namespace: str = "") -> list[tuple[int, str]]:
-        found = json.loads(self("history", release, "--namespace", namespace or release, "--output", "json"))
-        return [(entry["revision"], entry["status"]) for entry in found]
+        entries = json.loads(self("history", release, "--namespace", namespace or release, "--output", "json"))
+        return [(entry["revision"], entry["status"]) for entry in entries]
 
 
 class Site:
@@ -80,9 +80,9 @@ class Site:
         deadline = time.monotonic() + 30
         while True:
             with self.sim.lock if locked else nullcontext():
-                found = is_so()
-            if found:
-                return found
+                result = is_so()
+            if result:
+                return result
             assert time.monotonic() < deadline, self.sim
             time.sleep(0.02)
 

@@ -68,9 +68,9 @@ def test_nodes_that_join_are_watched_but_one_and_its_label_says_why():
 
 
 def test_two_builds_of_a_cluster_are_the_same():
-    one, other = (training_cluster("atlas", nodes=9, gpus=4, seed=3) for _ in range(2))
+    cluster, other = (training_cluster("atlas", nodes=9, gpus=4, seed=3) for _ in range(2))
     for plural in ("nodes", "pods", "jobs"):
-        assert one.objects(plural) == other.objects(plural)
+        assert cluster.objects(plural) == other.objects(plural)
 
 
 def test_a_padded_node_is_as_big_as_a_busy_one():

@@ -32,14 +32,14 @@ def test_the_same_seed_gives_the_same_gpus_and_another_gives_others() -> None:
 
 def test_the_state_follows_the_pods(atlas: SimCluster) -> None:
     name = "atlas-gpu-001"
-    assert all(one.pod and one.busy > 0.8 for one in atlas.gpus.truth(name))
+    assert all(gpu.pod and gpu.busy > 0.8 for gpu in atlas.gpus.truth(name))
     before = atlas.gpus.truth(name)[0].energy
     atlas.tick(100)
     used = atlas.gpus.truth(name)[0].energy - before
     assert 100 * 400 < used < 100 * 700  # joules: between idle and the board's limit
     (pod,) = [p for p in atlas.store.on_node(name) if p.key[1].startswith("llm-pretrain")]
     atlas.pods.terminate(pod, grace=0)
-    assert all(one.pod is None and one.busy == 0 and one.power == 72 for one in atlas.gpus.truth(name))
+    assert all(gpu.pod is None and gpu.busy == 0 and gpu.power == 72 for gpu in atlas.gpus.truth(name))
     assert atlas.gpus.truth(name)[0].energy >= before + used
 
 
@@ -49,7 +49,7 @@ def test_who_serves_comes_in_waves_and_who_sleeps_holds_memory(atlas: SimCluster
     atlas.add_pod("notebook", gpus=1, node="n")
     seen = []
     for _ in range(20):
-        seen.append([one.busy for one in atlas.gpus.truth("n")])
+        seen.append([gpu.busy for gpu in atlas.gpus.truth("n")])
         atlas.tick(60)
     assert max(busy for busy, _ in seen) > 0.8
     assert min(busy for busy, _ in seen) < 0.2
@@ -60,20 +60,20 @@ def test_who_serves_comes_in_waves_and_who_sleeps_holds_memory(atlas: SimCluster
 @pytest.mark.parametrize("mode", ["direct", HonorLabels.OFF, HonorLabels.ON])
 def test_both_generations_in_each_mode_are_read_as_what_is_true(atlas: SimCluster, mode: str) -> None:
     reading = read(atlas, mode)
-    truth = {one.uuid: one for one in atlas.gpus.fleet() if one.node not in atlas.exporters.silent}
+    truth = {gpu.uuid: gpu for gpu in atlas.gpus.fleet() if gpu.node not in atlas.exporters.silent}
     assert reading.generations == {Generation.CLASSIC, Generation.BASE_UNITS}
     assert len(truth) == 11 * 8 == len(reading.samples)
     for sample in reading.samples:
-        one = truth[sample.device.uuid]
-        assert sample.node == one.node
-        assert [(h.namespace, h.pod, h.container) for h in sample.holders] == ([one.pod] if one.pod else [])
-        assert sample.values[Metric.BUSY] == pytest.approx(one.busy)
-        assert sample.values[Metric.TENSOR] == pytest.approx(one.tensor, abs=1e-6)
-        assert sample.values[Metric.MEMORY_USED] == one.memory_used
-        assert sample.values[Metric.POWER] == pytest.approx(one.power)
-        assert sample.values[Metric.ENERGY] == pytest.approx(one.energy, abs=0.001)
-        assert sample.values[Metric.SM_CLOCK] == one.sm_clock
-        assert [xid.code for xid in sample.xids] == ([one.xid] if one.xid else [])
+        gpu = truth[sample.device.uuid]
+        assert sample.node == gpu.node
+        assert [(h.namespace, h.pod, h.container) for h in sample.holders] == ([gpu.pod] if gpu.pod else [])
+        assert sample.values[Metric.BUSY] == pytest.approx(gpu.busy)
+        assert sample.values[Metric.TENSOR] == pytest.approx(gpu.tensor, abs=1e-6)
+        assert sample.values[Metric.MEMORY_USED] == gpu.memory_used
+        assert sample.values[Metric.POWER] == pytest.approx(gpu.power)
+        assert sample.values[Metric.ENERGY] == pytest.approx(gpu.energy, abs=0.001)
+        assert sample.values[Metric.SM_CLOCK] == gpu.sm_clock
+        assert [xid.code for xid in sample.xids] == ([gpu.xid] if gpu.xid else [])
     assert {xid.code for sample in reading.samples for xid in sample.xids} == {48}
 
 
@@ -88,9 +88,9 @@ def test_a_node_that_is_held_back_has_lower_clocks_and_nothing_else_changes(atla
     before = atlas.gpus.truth("atlas-gpu-002")
     atlas.gpus.hold_back("atlas-gpu-002", 0.7)
     after = atlas.gpus.truth("atlas-gpu-002")
-    assert any(one.pod for one in before)
-    assert [one.sm_clock for one in after] == [one.sm_clock * (0.7 if one.pod else 1) for one in before]
-    assert [replace(one, sm_clock=0) for one in after] == [replace(one, sm_clock=0) for one in before]
+    assert any(gpu.pod for gpu in before)
+    assert [gpu.sm_clock for gpu in after] == [gpu.sm_clock * (0.7 if gpu.pod else 1) for gpu in before]
+    assert [replace(gpu, sm_clock=0) for gpu in after] == [replace(gpu, sm_clock=0) for gpu in before]
     with pytest.raises(KeyError):
         atlas.gpus.hold_back("atlas-gpu-999", 0.7)
 
@@ -144,22 +144,22 @@ def test_what_mig_splits_is_offered_held_told_and_added_up_once(mode: str) -> No
     assert offered.items() <= node["status"]["allocatable"].items()
 
     truth = sim.gpus.truth("mig-gpu-002")
-    assert [(one.index, one.instance) for one in truth] == [
+    assert [(gpu.index, gpu.instance) for gpu in truth] == [
         (0, "1"), (0, "3"), (0, "7"), (0, "8"), *((1, str(7 + n)) for n in range(7)), (2, ""),
     ]  # fmt: skip
     reading = read(sim, mode)
     samples = {(s.index, s.device.instance): s for s in reading.samples if s.node == "mig-gpu-002"}
-    assert set(samples) == {(str(one.index), one.instance) for one in truth}
-    for one in truth:
-        sample = samples[str(one.index), one.instance]
-        assert sample.profile == one.profile
-        assert [(h.namespace, h.pod, h.container) for h in sample.holders] == ([one.pod] if one.pod else [])
-        assert sample.values[Metric.ENGINE] == pytest.approx(one.engine, abs=1e-6)
-        assert sample.values[Metric.MEMORY_USED] == one.memory_used <= one.memory
-        assert (Metric.BUSY in sample.values) is (one.instance == "")
-        assert (Metric.POWER in sample.values) is (one.instance == "")
+    assert set(samples) == {(str(gpu.index), gpu.instance) for gpu in truth}
+    for gpu in truth:
+        sample = samples[str(gpu.index), gpu.instance]
+        assert sample.profile == gpu.profile
+        assert [(h.namespace, h.pod, h.container) for h in sample.holders] == ([gpu.pod] if gpu.pod else [])
+        assert sample.values[Metric.ENGINE] == pytest.approx(gpu.engine, abs=1e-6)
+        assert sample.values[Metric.MEMORY_USED] == gpu.memory_used <= gpu.memory
+        assert (Metric.BUSY in sample.values) is (gpu.instance == "")
+        assert (Metric.POWER in sample.values) is (gpu.instance == "")
     boards = [board for board in reading.boards if board.node == "mig-gpu-002"]
-    power = {one.index: one.power for one in truth}
+    power = {gpu.index: gpu.power for gpu in truth}
     assert {int(board.index): pytest.approx(board.values[Metric.POWER]) for board in boards} == {
         0: power[0], 1: power[1],
     }  # fmt: skip
@@ -175,7 +175,7 @@ def test_a_pod_gets_instances_of_the_profile_it_asks_for_and_waits_where_none_is
     sim.tick(10)
     homes = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in SimFleet(sim).pods()}
     assert (homes["a"], homes["b"], homes["c"]) == ("split", "split", None)
-    assert {one.profile: bool(one.pod) for one in sim.gpus.truth("split")} == {"3g.40gb": True, "": False}
+    assert {gpu.profile: bool(gpu.pod) for gpu in sim.gpus.truth("split")} == {"3g.40gb": True, "": False}
     assert homes["whole"] is None, "its node is tainted, and the other has one whole GPU"
 
 
@@ -201,11 +201,11 @@ def test_work_on_a_node_with_other_settings_achieves_less_and_as_much_again_once
         sim.drift(name, "vm.swappiness", "10")
 
     def tensor(name: str) -> float:
-        found: list[float] = []
+        activities: list[float] = []
         for _ in range(40):
             sim.tick(30)
-            found += [one.tensor for one in sim.gpus.truth(name)]
-        return sum(found) / len(found)
+            activities += [gpu.tensor for gpu in sim.gpus.truth(name)]
+        return sum(activities) / len(activities)
 
     well, same = tensor("well"), tensor("ill")
     assert well == pytest.approx(same, rel=0.01)

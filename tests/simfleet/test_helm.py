@@ -189,7 +189,7 @@ def test_an_image_that_no_registry_has_keeps_its_pod_waiting_until_it_is_there(s
     assert (event["reason"], event["type"]) == ("Failed", "Warning")
     assert "no-such-image:1: not found" in event["message"]
 
-    site.sim.programs.add(Program("*/no-such-image:1"))  # somebody pushes it
+    site.sim.programs.add(Program("*/no-such-image:1"))  # it is pushed by then
     site.until(lambda: site.status("deployments", "broken", "unpullable").get("readyReplicas") == 1)
     site.helm("uninstall", "unpullable", "--namespace", "unpullable")
     site.until(lambda: _pods(site, "unpullable") == [])

@@ -45,12 +45,12 @@ def test_a_watch_tells_what_happens_while_it_waits(sim, entrance):
     thread = threading.Thread(target=follow)
     thread.start()
     time.sleep(0.3)
-    told = time.monotonic()
+    changed_at = time.monotonic()
     sim.add_node("n2")
     sim.nodes.delete("n2")
     thread.join(timeout=10)
     assert [s[:2] for s in seen] == [("ADDED", "n2"), ("DELETED", "n2")]
-    assert seen[0][2] - told < 2
+    assert seen[0][2] - changed_at < 2
 
 
 def test_an_agent_behind_the_door_answers_by_itself(sim, entrance):

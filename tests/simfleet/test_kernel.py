@@ -156,6 +156,6 @@ def test_a_grub_drop_in_reaches_the_kernel_after_update_grub_and_a_boot(kernel):
 
 
 def test_machines_of_one_kind_share_nothing_that_a_write_changes():
-    one, other = VirtualKernel(CPU_SERVER, lambda: "a"), VirtualKernel(CPU_SERVER, lambda: "b")
-    write(one, "vm.swappiness", "1")
+    machine, other = VirtualKernel(CPU_SERVER, lambda: "a"), VirtualKernel(CPU_SERVER, lambda: "b")
+    write(machine, "vm.swappiness", "1")
     assert other.sysctl("vm.swappiness") == "60"

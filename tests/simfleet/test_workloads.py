@@ -38,7 +38,7 @@ def _change(sim, plural, **spec):
     sim.api.patch(ALICE, plural, "x", {"spec": spec}, "default")
 
 
-def _one(sim, plural):
+def _only_object(sim, plural):
     return sim.store.get(plural, "x", "default").raw
 
 
@@ -54,7 +54,7 @@ def _worst(sim, plural, count):
         nonlocal worst
         ready = [p for p in _pods(sim) if p["status"].get("phase") == "Running" and _is_up(p)]
         worst = max(worst, count - len(ready))
-        return is_rolled_out(_one(sim, plural))
+        return is_rolled_out(_only_object(sim, plural))
 
     assert sim.run_until(look, seconds=120, step=0.1)
     return worst
@@ -70,7 +70,7 @@ def test_a_daemon_set_rolls_no_faster_than_it_may(sim, allowed, most):
     strategy = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": allowed}}} if allowed else {}
     _make(sim, "daemonsets", **strategy)
     sim.tick(10)
-    assert is_rolled_out(_one(sim, "daemonsets"))
+    assert is_rolled_out(_only_object(sim, "daemonsets"))
     _change(sim, "daemonsets", template=_template("registry.example/app:2"))
     assert _worst(sim, "daemonsets", 6) == most
     assert {p["spec"]["containers"][0]["image"] for p in _pods(sim)} == {"registry.example/app:2"}
@@ -94,7 +94,7 @@ def test_a_deployment_keeps_what_it_must_and_makes_no_more_than_it_may(sim):
     assert sets == {"1": 0, "2": 4}
 
     _change(sim, "deployments", template=_template())
-    assert sim.run_until(lambda: is_rolled_out(_one(sim, "deployments")), seconds=60)
+    assert sim.run_until(lambda: is_rolled_out(_only_object(sim, "deployments")), seconds=60)
     assert len(sim.objects("replicasets")) == 2  # back to the one that was there
 
 
@@ -103,26 +103,26 @@ def test_a_bad_release_of_a_deployment_leaves_most_of_the_good_pods(sim):
     sim.tick(10)
     _change(sim, "deployments", template=_template("registry.example/app:no-such-tag"))
     sim.tick(120)
-    status = _one(sim, "deployments")["status"]
+    status = _only_object(sim, "deployments")["status"]
     assert (status["readyReplicas"], status["updatedReplicas"]) == (3, 2)
-    assert not is_rolled_out(_one(sim, "deployments"))
+    assert not is_rolled_out(_only_object(sim, "deployments"))
     _change(sim, "deployments", template=_template("registry.example/app:3"))
-    assert sim.run_until(lambda: is_rolled_out(_one(sim, "deployments")), seconds=120)
+    assert sim.run_until(lambda: is_rolled_out(_only_object(sim, "deployments")), seconds=120)
 
 
 def test_a_job_that_fails_is_tried_as_often_as_its_limit_says(sim):
     _make(sim, "jobs", "registry.example/always-fails:1", {"restartPolicy": "Never"}, backoffLimit=2)
     sim.tick(60)
-    status = _one(sim, "jobs")["status"]
+    status = _only_object(sim, "jobs")["status"]
     assert status["failed"] == 3
     assert [c["type"] for c in status["conditions"]] == ["FailureTarget", "Failed"]
-    assert len(_pods(sim)) == 3  # they stay, for whoever wants to know why
+    assert len(_pods(sim)) == 3  # they stay, for a look at why they failed
 
 
 def test_a_job_counts_completions(sim):
     _make(sim, "jobs", pod={"restartPolicy": "OnFailure"}, completions=5, parallelism=2)
     assert sim.run_until(lambda: len(_pods(sim)) == 2, seconds=5, step=0.1)
-    assert sim.run_until(lambda: _one(sim, "jobs").get("status", {}).get("succeeded") == 5, seconds=60)
+    assert sim.run_until(lambda: _only_object(sim, "jobs").get("status", {}).get("succeeded") == 5, seconds=60)
     assert len(_pods(sim)) == 5
 
 
@@ -156,7 +156,7 @@ def test_a_daemon_set_follows_nodes_that_come_go_and_are_replaced(sim):
     sim.nodes.reboot("n4")
     sim.tick(300)
     assert sorted(p["spec"]["nodeName"] for p in _pods(sim)) == [f"n{n}" for n in range(2, 8)]
-    assert _one(sim, "daemonsets")["status"]["numberReady"] == 6
+    assert _only_object(sim, "daemonsets")["status"]["numberReady"] == 6
 
 
 def test_a_kubelet_that_restarts_ends_no_container_and_is_told_again_what_there_is(sim):
@@ -176,9 +176,9 @@ def test_a_kubelet_that_restarts_ends_no_container_and_is_told_again_what_there_
 def test_a_daemon_set_of_the_fleet_that_is_given_a_template_is_rolled_to_it(sim):
     sim.pods.workload("DaemonSet", "x", namespace="default", nodes=["n1", "n2"])
     sim.tick(5)
-    found = sim.store.get("daemonsets", "x", "default")
+    daemon_set = sim.store.get("daemonsets", "x", "default")
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "new:2"}]}}
-    sim.store.write("daemonsets", found.raw | {"spec": found.raw["spec"] | {"template": template}})
+    sim.store.write("daemonsets", daemon_set.raw | {"spec": daemon_set.raw["spec"] | {"template": template}})
     sim.tick(60)
     nodes = [p["spec"]["nodeName"] for p in _pods(sim)]
     assert len(nodes) == len(set(nodes)), "the fleet makes none of its own any more"

@@ -14,18 +14,18 @@ from tests.controlplane.plane import LOOPBACK
 from tests.full.harness.site import Site
 
 Said = dict[str, Mapping[str, Any]]
-"""What is said of each object, by name: its version, and the values that a row has."""
+"""Values of each object, by name: its version, and the values that a row has."""
 
 _PRESENT = "SELECT id, name FROM clusters_node WHERE gone_at IS NULL"
 
 
 def differences(site: Site) -> list[str]:
     """One sentence for each row that is not as its object is; empty when all are."""
-    wanted, found = of_objects(site), of_rows(site)
+    wanted, stored = of_objects(site), of_rows(site)
     out = []
     for kind in wanted:
-        for name in sorted(wanted[kind].keys() | found[kind].keys()):
-            right, row = wanted[kind].get(name), found[kind].get(name)
+        for name in sorted(wanted[kind].keys() | stored[kind].keys()):
+            right, row = wanted[kind].get(name), stored[kind].get(name)
             if right is None or row is None:
                 out.append(f"{kind} {name}: {'no object' if right is None else 'no row'}")
             elif wrong := {key: (row[key], right[key]) for key in right if row[key] != right[key]}:
@@ -41,14 +41,14 @@ def of_objects(site: Site) -> dict[str, Said]:
         fleet.close()
     uids = {raw["metadata"]["name"]: raw["metadata"]["uid"] for raw in nodes}
 
-    def said(raws: Sequence[Mapping[str, Any]], values_of: Any) -> Said:
-        found = {raw["metadata"]["name"]: (raw["metadata"]["resourceVersion"], values_of(raw)) for raw in raws}
-        return {name: {"resource_version": version} | values for name, (version, values) in found.items() if values}
+    def entries(raws: Sequence[Mapping[str, Any]], values_of: Any) -> Said:
+        by_name = {raw["metadata"]["name"]: (raw["metadata"]["resourceVersion"], values_of(raw)) for raw in raws}
+        return {name: {"resource_version": version} | values for name, (version, values) in by_name.items() if values}
 
     return {
-        "node": said(nodes, rows.node),
-        "nodetuning": said(tunings, lambda raw: rows.tuning(raw, uids.get(raw["metadata"]["name"], ""))),
-        "gpupod": said(pods, rows.gpu_pod),
+        "node": entries(nodes, rows.node),
+        "nodetuning": entries(tunings, lambda raw: rows.tuning(raw, uids.get(raw["metadata"]["name"], ""))),
+        "gpupod": entries(pods, rows.gpu_pod),
     }
 
 
@@ -68,5 +68,5 @@ def of_rows(site: Site) -> dict[str, Said]:
 
 def _read(connection: Any, table: str, columns: Sequence[str], where: str = "true") -> Said:
     picked = sql.SQL(", ").join(map(sql.Identifier, columns))
-    asked = sql.SQL("SELECT name, {} FROM {} WHERE {}").format(picked, sql.SQL(table), sql.SQL(where))
-    return {name: dict(zip(columns, values, strict=True)) for name, *values in connection.execute(asked)}
+    query = sql.SQL("SELECT name, {} FROM {} WHERE {}").format(picked, sql.SQL(table), sql.SQL(where))
+    return {name: dict(zip(columns, values, strict=True)) for name, *values in connection.execute(query)}

@@ -27,7 +27,7 @@ COUNT = int(os.environ.get("COUNT", "8"))
 NODES = tuple(f"soak-{number}" for number in range(1, 7))
 BUDGET = 2
 SECONDS = 240.0
-"""For one rollout: about 15 s when nobody is killed."""
+"""For one rollout: about 15 s when no process is killed."""
 TAINT = "example.com/soak"
 NEW_GRANT = "it needs a new grant"
 """An agent killed between journalling a restart and its end must not repeat it, and says so; a person retries."""
@@ -73,26 +73,26 @@ def tolerations(number: int) -> list[dict[str, str]]:
 
 def values(site: Site, nodes: Sequence[str], key: str) -> list[str | None]:
     """Return values as the agents report them, in the API server and not in Setpoint's rows."""
-    found = [site.cluster_admin.get("nodetunings", node) for node in nodes]
-    return [Status.from_json(raw.get("status") or {}).observed.get(key) for raw in found]
+    raws = [site.cluster_admin.get("nodetunings", node) for node in nodes]
+    return [Status.from_json(raw.get("status") or {}).observed.get(key) for raw in raws]
 
 
 def run(site: Site, rollout: str, chaos: Chaos, *ends: str) -> None:
     """Run a rollout until it ends, retrying what only an operator may retry."""
     deadline = time.monotonic() + SECONDS
     while True:
-        found = eventually(lambda: site.rollout(rollout), seconds=60)
-        if found["status"] in ends:
+        current = eventually(lambda: site.rollout(rollout), seconds=60)
+        if current["status"] in ends:
             return
         steps = site.steps(rollout).values()
-        if found["status"] == "stopped" and not any(
+        if current["status"] == "stopped" and not any(
             s["status"] not in ("queued", "succeeded", "failed") for s in steps
         ):
             failed = [s for s in steps if s["status"] == "failed"]
             assert all(NEW_GRANT in s["error"] for s in failed), f"{chaos.done}\n{site.story(rollout)}"
             site.act(rollout, "retry-failed")
-        elif found["status"] in ("failed", "succeeded", "reverted", "cancelled"):
-            raise AssertionError(f"it {found['status']}\n{chaos.done}\n{site.story(rollout)}")
+        elif current["status"] in ("failed", "succeeded", "reverted", "cancelled"):
+            raise AssertionError(f"it {current['status']}\n{chaos.done}\n{site.story(rollout)}")
         assert time.monotonic() < deadline, f"no end after {SECONDS} s\n{chaos.done}\n{site.story(rollout)}"
         time.sleep(0.5)
 

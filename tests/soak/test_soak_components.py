@@ -31,7 +31,7 @@ SEED = os.environ.get("SEED", "1")
 COUNT = int(os.environ.get("COUNT", "8"))
 NODES = ("soak-helm-1", "soak-helm-2")
 SECONDS = 600.0
-"""For one rollout: about 10 s when nobody is killed."""
+"""For one rollout: about 10 s when no process is killed."""
 OTHER_NETWORK = """
 apiVersion: apps/v1
 kind: DaemonSet
@@ -120,17 +120,17 @@ class ComponentsRequest:
 def places(stage: Releases) -> set[tuple[str, str]]:
     """(kind, name) of all namespaces and definitions."""
     raw = yaml.load(stage.plane.kubectl("get", PLACES, "-o", "json"), yaml.CSafeLoader)["items"]
-    return {(one["kind"], one["metadata"]["name"]) for one in raw if not one["metadata"].get("deletionTimestamp")}
+    return {(item["kind"], item["metadata"]["name"]) for item in raw if not item["metadata"].get("deletionTimestamp")}
 
 
 def moved(site: Site, plan: Mapping[str, Any]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """Return the namespaces and definitions that the plan creates and deletes."""
-    told: dict[str, set[tuple[str, str]]] = {"created": set(), "deleted": set()}
+    moved_names: dict[str, set[tuple[str, str]]] = {"created": set(), "deleted": set()}
     for part in site.operator.every(f"plans/{plan['id']}/components"):
-        for one in part["objects"]:
-            if one["kind"] in ("Namespace", "CustomResourceDefinition") and one["change"] in told:
-                told[one["change"]].add((one["kind"], one["name"]))
-    return told["created"], told["deleted"]
+        for difference in part["objects"]:
+            if difference["kind"] in ("Namespace", "CustomResourceDefinition") and difference["change"] in moved_names:
+                moved_names[difference["change"]].add((difference["kind"], difference["name"]))
+    return moved_names["created"], moved_names["deleted"]
 
 
 def settled(stage: Releases) -> None:
@@ -142,12 +142,12 @@ def settled(stage: Releases) -> None:
 def run(site: Site, rollout: str, chaos: HelmChaos, *ends: str) -> None:
     deadline = time.monotonic() + SECONDS
     while True:
-        found = eventually(lambda: site.rollout(rollout), seconds=60)
-        if found["status"] in ends:
+        current = eventually(lambda: site.rollout(rollout), seconds=60)
+        if current["status"] in ends:
             return
-        told = f"{chaos.done}\n{site.story(rollout)}"
-        assert found["status"] not in (*ENDED, "stopped"), f"it {found['status']}\n{told}"
-        assert time.monotonic() < deadline, f"no end after {SECONDS} s\n{told}"
+        story = f"{chaos.done}\n{site.story(rollout)}"
+        assert current["status"] not in (*ENDED, "stopped"), f"it {current['status']}\n{story}"
+        assert time.monotonic() < deadline, f"no end after {SECONDS} s\n{story}"
         time.sleep(0.5)
 
 

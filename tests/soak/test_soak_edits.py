@@ -46,8 +46,8 @@ def noticed(site: Site, rollout: str, node: str) -> str:
     if step["status"] in ("held", "failed", "skipped"):
         return f"{step['status']}: {step['error']}"
     if step["status"] == "succeeded" and value == EDITED:
-        found = site.operator.every("compliance/settings", key=KEY, rollout=rollout)
-        return next((s["state"] for s in found if s["node_name"] == node and s["state"] != "compliant"), "")
+        rows = site.operator.every("compliance/settings", key=KEY, rollout=rollout)
+        return next((s["state"] for s in rows if s["node_name"] == node and s["state"] != "compliant"), "")
     return ""
 
 
@@ -61,7 +61,7 @@ def test_soak_a_value_edited_by_hand_is_noticed_whenever_that_was(site: Site, fl
     before = dict(zip(NODES, values(site, NODES, KEY), strict=True))
     rollout = site.start(plan)
     try:
-        # Where it stands when the edit comes: nothing begun, some nodes done, or all.
+        # How far it is when the edit comes: nothing begun, some nodes done, or all.
         done = chance.randrange(len(NODES) + 1)
         eventually(lambda: sum(s["status"] == "succeeded" for s in site.steps(rollout).values()) >= done, seconds=120)
         node = chance.choice(NODES)

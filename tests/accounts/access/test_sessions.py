@@ -162,7 +162,7 @@ def test_a_token_without_the_scope_admin_ends_no_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("user_agent", "words"),
     [
         (FIREFOX, "Firefox on Linux"),
         ("Mozilla/5.0 (Windows NT 10.0) Chrome/126 Safari/537 Edg/126.0", "Edge on Windows"),
@@ -173,5 +173,5 @@ def test_a_token_without_the_scope_admin_ends_no_session() -> None:
         ("<script>", "Unknown browser"),
     ],
 )
-def test_a_browser_is_named_as_a_person_would(said: str, words: str) -> None:
-    assert described(said) == words
+def test_a_browser_is_named_as_a_person_would(user_agent: str, words: str) -> None:
+    assert described(user_agent) == words

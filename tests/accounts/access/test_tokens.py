@@ -60,12 +60,12 @@ def test_expired_revoked_and_ownerless_tokens_are_refused_in_the_same_words(cloc
     expired, revoked, ownerless = (TokenClient(user) for _ in range(3))
     assert {call(c.text) for c in (expired, revoked, ownerless)} == {200}
     tokens.revoke(token=revoked.token, by=user)
-    said = {revoked.get("/api/v1/me").json()["detail"]}
+    details = {revoked.get("/api/v1/me").json()["detail"]}
     services.change_user(user=user, by=admin, is_active=False)
-    said.add(ownerless.get("/api/v1/me").json()["detail"])
+    details.add(ownerless.get("/api/v1/me").json()["detail"])
     clock.forward(days=2)
-    said.add(expired.get("/api/v1/me").json()["detail"])
-    assert said == {"This token is unknown, expired or revoked."}
+    details.add(expired.get("/api/v1/me").json()["detail"])
+    assert details == {"This token is unknown, expired or revoked."}
 
 
 def test_use_is_noted_at_most_once_a_minute(clock) -> None:

@@ -47,8 +47,8 @@ class Browser(Client):
 
 
 def hidden(answer: Any, name: str) -> str:
-    found = re.search(rf'<input type="hidden" name="{name}" value="([^"]*)"', answer.content.decode())
-    return unescape(found[1]) if found else ""
+    match = re.search(rf'<input type="hidden" name="{name}" value="([^"]*)"', answer.content.decode())
+    return unescape(match[1]) if match else ""
 
 
 def plain(text: str) -> str:
@@ -70,9 +70,9 @@ def logged_in_again(browser: Browser, answer: Any, person: User, password: str =
     return browser.send("/login/", email=person.email, password=password, kept=hidden(answer, "kept"))
 
 
-def sent_again(browser: Browser, asked: Any) -> Any:
-    browser.token = hidden(asked, "csrfmiddlewaretoken")
-    return browser.send(PATH, **{name: hidden(asked, name) for name in FORM})
+def sent_again(browser: Browser, response: Any) -> Any:
+    browser.token = hidden(response, "csrfmiddlewaretoken")
+    return browser.send(PATH, **{name: hidden(response, name) for name in FORM})
 
 
 def test_what_was_typed_survives_the_log_in_and_is_sent_by_a_person(browser: Browser, author: User) -> None:
@@ -81,11 +81,11 @@ def test_what_was_typed_survives_the_log_in_and_is_sent_by_a_person(browser: Bro
     assert ended.status_code == 401
     assert "session has ended" in ended.content.decode()
 
-    asked = logged_in_again(browser, ended, author)
-    assert asked.status_code == 200
+    response = logged_in_again(browser, ended, author)
+    assert response.status_code == 200
     assert not Profile.objects.exists(), "nothing is sent by itself"
-    assert unescape(asked.content.decode()).count("a long <thought>") == 2, "shown, and in the form"
-    assert sent_again(browser, asked).status_code == 302
+    assert unescape(response.content.decode()).count("a long <thought>") == 2, "shown, and in the form"
+    assert sent_again(browser, response).status_code == 302
     assert plain(Profile.objects.get().draft) == plain(SOURCE)
 
 
@@ -136,9 +136,9 @@ def test_what_one_browser_was_given_no_other_is_shown(browser: Browser, author: 
 
 def test_another_person_does_not_get_what_was_typed(browser: Browser) -> None:
     Session.objects.update(expire_date="2000-01-01T00:00:00Z")
-    asked = logged_in_again(browser, browser.send(PATH, **FORM), UserFactory(roles=["operator@*"]))
-    text = asked.content.decode()
-    assert asked.status_code == 200
+    response = logged_in_again(browser, browser.send(PATH, **FORM), UserFactory(roles=["operator@*"]))
+    text = response.content.decode()
+    assert response.status_code == 200
     assert "another person" in text
     assert "thought" not in text
 
@@ -146,8 +146,8 @@ def test_another_person_does_not_get_what_was_typed(browser: Browser) -> None:
 def test_where_it_is_not_known_whose_it_was_the_page_says_so(browser: Browser, author: User) -> None:
     Session.objects.all().delete()
     LiveSession.objects.all().delete()
-    asked = logged_in_again(browser, browser.send(PATH, **FORM), author)
-    assert "owner is no longer known" in asked.content.decode()
+    response = logged_in_again(browser, browser.send(PATH, **FORM), author)
+    assert "owner is no longer known" in response.content.decode()
 
 
 def test_too_much_is_called_too_much(browser: Browser) -> None:
@@ -179,13 +179,13 @@ def forms_of_the_product() -> list[Any]:
         for module in pkgutil.iter_modules(room.__path__):
             if module.name.endswith(("forms", "views")):
                 importlib.import_module(f"{room.__name__}.{module.name}")
-    found: list[Any] = []
+    own_forms: list[Any] = []
     waiting: list[Any] = [forms.Form]
     while waiting:
         below = waiting.pop().__subclasses__()
         waiting += below
-        found += [form for form in below if form.__module__.partition(".")[0] in ROOMS]
-    return found
+        own_forms += [form for form in below if form.__module__.partition(".")[0] in ROOMS]
+    return own_forms
 
 
 def test_no_field_that_hides_what_is_typed_is_carried(author: User) -> None:
@@ -200,9 +200,9 @@ def test_no_field_that_hides_what_is_typed_is_carried(author: User) -> None:
     sent = dict.fromkeys(hides, "opensesame") | {"comment": "plain"}
     request = RequestFactory().post("/plans/P-1/approve/", sent | {"f": SimpleUploadedFile("f", b"opensesame")})
     request.user = author
-    found = typed.read(request)
-    assert found.fields == [("comment", "plain")]
-    assert set(found.left_out) == hides | {"f"}
+    typed_fields = typed.read(request)
+    assert typed_fields.fields == [("comment", "plain")]
+    assert set(typed_fields.left_out) == hides | {"f"}
 
 
 @pytest.mark.parametrize("path", ["/login/", "/account/password/", "/people/", "/clusters/connect/", "/link/x/"])

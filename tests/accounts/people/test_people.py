@@ -99,11 +99,11 @@ def test_deactivating_ends_sessions_and_tokens() -> None:
 
 
 def test_one_sees_ones_own_roles_and_an_administrator_those_of_the_scope() -> None:
-    one, other = UserFactory(roles=["viewer@env:staging"]), UserFactory(roles=["operator@env:production"])
+    viewer, other = UserFactory(roles=["viewer@env:staging"]), UserFactory(roles=["operator@env:production"])
     admin = UserFactory(roles=["admin@env:production"])
 
     def seen(user: User) -> set[str]:
         return {row["email"] for row in TokenClient(user).get("/api/v1/role-bindings").json()["results"]}
 
-    assert seen(one) == {one.email}
+    assert seen(viewer) == {viewer.email}
     assert seen(admin) == {admin.email, other.email}

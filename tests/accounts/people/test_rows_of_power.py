@@ -170,8 +170,8 @@ def test_a_link_put_into_the_table_sets_no_password(mallory, approver, way):
 
 @pytest.mark.parametrize("column", ["proposed_by", "wanted", "subject", "kind"])
 def test_a_proposal_changed_in_the_table_is_not_carried_out(mallory, approver, column):
-    one, other = UserFactory(roles=["admin"]), UserFactory(roles=["admin"])
-    done = services.bind(user=UserFactory(is_vouched=True), role="approver", scope="env:staging", by=one)
+    admin, other = UserFactory(roles=["admin"]), UserFactory(roles=["admin"])
+    done = services.bind(user=UserFactory(is_vouched=True), role="approver", scope="env:staging", by=admin)
     assert isinstance(done, Proposed)
     values = {"proposed_by": UserFactory(roles=["admin"]), "wanted": {"role": "admin", "scope": "*"},
               "subject": mallory, "kind": "password.reset"}  # fmt: skip
@@ -200,10 +200,10 @@ def test_rows_of_before_the_marks_get_theirs_from_the_migration(mallory):
 def test_rows_that_were_changed_are_named_and_accepted_by_a_person_at_the_machine(mallory):
     call_command("mark_rows")
     User.objects.filter(pk=mallory.pk).update(is_superuser=True)
-    said = StringIO()
+    output = StringIO()
     with pytest.raises(CommandError, match="1 rows"):
-        call_command("mark_rows", stdout=said)
-    assert mallory.email in said.getvalue()
+        call_command("mark_rows", stdout=output)
+    assert mallory.email in output.getvalue()
     with pytest.raises(CommandError, match="why"):
         call_command("mark_rows", accept=" ")
     assert not again(mallory).is_genuine

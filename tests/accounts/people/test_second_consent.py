@@ -38,26 +38,26 @@ def can_log_in(user: User, password: str) -> bool:
 
 
 def test_nothing_holds_before_another_administrator_consents(admins):
-    one, other = admins
+    admin, other = admins
     user = UserFactory(is_vouched=True)
-    change = proposed(user, one).change
+    change = proposed(user, admin).change
     assert not RoleBinding.objects.filter(user=user).exists()
     pending.consent(pk=change.pk, by=other)
     assert RoleBinding.objects.get(user=user).role == "approver"
-    said = Record.objects.filter(action__startswith="change.").order_by("at", "id")
-    assert sorted((row.action, row.actor) for row in said) == [
+    records = Record.objects.filter(action__startswith="change.").order_by("at", "id")
+    assert sorted((row.action, row.actor) for row in records) == [
         ("change.consent", other.email),
-        ("change.propose", one.email),
+        ("change.propose", admin.email),
     ]
 
 
 @pytest.mark.parametrize("who", ["proposer", "subject", "machine", "operator", "elsewhere", "token without approve"])
 def test_who_may_not_consent(admins, who):
-    one, other = admins
+    admin, other = admins
     subject = UserFactory(is_vouched=True, roles=["admin"])
-    change = proposed(subject, one).change
+    change = proposed(subject, admin).change
     by = {
-        "proposer": one,
+        "proposer": admin,
         "subject": subject,
         "machine": UserFactory(is_service=True, roles=["admin"]),
         "operator": UserFactory(roles=["operator"]),
@@ -72,19 +72,19 @@ def test_who_may_not_consent(admins, who):
 
 
 def test_a_proposal_ends_by_itself_by_refusal_and_with_its_proposer(admins, clock):
-    one, other = admins
+    admin, other = admins
     user = UserFactory(is_vouched=True)
-    late = proposed(user, one).change
+    late = proposed(user, admin).change
     clock.forward(seconds=pending.LASTS.total_seconds())
     with pytest.raises(WrongState):
         pending.consent(pk=late.pk, by=other)
     assert pending.expire() == 1
-    refused = proposed(user, one).change
+    refused = proposed(user, admin).change
     assert pending.refuse(pk=refused.pk, by=other).status == "refused"
     with pytest.raises(WrongState):
         pending.consent(pk=refused.pk, by=other)
-    orphan = proposed(user, one).change
-    services.change_user(user=one, by=other, is_active=False)
+    orphan = proposed(user, admin).change
+    services.change_user(user=admin, by=other, is_active=False)
     with pytest.raises(WrongState):
         pending.consent(pk=orphan.pk, by=other)
     assert not RoleBinding.objects.filter(user=user).exists()
@@ -99,12 +99,12 @@ def test_the_same_is_not_proposed_twice(admins):
 
 def test_neither_administrator_can_use_the_link_without_the_others_half(admins):
     """Mail is not set up: the new approver's password is set with both halves or not at all."""
-    one, other = admins
-    user, first = services.add_user(email="new@example.com", by=one)
+    admin, other = admins
+    user, first = services.add_user(email="new@example.com", by=admin)
     assert first is not None
     assert open_(first.text) == 302  # the administrator who made the account could have been the one who did this
     assert can_log_in(user, OWN)
-    done = proposed(user, one)
+    done = proposed(user, admin)
     assert done.code
     _, link = pending.consent(pk=done.change.pk, by=other)
     assert not can_log_in(user, OWN)
@@ -119,17 +119,17 @@ def test_neither_administrator_can_use_the_link_without_the_others_half(admins):
 
 def test_who_lost_a_role_and_was_reset_by_one_administrator_is_not_given_it_back_with_that_password(admins):
     """Taking a role away and resetting who held it takes one administrator; together they must not make an approver."""
-    one, other = admins
+    admin, other = admins
     user = UserFactory(is_vouched=True, roles=["approver"])
-    services.unbind(binding=user.bindings.get(), by=one)
+    services.unbind(binding=user.bindings.get(), by=admin)
     user.refresh_from_db()
-    link = services.reset_password(user=user, by=one)
+    link = services.reset_password(user=user, by=admin)
     assert isinstance(link, invitations.Link)
     assert open_(link.text) == 302
     user.refresh_from_db()
     browser, api = Client(), TokenClient(user)
     browser.post("/login/", {"email": user.email, "password": OWN})
-    done = proposed(user, one)
+    done = proposed(user, admin)
     pending.consent(pk=done.change.pk, by=other)
     assert not can_log_in(user, OWN)
     assert api.get("/api/v1/me").status_code == 401
@@ -138,9 +138,9 @@ def test_who_lost_a_role_and_was_reset_by_one_administrator_is_not_given_it_back
 
 def test_a_reset_between_proposal_and_consent_lets_neither_administrator_in(admins):
     """The proposal promised no link, so the consenting administrator would be shown a whole one."""
-    one, other = admins
+    admin, other = admins
     user = UserFactory(is_vouched=True)
-    change = proposed(user, one).change
+    change = proposed(user, admin).change
     link = services.reset_password(user=user, by=other)
     assert isinstance(link, invitations.Link)
     with pytest.raises(WrongState):
@@ -152,13 +152,13 @@ def test_a_reset_between_proposal_and_consent_lets_neither_administrator_in(admi
 
 
 def test_a_reset_ends_sessions_and_tokens(admins):
-    one, other = admins
+    admin, other = admins
     plain, approver = UserFactory(roles=["viewer"]), UserFactory(roles=["approver"])
     for user in (plain, approver):
         api, browser = TokenClient(user), Client()
         browser.post("/login/", {"email": user.email, "password": PASSWORD})
         assert browser.get("/api/v1/me").status_code == 200
-        done = services.reset_password(user=user, by=one)
+        done = services.reset_password(user=user, by=admin)
         if isinstance(done, Proposed):
             assert api.get("/api/v1/me").status_code == 200  # nothing yet
             pending.consent(pk=done.change.pk, by=other)
@@ -229,34 +229,34 @@ def test_nobody_sets_another_persons_password(admins):
 
 # ── the very first ────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_only_administrator_makes_a_second_one_alone_and_an_approver_only_with_them():
-    one, other, third = UserFactory(roles=["admin"]), UserFactory(), UserFactory()
-    assert isinstance(services.bind(user=third, role="approver", scope="*", by=one), Proposed)
-    assert isinstance(services.bind(user=other, role="admin", scope="*", by=one), RoleBinding)
-    assert isinstance(services.bind(user=third, role="admin", scope="*", by=one), Proposed)
+    admin, other, third = UserFactory(roles=["admin"]), UserFactory(), UserFactory()
+    assert isinstance(services.bind(user=third, role="approver", scope="*", by=admin), Proposed)
+    assert isinstance(services.bind(user=other, role="admin", scope="*", by=admin), RoleBinding)
+    assert isinstance(services.bind(user=third, role="admin", scope="*", by=admin), Proposed)
 
 
 def test_a_token_makes_no_second_administrator():
-    one, other = UserFactory(roles=["admin"]), UserFactory()
-    one.acting_token = TokenClient(one).token
-    assert isinstance(services.bind(user=other, role="admin", scope="*", by=one), Proposed)
+    admin, other = UserFactory(roles=["admin"]), UserFactory()
+    admin.acting_token = TokenClient(admin).token
+    assert isinstance(services.bind(user=other, role="admin", scope="*", by=admin), Proposed)
 
 
 @pytest.mark.parametrize("role", ["admin", "approver"])
 @pytest.mark.parametrize("how", ["unbound", "deactivated"])
 def test_who_takes_power_from_all_others_is_not_let_alone_again(role, how):
-    one, other = UserFactory(roles=["admin"]), UserFactory(roles=[role])
+    admin, other = UserFactory(roles=["admin"]), UserFactory(roles=[role])
     if how == "unbound":
-        services.unbind(binding=other.bindings.get(), by=one)
+        services.unbind(binding=other.bindings.get(), by=admin)
     else:
-        services.change_user(user=other, by=one, is_active=False)
-    assert isinstance(services.bind(user=UserFactory(), role="admin", scope="*", by=one), Proposed)
+        services.change_user(user=other, by=admin, is_active=False)
+    assert isinstance(services.bind(user=UserFactory(), role="admin", scope="*", by=admin), Proposed)
     assert Setup.objects.get().shared_at
 
 
 def test_an_approver_is_activated_again_only_with_consent(admins):
-    one, other = admins
+    admin, other = admins
     user = UserFactory(roles=["approver"], is_active=False)
-    done = services.change_user(user=user, by=one, is_active=True)
+    done = services.change_user(user=user, by=admin, is_active=True)
     assert isinstance(done, Proposed)
     assert not User.objects.get(pk=user.pk).is_active
     pending.consent(pk=done.change.pk, by=other)
@@ -264,9 +264,9 @@ def test_an_approver_is_activated_again_only_with_consent(admins):
 
 
 def test_a_consent_that_cannot_be_carried_out_leaves_it_waiting(admins):
-    one, other = admins
+    admin, other = admins
     user = UserFactory(is_vouched=True)
-    change = proposed(user, one).change
+    change = proposed(user, admin).change
     services.change_user(user=user, by=other, is_active=False)
     with pytest.raises(Refusal):
         pending.consent(pk=change.pk, by=other)
@@ -274,14 +274,14 @@ def test_a_consent_that_cannot_be_carried_out_leaves_it_waiting(admins):
 
 
 def test_the_page_shows_what_waits_and_a_code_only_once(admins):
-    one, other = admins
+    admin, other = admins
     user = UserFactory()
     mine, theirs = Client(), Client()
-    mine.force_login(one)
+    mine.force_login(admin)
     theirs.force_login(other)
-    said = mine.post("/people/roles/", {"user": user.pk, "role": "approver", "scope": "*"})
-    code = said.context["made"]["code"]
-    assert code in said.content.decode()
+    response = mine.post("/people/roles/", {"user": user.pk, "role": "approver", "scope": "*"})
+    code = response.context["made"]["code"]
+    assert code in response.content.decode()
     assert code not in mine.get("/people/").content.decode()
     change = PendingChange.objects.get()
     assert "another administrator must consent" in mine.get("/people/").content.decode()

@@ -45,9 +45,9 @@ def test_the_printed_link_makes_an_administrator_who_is_logged_in_and_led_to_the
 def test_the_page_asks_for_the_token_when_the_link_is_lost_and_log_in_leads_there() -> None:
     token = setup.prepare()
     assert 'href="/setup/"' in Client().get("/login/").content.decode()
-    asked = Client().get("/setup/").content.decode()
-    assert 'name="token"' in asked
-    assert 'name="password"' not in asked
+    page = Client().get("/setup/").content.decode()
+    assert 'name="token"' in page
+    assert 'name="password"' not in page
     assert 'name="password"' in Client().post("/setup/", {"token": token}).content.decode()
 
 

@@ -57,10 +57,10 @@ class Driver:
         if command in (0x10, 0x3C):
             words[:] = table
             return
-        asked = list(words[4:])
-        if any(value > most for value, most in zip(asked, table[:4], strict=True)):
+        numbers = list(words[4:])
+        if any(value > most for value, most in zip(numbers, table[:4], strict=True)):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        table[4:] = asked
+        table[4:] = numbers
 
 
 SWITCHES = {

@@ -139,7 +139,7 @@ def test_units_that_systemd_does_not_reload_fail_the_setting_until_it_does(agent
         ("/run/systemd/system/containerd.service.d/10-a.conf", "[Service]\nLimitMEMLOCK=1G\n", "PendingRestart", ""),
         ("/etc/systemd/system/containerd.service.d/zz.conf", "[Service]\n#LimitMEMLOCK=1G\n", "PendingRestart", ""),
         ("/etc/systemd/system/kubelet.service.d/zz.conf", "[Service]\nLimitMEMLOCK=1G\n", "PendingRestart", ""),
-        # Debian's containerd does so of files: a unit's own file comes before all drop-ins, whatever its name is.
+        # Debian's containerd does so of files: a unit's own file comes before all drop-ins, under any name.
         (UNIT, "[Service]\nKillMode=process\nLimitMEMLOCK=infinity\n", "PendingRestart", ""),
     ],
 )  # fmt: skip

@@ -22,31 +22,31 @@ pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
 
 
-def told(cluster: Cluster, days: float = 14) -> list[str]:
-    return [one.sentence for one in alert_rules.ends(cluster.pk, days).conditions]
+def sentences(cluster: Cluster, days: float = 14) -> list[str]:
+    return [condition.sentence for condition in alert_rules.ends(cluster.pk, days).conditions]
 
 
 @pytest.mark.parametrize("field", ["credential_expires_at", "authority_expires_at"])
 def test_what_ends_soon_is_told_by_the_threshold(field: str) -> None:
     cluster = ClusterFactory(**{field: now() + 10 * DAY})
-    assert len(told(cluster)) == 1
-    assert told(cluster, days=9) == []
-    assert f"{now() + 10 * DAY:%Y-%m-%d}" in told(cluster)[0]
+    assert len(sentences(cluster)) == 1
+    assert sentences(cluster, days=9) == []
+    assert f"{now() + 10 * DAY:%Y-%m-%d}" in sentences(cluster)[0]
 
 
 def test_helms_credential_is_told_of_too() -> None:
     cluster = ClusterFactory()
     HelmCredential.objects.create(cluster=cluster, sealed=b"-", key="-", expires_at=now() + DAY)
-    (sentence,) = told(cluster)
+    (sentence,) = sentences(cluster)
     assert "components" in sentence
 
 
 def test_what_renews_itself_is_told_once_its_renewal_is_late() -> None:
     fields: dict[str, Any] = {"credential_renews": True, "renewal_error": "may not create serviceaccounts/token"}
     cluster = ClusterFactory(credential_set_at=now() - DAY, credential_expires_at=now() + DAY, **fields)
-    assert told(cluster) == []
+    assert sentences(cluster) == []
     Cluster.objects.filter(pk=cluster.pk).update(credential_set_at=now() - 9 * DAY)
-    (sentence,) = told(cluster)
+    (sentence,) = sentences(cluster)
     assert "may not create serviceaccounts/token" in sentence
 
 
@@ -55,19 +55,19 @@ def test_page_rest_metric_and_alert_say_the_same(client: Any, settings: Any) -> 
     RoleBinding.objects.create(user=user, role="admin", scope="*")
     cluster = ClusterFactory(authority_expires_at=now() + DAY, reach="reachable", observed_at=now())
     (ending,) = expiry.due(cluster)
-    assert told(cluster) == [ending.sentence]
+    assert sentences(cluster) == [ending.sentence]
     client.force_login(user)
     assert ending.sentence in client.get(reverse("clusters:cluster", args=[cluster.pk])).content.decode()
     assert ending.sentence in client.get("/").content.decode()
-    found = client.get(f"/api/v1/clusters/{cluster.pk}").json()
-    assert [(one["what"], one["is_due"], one["sentence"]) for one in found["credential_endings"]] == [
+    body = client.get(f"/api/v1/clusters/{cluster.pk}").json()
+    assert [(ending["what"], ending["is_due"], ending["sentence"]) for ending in body["credential_endings"]] == [
         ("authority", True, ending.sentence)
     ]
     settings.SETPOINT_METRICS_TOKEN = "m" * 32
-    said = client.get("/metrics", headers={"Authorization": f"Bearer {'m' * 32}"}).content.decode()
+    metrics = client.get("/metrics", headers={"Authorization": f"Bearer {'m' * 32}"}).content.decode()
     name = "setpoint_cluster_credential_expires_timestamp_seconds"
     line = f'{name}{{cluster="{cluster.name}",credential="authority"}}'
-    (value,) = [one.rpartition(" ")[2] for one in said.splitlines() if one.startswith(line)]
+    (value,) = [sample.rpartition(" ")[2] for sample in metrics.splitlines() if sample.startswith(line)]
     assert abs(float(value) - ending.at.timestamp()) < 1
 
 

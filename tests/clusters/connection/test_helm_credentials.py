@@ -62,18 +62,18 @@ def aged(row: Any, part: float, *, since: str, until: str) -> Any:
     return row
 
 
-def user_of(found: Any) -> str:
-    with registry.server_of(found) as server:
+def user_of(credentials: Any) -> str:
+    with registry.server_of(credentials) as server:
         server.get(Call("get", "version"), "/version")
-    return tokens.account_of(found.token)
+    return tokens.account_of(credentials.token)
 
 
 # ── helm's ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_helm_runs_with_a_token_of_its_own_that_is_stored_nowhere(door, cluster):
     helm_credentials.store(cluster, token(door, names.HELM_ISSUER_SERVICE_ACCOUNT), by="admin")
-    found = helm_credentials.for_run(cluster, seconds=700)
-    assert user_of(found) == names.HELM_USERNAME
-    since, until = tokens.lifetime(found.token) or pytest.fail("it does not end")
+    credentials = helm_credentials.for_run(cluster, seconds=700)
+    assert user_of(credentials) == names.HELM_USERNAME
+    since, until = tokens.lifetime(credentials.token) or pytest.fail("it does not end")
     assert until - since <= timedelta(seconds=800)
     assert user_of(helm_credentials._opened(cluster.helm_credential)) == names.HELM_ISSUER_USERNAME
 
@@ -204,8 +204,8 @@ def test_a_credential_given_meanwhile_is_not_overwritten_by_a_renewal(cluster, d
 
 
 def test_what_does_not_end_or_is_not_ours_is_left_alone(cluster, door):
-    for one in ("setpoint", token(door, names.HELM_SERVICE_ACCOUNT)):
-        lifecycle._seal(cluster, door.entrance.credentials(one))
+    for bearer in ("setpoint", token(door, names.HELM_SERVICE_ACCOUNT)):
+        lifecycle._seal(cluster, door.entrance.credentials(bearer))
         cluster.save()
         if cluster.credential_expires_at:
             aged(cluster, 0.9, since="credential_set_at", until="credential_expires_at")
@@ -228,5 +228,5 @@ def test_a_token_that_was_stored_before_renewal_existed_renews_itself_without_a_
 def test_what_it_may_not_do_itself_is_a_warning_that_keeps_nobody_from_a_new_credential(cluster, door):
     door.cluster.api.forbidden.add(("create", "serviceaccounts/token"))
     verdict = lifecycle.test_connection(registry.credentials(cluster))
-    (check,) = [one for one in verdict.checks if one.name == "Permissions"]
+    (check,) = [check for check in verdict.checks if check.name == "Permissions"]
     assert (check.state, "serviceaccounts/token" in check.text) == ("warn", True)

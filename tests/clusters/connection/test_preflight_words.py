@@ -12,7 +12,7 @@ BAD = Check("Version", "bad", "Too old.")
 
 
 @pytest.mark.parametrize(
-    ("result", "is_fine", "said"),
+    ("result", "is_fine", "headline"),
     [
         (PreflightResult("https://a", uid="1"), True, "https://a can be connected."),
         (PreflightResult("https://a", uid="1", checks=(BAD,)), False, "https://a cannot be connected yet."),
@@ -29,9 +29,9 @@ BAD = Check("Version", "bad", "Too old.")
     ],
 )
 def test_a_verdict_says_first_whether_the_cluster_can_be_connected(
-    result: PreflightResult, is_fine: bool, said: str
+    result: PreflightResult, is_fine: bool, headline: str
 ) -> None:
-    assert (result.is_fine, result.headline) == (is_fine, said)
+    assert (result.is_fine, result.headline) == (is_fine, headline)
 
 
 def test_every_state_of_a_check_has_its_look() -> None:
@@ -39,7 +39,7 @@ def test_every_state_of_a_check_has_its_look() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "sentence"),
     [
         ("observe", "observe: changes nothing"),
         ("apply", "apply: reports drift"),
@@ -48,5 +48,5 @@ def test_every_state_of_a_check_has_its_look() -> None:
         ("", "–"),
     ],
 )
-def test_a_mode_says_what_the_agent_does_about_drift(mode: str, said: str) -> None:
-    assert agent_mode(mode) == said
+def test_a_mode_says_what_the_agent_does_about_drift(mode: str, sentence: str) -> None:
+    assert agent_mode(mode) == sentence

@@ -71,14 +71,14 @@ def test_a_version_that_says_nothing_new_is_known_all_the_same(cluster, kind):
     assert present().values().get() == before
 
 
-def test_what_says_nothing_new_is_no_change(cluster, kind, told):
+def test_what_says_nothing_new_is_no_change(cluster, kind, notifications):
     observe, raw, present = KINDS[kind]
     observe(cluster, [raw(10)], complete=False, at=AT)
     changed_at = present().values_list("pk" if kind == "pods" else "changed_at").get()
-    told.clear()
+    notifications.clear()
 
     assert not observe(cluster, [raw(12)], complete=False, at=LATER)
-    assert told == []
+    assert notifications == []
     assert present().values_list("pk" if kind == "pods" else "changed_at").get() == changed_at
 
 

@@ -41,7 +41,7 @@ def test_a_node_is_read_whole():
     assert "lastHeartbeatTime" not in node.conditions[0]
 
 
-def test_a_node_replaced_under_its_name_is_another_row(told):
+def test_a_node_replaced_under_its_name_is_another_row(notifications):
     cluster = ClusterFactory()
     see(cluster, raw_node("n1", uid="a"))
     old = Node.objects.get()
@@ -52,10 +52,10 @@ def test_a_node_replaced_under_its_name_is_another_row(told):
     new = Node.objects.present().get()
     assert old.gone_at == LATER
     assert (new.name, new.uid) == ("n1", "b")
-    assert told[1:] == [("nodes_changed", [new.pk]), ("nodes_gone", [old.pk])]
+    assert notifications[1:] == [("nodes_changed", [new.pk]), ("nodes_gone", [old.pk])]
 
 
-def test_a_deleted_node_is_gone_and_comes_back_as_itself(told):
+def test_a_deleted_node_is_gone_and_comes_back_as_itself(notifications):
     cluster = ClusterFactory()
     raw = raw_node("n1")
     see(cluster, raw)
@@ -65,7 +65,7 @@ def test_a_deleted_node_is_gone_and_comes_back_as_itself(told):
     see(cluster, raw_node("n1"))
 
     assert Node.objects.get().gone_at is None
-    assert [name for name, _ in told] == ["nodes_changed", "nodes_gone", "nodes_changed"]
+    assert [name for name, _ in notifications] == ["nodes_changed", "nodes_gone", "nodes_changed"]
 
 
 def test_a_complete_list_ends_what_it_lacks_and_a_partial_one_does_not():
@@ -89,11 +89,11 @@ def test_another_clusters_nodes_are_left_alone():
     assert Node.objects.present().get().cluster == there
 
 
-def test_of_a_quiet_fleet_only_versions_are_written(django_assert_num_queries, told):
+def test_of_a_quiet_fleet_only_versions_are_written(django_assert_num_queries, notifications):
     cluster = ClusterFactory()
     raws = [raw_node(f"n{i}") for i in range(30)]
     see(cluster, *raws, complete=True)
-    told.clear()
+    notifications.clear()
     before = list(Node.objects.order_by("pk").values())
 
     with django_assert_num_queries(1) as seen:  # the list itself: all versions are known
@@ -112,19 +112,19 @@ def test_of_a_quiet_fleet_only_versions_are_written(django_assert_num_queries, t
     ]
     versions = {raw["metadata"]["uid"]: raw["metadata"]["resourceVersion"] for raw in heartbeats}
     assert {row["uid"]: row["resource_version"] for row in after} == versions
-    assert told == []
+    assert notifications == []
 
 
-def test_only_what_changed_is_written_and_told(told):
+def test_only_what_changed_is_written_and_told(notifications):
     cluster = ClusterFactory()
     see(cluster, *[raw_node(f"n{i}") for i in range(5)], complete=True)
-    told.clear()
+    notifications.clear()
 
     see(cluster, *[raw_node(f"n{i}", ready=i != 3) for i in range(5)], complete=True, at=LATER)
 
     changed = Node.objects.get(name="n3")
     assert list(Node.objects.filter(changed_at=LATER)) == [changed]
-    assert told == [("nodes_changed", [changed.pk])]
+    assert notifications == [("nodes_changed", [changed.pk])]
 
 
 def test_an_older_event_does_not_set_a_row_back_but_a_complete_list_may():
@@ -165,9 +165,9 @@ def test_five_thousand_nodes_cost_a_bounded_number_of_queries(django_assert_max_
         see(cluster, *raws, complete=True)
 
 
-def test_subscribers_are_told_in_chunks(told):
+def test_subscribers_are_told_in_chunks(notifications):
     cluster = ClusterFactory()
 
     see(cluster, *[raw_node(f"n{i}") for i in range(450)], complete=True)
 
-    assert [len(pks) for _, pks in told] == [200, 200, 50]
+    assert [len(pks) for _, pks in notifications] == [200, 200, 50]

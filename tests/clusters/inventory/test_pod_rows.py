@@ -20,10 +20,10 @@ def allocated(name="n1"):
     return Node.objects.get(name=name).gpu_allocated
 
 
-def test_gpus_are_counted_per_node_as_pods_come_and_go(told):
+def test_gpus_are_counted_per_node_as_pods_come_and_go(notifications):
     cluster = ClusterFactory()
     see(cluster, raw_node("n1", gpus=8), raw_node("n2", gpus=8))
-    told.clear()
+    notifications.clear()
 
     hold(cluster, raw_pod("a", gpus=2), raw_pod("b", gpus=4), raw_pod("web", gpus=0))
     assert (allocated(), GpuPod.objects.count()) == (6, 2)
@@ -32,7 +32,7 @@ def test_gpus_are_counted_per_node_as_pods_come_and_go(told):
     hold(cluster, deleted=[raw_pod("b", gpus=4)])
 
     assert (allocated(), allocated("n2"), GpuPod.objects.count()) == (0, 0, 0)
-    assert told == [("nodes_changed", [Node.objects.get(name="n1").pk])] * 3
+    assert notifications == [("nodes_changed", [Node.objects.get(name="n1").pk])] * 3
 
 
 def test_a_pod_of_mig_instances_says_of_which_and_its_node_what_it_offers():

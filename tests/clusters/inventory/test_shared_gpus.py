@@ -101,20 +101,20 @@ class TestRows:
             resources["limits"] = {resource: resources["limits"].pop(GPU)}
         store.observe_pods(cluster, pods, complete=True)
 
-    def found(self):
+    def counts(self):
         row = Node.objects.get()
         return row.gpu_count, row.gpu_allocated, row.gpu_shares_offered, row.gpu_shares_held
 
     def test_boards_are_counted_and_pods_hold_as_many_as_their_shares_fill(self):
         cluster = ClusterFactory()
         self.node(cluster, shares=16, labels=SLICED)
-        assert self.found() == (4, 0, 16, 0)
+        assert self.counts() == (4, 0, 16, 0)
         self.hold(cluster, 1, 1, 1)
-        assert self.found() == (4, 1, 16, 3)
+        assert self.counts() == (4, 1, 16, 3)
         self.hold(cluster, 1, 1, 2, 1)
-        assert self.found() == (4, 2, 16, 5)
+        assert self.counts() == (4, 2, 16, 5)
         self.hold(cluster, *[1] * 16)
-        assert self.found() == (4, 4, 16, 16)
+        assert self.counts() == (4, 4, 16, 16)
         row = Node.objects.get()
         assert (row.gpu_product, row.gpu_words) == ("Tesla-T4", "4 × Tesla-T4 in 16 shares")
 
@@ -122,23 +122,23 @@ class TestRows:
         cluster = ClusterFactory()
         self.node(cluster, shares=0, labels=SLICED, **{f"{GPU}.shared": "16"})
         self.hold(cluster, 1, 1, 1, 1, 1, resource=f"{GPU}.shared")
-        assert self.found() == (4, 2, 16, 5)
+        assert self.counts() == (4, 2, 16, 5)
 
     def test_shares_of_instances_stand_beside_whole_boards(self):
         cluster = ClusterFactory()
         self.node(cluster, shares=2, labels={f"{MIG}.count": "7", f"{MIG}.replicas": "4"}, **{MIG: "28"})
         self.hold(cluster, 1, 1)
-        assert self.found() == (9, 2, 28, 0)
+        assert self.counts() == (9, 2, 28, 0)
         self.hold(cluster, 1, 1, 3, resource=MIG)
-        assert self.found() == (9, 2, 28, 5)
+        assert self.counts() == (9, 2, 28, 5)
         assert Node.objects.get().gpu_words == "2 × unknown, 7 × 1g.10gb in 28 shares"
 
     def test_what_pods_hold_is_counted_again_when_sharing_begins_and_ends(self):
         cluster = ClusterFactory()
         self.node(cluster, shares=4, labels=PLAIN)
         self.hold(cluster, 1, 1, 1)
-        assert self.found() == (4, 3, 0, 0)
+        assert self.counts() == (4, 3, 0, 0)
         self.node(cluster, shares=16, labels=SLICED)
-        assert self.found() == (4, 1, 16, 3)
+        assert self.counts() == (4, 1, 16, 3)
         self.node(cluster, shares=4, labels=PLAIN)
-        assert self.found() == (4, 3, 0, 0)
+        assert self.counts() == (4, 3, 0, 0)

@@ -86,28 +86,28 @@ def test_a_mended_answer_clears_the_complaint():
     assert NodeTuning.objects.get().malformed == ""
 
 
-def test_tunings_that_say_nothing_new_are_not_written(django_assert_num_queries, told):
+def test_tunings_that_say_nothing_new_are_not_written(django_assert_num_queries, notifications):
     cluster = ClusterFactory()
     see(cluster, *[raw_node(f"n{i}") for i in range(5)])
     raws = [raw_tuning(f"n{i}", status=raw_status(f"n{i}")) for i in range(5)]
     tune(cluster, *raws, complete=True)
-    told.clear()
+    notifications.clear()
 
     with django_assert_num_queries(2) as seen:
         tune(cluster, *raws, complete=True, at=LATER)
 
     assert all(q["sql"].startswith("SELECT") for q in seen.captured_queries)
-    assert told == []
+    assert notifications == []
 
 
-def test_a_deleted_tuning_has_no_row(told):
+def test_a_deleted_tuning_has_no_row(notifications):
     cluster = ClusterFactory()
     see(cluster, raw_node("n1"))
     raw = raw_tuning("n1")
     tune(cluster, raw)
-    told.clear()
+    notifications.clear()
 
     tune(cluster, deleted=[raw])
 
     assert not NodeTuning.objects.exists()
-    assert told == [("nodes_changed", [Node.objects.get().pk])]
+    assert notifications == [("nodes_changed", [Node.objects.get().pk])]

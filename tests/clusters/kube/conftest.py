@@ -9,7 +9,7 @@ from clusters.net.credentials import Credentials
 from tests.clusters.kube.scripted import (
     AUTHORITY,
     HERE,
-    TIMEOUT,
+    PATIENCE_SECONDS,
     Script,
     Server,
 )
@@ -20,10 +20,10 @@ def serve() -> Iterator[Callable[..., tuple[KubeFleet, Server]]]:
     servers: list[Server] = []
     fleets: list[KubeFleet] = []
 
-    def start(say: Script, **how: str) -> tuple[KubeFleet, Server]:
+    def start(say: Script, *, timeout: float = PATIENCE_SECONDS, **how: str) -> tuple[KubeFleet, Server]:
         servers.append(Server(say, **how))
         credentials = Credentials(server=f"https://127.0.0.1:{servers[-1].port}", ca=AUTHORITY.pem, token="t")
-        fleets.append(KubeFleet(credentials, policy=HERE, timeout=TIMEOUT))
+        fleets.append(KubeFleet(credentials, policy=HERE, timeout=timeout))
         return fleets[-1], servers[-1]
 
     yield start

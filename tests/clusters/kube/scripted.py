@@ -21,6 +21,9 @@ from tests.controlplane.pki import Authority
 HERE = Policy.of(["127.0.0.0/8"])
 AUTHORITY = Authority()
 TIMEOUT = 0.5
+"""For tests of the timeout itself."""
+PATIENCE_SECONDS = 20.0
+"""For all others: a busy machine takes longer than TIMEOUT for an answer."""
 POD = PodRef("default", "p", "uid-1")
 QUOTA = ObjectRef("v1", "ResourceQuota", "gpus", "team-a")
 NODE = {"kind": "Node", "metadata": {"name": "n1", "resourceVersion": "5", "managedFields": [1]}}

@@ -69,7 +69,7 @@ def test_every_answer_has_its_error(serve, code, body, error):
 
 
 @pytest.mark.parametrize(
-    ("ready", "said", "is_permitted_then", "error"),
+    ("ready", "message", "is_permitted_then", "error"),
     [
         (500, "not yet", False, FleetUnavailable),
         (403, STARTING, False, FleetUnavailable),
@@ -80,15 +80,17 @@ def test_every_answer_has_its_error(serve, code, body, error):
         (200, "ok", True, None),
     ],
 )
-def test_a_refusal_counts_once_the_api_server_is_ready_and_says_it_again(serve, ready, said, is_permitted_then, error):
+def test_a_refusal_counts_once_the_api_server_is_ready_and_says_it_again(
+    serve, ready, message, is_permitted_then, error
+):
     """An API server that has just started has read no roles, and forbids even /readyz."""
-    asked: list[str] = []
+    paths: list[str] = []
 
     def say(connection: ssl.SSLSocket, request: str) -> None:
-        asked.append(request.split()[1])
-        if asked[-1] == "/readyz":
-            return answer(ready, status(ready, said))(connection, request)
-        if is_permitted_then and len(asked) > 1:
+        paths.append(request.split()[1])
+        if paths[-1] == "/readyz":
+            return answer(ready, status(ready, message))(connection, request)
+        if is_permitted_then and len(paths) > 1:
             return answer(200, {"kind": "Node", "metadata": {"name": "n1"}})(connection, request)
         return answer(403, status(403, FORBIDDEN))(connection, request)
 
@@ -99,7 +101,7 @@ def test_a_refusal_counts_once_the_api_server_is_ready_and_says_it_again(serve, 
         with pytest.raises((Forbidden, FleetUnavailable)) as raised:
             fleet.node("n1")
         assert type(raised.value) is error
-    assert len(asked) <= 3
+    assert len(paths) <= 3
 
 
 @pytest.mark.parametrize("call", [lambda fleet: fleet.evict(POD), lambda fleet: fleet.policy(QUOTA)])
@@ -132,16 +134,16 @@ def test_a_request_is_sent_once(serve, code):
 
 
 def test_what_admission_refuses_is_not_asked_twice(serve):
-    asked: list[str] = []
+    paths: list[str] = []
 
     def say(connection: ssl.SSLSocket, request: str) -> None:
-        asked.append(request.split()[1])
+        paths.append(request.split()[1])
         return answer(403, status(403, 'pods "p" is forbidden: exceeded quota: gpus'))(connection, request)
 
     fleet, _ = serve(say)
     with pytest.raises(Forbidden):
         fleet.node("n1")
-    assert len(asked) == 1
+    assert len(paths) == 1
 
 
 def test_a_load_balancers_404_never_reads_as_a_pod_that_is_gone(serve):

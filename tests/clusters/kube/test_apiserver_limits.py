@@ -33,7 +33,7 @@ def within(seconds: float) -> Callable[[], bool]:
 
 
 def test_silence_ends_at_the_timeout(serve):
-    fleet, _ = serve(lambda connection, request: time.sleep(5))
+    fleet, _ = serve(lambda connection, request: time.sleep(5), timeout=TIMEOUT)
     is_in_time = within(3 * TIMEOUT)
     with pytest.raises(FleetUnavailable, match=r"no answer within 0\.5 s"):
         fleet.node("n1")
@@ -47,7 +47,7 @@ def test_a_server_that_drips_is_cut_off_at_the_timeout(serve):
             connection.sendall(b" ")
             time.sleep(TIMEOUT / 5)
 
-    fleet, _ = serve(drip)
+    fleet, _ = serve(drip, timeout=TIMEOUT)
     is_in_time = within(4 * TIMEOUT)
     with pytest.raises(FleetUnavailable, match="did not end in time"):
         fleet.node("n1")
@@ -61,10 +61,12 @@ def test_a_server_that_pours_is_cut_off_at_the_limit(serve):
             connection.sendall(b"x" * 65536)
 
     _, server = serve(pour)
-    one = ApiServer(Credentials(server=f"https://127.0.0.1:{server.port}", ca=AUTHORITY.pem), policy=HERE, timeout=20)
+    api_server = ApiServer(
+        Credentials(server=f"https://127.0.0.1:{server.port}", ca=AUTHORITY.pem), policy=HERE, timeout=20
+    )
     with pytest.raises(Untrusted, match="longer than"):
-        one.send(Call("get", "nodes"), "GET", "/", limit=1_000_000)
-    one.close()
+        api_server.send(Call("get", "nodes"), "GET", "/", limit=1_000_000)
+    api_server.close()
     assert MAX_ANSWER < 100 * 1024 * 1024
 
 
@@ -126,7 +128,7 @@ def expiring(times: int) -> Callable[[Server], Script]:
     def of(server: Server) -> Script:
         def say(connection: ssl.SSLSocket, request: str) -> None:
             first = "continue=" not in request
-            expired = not first and sum("continue=" in one for one in server.requests) <= times
+            expired = not first and sum("continue=" in request for request in server.requests) <= times
             token = {"continue": "second"} if first else {}
             kind = "SecretList" if "secrets" in request else "NodeList"
             page = {"kind": kind, "metadata": {"resourceVersion": "9", **token}, "items": [{"metadata": {}}]}

@@ -26,7 +26,7 @@ from tests.clusters.kube.scripted import (
     AUTHORITY,
     HERE,
     NODE,
-    TIMEOUT,
+    PATIENCE_SECONDS,
     answer,
 )
 from tests.controlplane.pki import Authority
@@ -36,7 +36,7 @@ def test_a_server_of_another_authority_is_not_trusted(serve):
     _, server = serve(answer(200, NODE))
     other = Credentials(server=f"https://127.0.0.1:{server.port}", ca=Authority("other").pem, token="t")
     with pytest.raises(WrongCertificate, match="certificate is not accepted"):
-        KubeFleet(other, policy=HERE, timeout=TIMEOUT).node("n1")
+        KubeFleet(other, policy=HERE, timeout=PATIENCE_SECONDS).node("n1")
     assert server.requests == []  # and it was not told the token
 
 
@@ -44,9 +44,9 @@ def test_a_certificate_for_another_host_is_not_trusted_unless_the_name_is_given(
     _, server = serve(answer(200, NODE), host="api.example")
     url = f"https://127.0.0.1:{server.port}"
     with pytest.raises(WrongCertificate, match="certificate is not accepted"):
-        KubeFleet(Credentials(server=url, ca=AUTHORITY.pem), policy=HERE, timeout=TIMEOUT).node("n1")
+        KubeFleet(Credentials(server=url, ca=AUTHORITY.pem), policy=HERE, timeout=PATIENCE_SECONDS).node("n1")
     named = Credentials(server=url, ca=AUTHORITY.pem, tls_server_name="api.example")
-    assert KubeFleet(named, policy=HERE, timeout=TIMEOUT).node("n1")["metadata"]["name"] == "n1"
+    assert KubeFleet(named, policy=HERE, timeout=PATIENCE_SECONDS).node("n1")["metadata"]["name"] == "n1"
 
 
 def test_a_server_without_tls_is_not_trusted():
@@ -61,14 +61,14 @@ def test_a_server_without_tls_is_not_trusted():
         threading.Thread(target=greet, daemon=True).start()
         credentials = Credentials(server=f"https://127.0.0.1:{listener.getsockname()[1]}", ca=AUTHORITY.pem)
         with pytest.raises(Untrusted, match="does not speak TLS"):
-            KubeFleet(credentials, policy=HERE, timeout=TIMEOUT).node("n1")
+            KubeFleet(credentials, policy=HERE, timeout=PATIENCE_SECONDS).node("n1")
 
 
 def test_loopback_is_refused_where_the_policy_does_not_allow_it(serve):
     _, server = serve(answer(200, NODE))
     credentials = Credentials(server=f"https://127.0.0.1:{server.port}", ca=AUTHORITY.pem)
     with pytest.raises(FleetRefused, match="SETPOINT_ALLOW_NETWORKS"):
-        KubeFleet(credentials, policy=Policy(), timeout=TIMEOUT).node("n1")
+        KubeFleet(credentials, policy=Policy(), timeout=PATIENCE_SECONDS).node("n1")
     assert server.requests == []
 
 
@@ -77,7 +77,7 @@ def test_a_closed_port_is_unavailable():
         taken.bind(("127.0.0.1", 0))
         credentials = Credentials(server=f"https://127.0.0.1:{taken.getsockname()[1]}", ca=AUTHORITY.pem)
         with pytest.raises(FleetUnavailable, match="refused"):
-            KubeFleet(credentials, policy=HERE, timeout=TIMEOUT).node("n1")
+            KubeFleet(credentials, policy=HERE, timeout=PATIENCE_SECONDS).node("n1")
 
 
 def test_a_client_key_leaves_no_file_behind(tmp_path, monkeypatch):

@@ -14,27 +14,27 @@ MANIFESTS = Path(__file__).resolve().parents[3] / "deploy" / "setpoint.yaml"
 
 def granted() -> set[tuple[str, str, str, str, str]]:
     """Verb, group, resource, namespace and name of each right of the controller's account."""
-    found = set()
+    grants = set()
     for raw in yaml.safe_load_all(MANIFESTS.read_text()):
         if raw["kind"] not in ("Role", "ClusterRole") or raw["metadata"]["name"] != names.CONTROLLER_SERVICE_ACCOUNT:
             continue
         for rule in raw["rules"]:
             if rule["resources"] == ["serviceaccounts/token"]:
                 assert rule["resourceNames"] == [names.CONTROLLER_SERVICE_ACCOUNT], "its own token and no other's"
-            found |= {
+            grants |= {
                 (verb, group, resource, raw["metadata"].get("namespace", ""), name)
                 for verb in rule["verbs"]
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
                 for name in rule.get("resourceNames", [""])
             }
-    return found
+    return grants
 
 
 def test_what_is_asked_for_is_what_the_manifests_grant():
-    asked = {(p.verb, p.group, p.resource, p.namespace, p.name) for p in REQUIRED_PERMISSIONS}
-    assert granted() == asked
-    assert len(asked) == len(REQUIRED_PERMISSIONS)
+    required = {(p.verb, p.group, p.resource, p.namespace, p.name) for p in REQUIRED_PERMISSIONS}
+    assert granted() == required
+    assert len(required) == len(REQUIRED_PERMISSIONS)
 
 
 def test_nothing_that_is_asked_for_makes_or_deletes_nodes_or_deletes_pods():

@@ -55,21 +55,21 @@ def refused(text, **how) -> BadCredentials:
 
 
 def test_a_kubeconfig_with_everything_inline_is_taken():
-    found = credentials.from_kubeconfig(kubeconfig(), now=NOW)
-    assert found == Credentials(server="https://10.0.0.1:6443", ca=AUTHORITY.pem, token="abc", context="one")
+    parsed = credentials.from_kubeconfig(kubeconfig(), now=NOW)
+    assert parsed == Credentials(server="https://10.0.0.1:6443", ca=AUTHORITY.pem, token="abc", context="one")
 
 
 def test_a_client_certificate_is_taken_with_its_key():
     user = f"client-certificate-data: {encoded(CERTIFICATE)}\n    client-key-data: {encoded(KEY)}"
-    found = credentials.from_kubeconfig(kubeconfig(user=user), now=NOW)
-    assert (found.client_certificate, found.client_key, found.token) == (CERTIFICATE, KEY, "")
-    assert NOW < found.expires_at() < NOW + timedelta(days=3)
+    parsed = credentials.from_kubeconfig(kubeconfig(user=user), now=NOW)
+    assert (parsed.client_certificate, parsed.client_key, parsed.token) == (CERTIFICATE, KEY, "")
+    assert NOW < parsed.expires_at() < NOW + timedelta(days=3)
 
 
 def test_secrets_are_not_in_the_representation_and_survive_storage():
-    found = credentials.from_token(server="https://a.example", ca="", token="s3cret-token", now=NOW)
-    assert "s3cret" not in repr(found)
-    assert Credentials.from_json({**found.to_json(), "of_a_newer_version": "x"}) == found
+    parsed = credentials.from_token(server="https://a.example", ca="", token="s3cret-token", now=NOW)
+    assert "s3cret" not in repr(parsed)
+    assert Credentials.from_json({**parsed.to_json(), "of_a_newer_version": "x"}) == parsed
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ HERE = Policy.of(["127.0.0.0/8", "::1/128"])
         "::169.254.169.254", "::ffff:0:169.254.169.254", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:fffe:a9:fea9:fe00:0",
         "2001:0:a9fe:a9fe::", "2001:0:5ef5:79fb:0:0:5601:5601",  # Teredo: its server, and its client inverted
         "2001:db8::5efe:169.254.169.254", "2001:db8::200:5efe:169.254.169.254",  # ISATAP
-        "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1",  # nobody in particular
+        "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1",  # no single host
     ],
 )  # fmt: skip
 def test_some_addresses_are_never_connected_to_whatever_is_allowed(address):
@@ -74,8 +74,8 @@ def test_a_name_that_changes_its_mind_gains_nothing(monkeypatch):
 
 
 def test_of_several_addresses_only_permitted_ones_are_tried(monkeypatch):
-    found = [(socket.AF_INET, "169.254.169.254"), (socket.AF_INET, "10.0.0.9"), (socket.AF_INET, "127.0.0.1")]
-    monkeypatch.setattr(egress, "_lookup", lambda host, port: found)
+    addresses = [(socket.AF_INET, "169.254.169.254"), (socket.AF_INET, "10.0.0.9"), (socket.AF_INET, "127.0.0.1")]
+    monkeypatch.setattr(egress, "_lookup", lambda host, port: addresses)
     assert Policy().resolve("mixed.example", 443) == [(socket.AF_INET, "10.0.0.9")]
 
 
@@ -92,7 +92,7 @@ def test_a_resolver_that_does_not_answer_is_given_up(monkeypatch):
 
 @pytest.fixture
 def redirecting():
-    """A server that sends everybody elsewhere and counts who comes."""
+    """A server that redirects every request and counts them."""
     seen = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

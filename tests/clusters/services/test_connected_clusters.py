@@ -126,8 +126,8 @@ def test_disconnecting_says_what_stays_and_removes_the_rest(sim, admin):
     cluster = connect(admin)
     inspection.refresh(cluster, SimFleet(sim))
     hooks.left_behind.subscribe(lambda pk: ["12 settings on 3 nodes."] if pk == cluster.pk else [])
-    told = []
-    hooks.cluster_disconnecting.subscribe(told.append)
+    disconnected = []
+    hooks.cluster_disconnecting.subscribe(disconnected.append)
     pk = cluster.pk
 
     left = lifecycle.disconnect(cluster, by=admin)
@@ -136,7 +136,7 @@ def test_disconnecting_says_what_stays_and_removes_the_rest(sim, admin):
     assert mark_of(sim) is None
     assert not Cluster.objects.exists()
     assert not Node.objects.exists()
-    assert told == [pk]
+    assert disconnected == [pk]
     assert Record.objects.filter(action="cluster.disconnect", cluster_id=pk).exists()
 
 

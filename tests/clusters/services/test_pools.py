@@ -79,11 +79,11 @@ def test_the_database_answers_what_a_selector_means(selector, labels):
     for number, own in enumerate(labels):
         Node.objects.create(cluster=cluster, uid=f"u{number}", name=f"n{number}", labels=own)
 
-    found = names(label_selectors.nodes(selector, Node.objects.all()))
+    selected = names(label_selectors.nodes(selector, Node.objects.all()))
 
-    assert found == [f"n{i}" for i, own in enumerate(labels) if objects.selects(selector, own)]
+    assert selected == [f"n{i}" for i, own in enumerate(labels) if objects.selects(selector, own)]
     again = label_selectors.parse(label_selectors.text(label_selectors.check(selector)))
-    assert names(label_selectors.nodes(again, Node.objects.all())) == found
+    assert names(label_selectors.nodes(again, Node.objects.all())) == selected
 
 
 @pytest.mark.parametrize(

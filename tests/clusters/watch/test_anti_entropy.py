@@ -77,17 +77,17 @@ ROWS = {
 
 def truth(kind):
     """Versions and values, not when they were heard."""
-    told = ("changed_at", "versioned_at", "id", "pk", "gone_at")
-    return sorted(str({k: v for k, v in row.items() if k not in told}) for row in ROWS[kind]().values())
+    bookkeeping = ("changed_at", "versioned_at", "id", "pk", "gone_at")
+    return sorted(str({k: v for k, v in row.items() if k not in bookkeeping}) for row in ROWS[kind]().values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_are_true_cost_a_list_of_names(here, kind):
     before = Counter(here.fleet.calls)
     assert here.turn(kind) is None
-    asked = Counter(here.fleet.calls) - before
-    assert asked.pop(("list", kind)) == 1
-    assert set(asked) <= {("get", "namespaces")}  # whether it is the same cluster
+    calls = Counter(here.fleet.calls) - before
+    assert calls.pop(("list", kind)) == 1
+    assert set(calls) <= {("get", "namespaces")}  # whether it is the same cluster
     assert here.counted(kind) == {}
     assert RowCheck.objects.get(kind=kind).checks == 1
 
@@ -167,9 +167,9 @@ def test_a_row_that_is_written_while_its_object_is_read_is_not_set_back(here, ki
     ROWS[kind]().update(**ALTERED[kind])
     real = value_comparison.ComparingValues._mend
 
-    def late(self, kind, found):
+    def late(self, kind, differing):
         ROWS[kind]().update(resource_version="987654321")
-        return real(self, kind, found)
+        return real(self, kind, differing)
 
     monkeypatch.setattr(value_comparison.ComparingValues, "_mend", late)
     value_comparison.ComparingValues(here.watched, PACE).turn(kind)
@@ -282,8 +282,8 @@ def test_many_differences_are_one_list(here, monkeypatch):
 
     here.turn("nodes")
 
-    asked = Counter(here.fleet.calls) - before
-    assert (asked[("list", "nodes")], asked[("get", "nodes")]) == (2, 0)  # names, then all of it
+    calls = Counter(here.fleet.calls) - before
+    assert (calls[("list", "nodes")], calls[("get", "nodes")]) == (2, 0)  # names, then all of it
     assert truth("nodes") == was
     assert here.counted("nodes") == {"behind": 3}
 

@@ -62,7 +62,7 @@ def test_why_nothing_can_be_enrolled_is_on_the_row_until_it_can(here):
     assert here.row().enrolment_error == ""
 
 
-# ── refresh, for who cannot wait ──────────────────────────────────────────────────────────────────────────────────────
+# ── refresh on request ────────────────────────────────────────────────────────────────────────────────────────────────
 def test_refresh_reads_everything_now(here):
     here.sim.add_node("n1", gpus=8)
     here.fleet.observe("n1", here.sim.node("n1")["metadata"]["uid"], _observe(here, "n1"))

@@ -1,4 +1,4 @@
-"""Clusters are shared by weight: who comes later gets a share, shares settle, and one process holds each cluster."""
+"""Clusters are shared by weight: a later process gets a share, shares settle, and one process holds each cluster."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_process_says_that_it_is_alive_only_by_ticks_that_did_their_work(tmp_p
     process.tick()
     assert alive.exists()
     process.alive_file = tmp_path / "no" / "folder"
-    process.tick()  # and goes on
+    process.tick()  # and continues
 
 
 @pytest.mark.django_db

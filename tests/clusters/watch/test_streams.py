@@ -93,11 +93,11 @@ def test_gpu_pods_and_agents_answers_arrive(here):
 def test_a_cached_list_that_lacks_a_node_is_not_believed_without_asking_past_the_cache(here, monkeypatch):
     here.sim.add_node("n1")
     here.step()
-    asked = []
+    lists = []
     real = here.fleet.list
 
     def lagging(kind, *, fresh=False):
-        asked.append((kind, fresh))
+        lists.append((kind, fresh))
         return real(kind, fresh=fresh) if fresh or kind != "nodes" else Page([], "1")
 
     monkeypatch.setattr(here.fleet, "list", lagging)
@@ -105,7 +105,7 @@ def test_a_cached_list_that_lacks_a_node_is_not_believed_without_asking_past_the
     here.step()
 
     assert names() == ["n1"]
-    assert asked[:2] == [("nodes", False), ("nodes", True)]
+    assert lists[:2] == [("nodes", False), ("nodes", True)]
 
 
 def test_another_cluster_behind_the_same_url_is_not_mixed_in(here):

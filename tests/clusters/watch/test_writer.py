@@ -86,11 +86,11 @@ def test_lists_that_cannot_be_written_are_asked_for_ever_more_seldom(here, monke
     assert all(15 <= wait <= 30 for wait in waits[5:])
 
 
-def test_a_quiet_fleet_writes_nothing_but_when_it_was_seen(here, clock, django_assert_num_queries, told):
+def test_a_quiet_fleet_writes_nothing_but_when_it_was_seen(here, clock, django_assert_num_queries, notifications):
     for number in range(10):
         here.sim.add_node(f"n{number}")
     here.step()
-    told.clear()
+    notifications.clear()
     before = list(Node.objects.order_by("pk").values())
     clock.forward(10)
 
@@ -104,17 +104,17 @@ def test_a_quiet_fleet_writes_nothing_but_when_it_was_seen(here, clock, django_a
     here.flush()
 
     assert list(Node.objects.order_by("pk").values()) == before
-    assert told == []
+    assert notifications == []
     assert here.row().observed_at == clock.at - timedelta(seconds=1)
 
 
-def test_a_burst_is_one_write(here, told):
+def test_a_burst_is_one_write(here, notifications):
     here.step()
-    told.clear()
+    notifications.clear()
     for number in range(40):
         here.sim.add_node(f"n{number}")
 
     here.streams[0].step()
     here.flush()
 
-    assert [len(pks) for name, pks in told] == [40]
+    assert [len(pks) for name, pks in notifications] == [40]

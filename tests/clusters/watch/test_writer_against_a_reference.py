@@ -53,14 +53,14 @@ class History:
 
     def _put(self, kind: str, name: str, raw: Raw | None, type_: str) -> None:
         version, state = self.version + 1, dict(self.states[-1])
-        told = copy.deepcopy(raw if raw is not None else state[kind, name])
-        told["metadata"]["resourceVersion"] = str(version)
+        versioned = copy.deepcopy(raw if raw is not None else state[kind, name])
+        versioned["metadata"]["resourceVersion"] = str(version)
         if raw is None:
             del state[kind, name]
         else:
-            state[kind, name] = told
+            state[kind, name] = versioned
         self.states.append(state)
-        self.events.append((kind, Event(type_, told)))
+        self.events.append((kind, Event(type_, versioned)))
 
     def change(self, kind: str, name: str, how: str, variant: int) -> None:
         state = self.states[-1]
@@ -109,19 +109,19 @@ class History:
         page = self.page(kind, self.version)
         return Page([{"metadata": raw["metadata"]} for raw in page.items], page.resource_version)
 
-    def _one(self, kind: str, name: str) -> Raw:
+    def _object(self, kind: str, name: str) -> Raw:
         if (kind, name) not in self.states[-1]:
             raise NotFound(name)
         return copy.deepcopy(self.states[-1][kind, name])
 
     def node(self, name: str) -> Raw:
-        return self._one("nodes", name)
+        return self._object("nodes", name)
 
     def tuning(self, name: str) -> Raw:
-        return self._one("nodetunings", name)
+        return self._object("nodetunings", name)
 
     def pod(self, namespace: str, name: str) -> Raw:
-        return self._one("pods", name)
+        return self._object("pods", name)
 
 
 class Telling:
@@ -166,13 +166,13 @@ class Telling:
         self.flush()
 
     def watch(self, kind: str, count: int) -> None:
-        told = 0
-        while told < count and self.heard[kind] < self.history.version:
+        sent = 0
+        while sent < count and self.heard[kind] < self.history.version:
             of, event = self.history.events[self.heard[kind]]
             self.heard[kind] += 1
             if of == kind:
                 self.writer.post(self.watched, Happened(kind, event, self.history.at(self.heard[kind])))
-                told += 1
+                sent += 1
         mark = Event("BOOKMARK", {"metadata": {"resourceVersion": str(self.heard[kind])}})
         self.writer.post(self.watched, Happened(kind, mark, self.history.at(self.heard[kind])))
         self.flush()
@@ -218,9 +218,9 @@ def reference(history: History) -> dict[str, dict[str, tuple[str, rows.Values]]]
 
 
 def stored() -> dict[str, dict[str, tuple[str, rows.Values]]]:
-    def of(found: Any, name: str, fields: tuple[str, ...]) -> dict[str, tuple[str, rows.Values]]:
-        told = found.values_list(name, "resource_version", *fields)
-        return {key: (version, dict(zip(fields, values, strict=True))) for key, version, *values in told}
+    def of(queryset: Any, name: str, fields: tuple[str, ...]) -> dict[str, tuple[str, rows.Values]]:
+        stored_values = queryset.values_list(name, "resource_version", *fields)
+        return {key: (version, dict(zip(fields, values, strict=True))) for key, version, *values in stored_values}
 
     return {
         "nodes": of(Node.objects.present(), "name", rows.NODE_FIELDS),
@@ -268,14 +268,16 @@ def test_rows_never_go_back_and_end_up_as_the_objects_are(db, changes, tellings,
     for kind in KINDS:
         telling.watch(kind, 1000)
         telling.watched.proved[kind] = BEGAN
-    told = reference(history)
+    expected = reference(history)
     for index in order.sample(range(len(history.events)), min(12, len(history.events))):
-        telling.answer(index)  # everybody who is late
+        telling.answer(index)  # every late answer
     telling.late_list(order.choice(KINDS), order.randrange(history.version + 1))
     # A list passes over what was made and deleted before it, so a late answer can bring that back. And an agent's
     # object may have been told of before its node was. Both are what anti-entropy is needed for.
     if not any(what in ("relist", "late_list") for what, *_ in tellings):
-        assert {kind: stored()[kind] for kind in ("nodes", "pods")} == {kind: told[kind] for kind in ("nodes", "pods")}
+        assert {kind: stored()[kind] for kind in ("nodes", "pods")} == {
+            kind: expected[kind] for kind in ("nodes", "pods")
+        }
     entropy = AntiEntropy(telling.watched, PACE)
     for kind in KINDS:
         if comparison := entropy.compare_names(kind):

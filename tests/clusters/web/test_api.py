@@ -176,13 +176,13 @@ def test_a_cluster_is_disconnected_unless_something_stands_against_it(sim):
 
 
 def test_refresh_is_handed_to_a_worker(fleet, monkeypatch):
-    asked = []
-    monkeypatch.setattr("clusters.tasks.refresh.delay", asked.append)
+    refreshed = []
+    monkeypatch.setattr("clusters.tasks.refresh.delay", refreshed.append)
 
     answer = client("operator").post(f"/api/v1/clusters/{fleet.pk}/actions/refresh")
 
     assert answer.status_code == 202
-    assert asked == [str(fleet.pk)]
+    assert refreshed == [str(fleet.pk)]
     assert client("viewer").post(f"/api/v1/clusters/{fleet.pk}/actions/refresh").status_code == 403
 
 

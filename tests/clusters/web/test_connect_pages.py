@@ -36,9 +36,9 @@ def test_the_test_judges_the_name_beside_the_cluster(log_in, shown, sim):
     taken = ClusterFactory(name="taken").name
     form = {"environment": "staging", "budget": "2", "kubeconfig": KUBECONFIG, "intent": "test"}
     admin = log_in("admin")
-    for name, said in (("Atlas_1", "Small letters"), (taken, "already")):
+    for name, message in (("Atlas_1", "Small letters"), (taken, "already")):
         admin.post(at("connect"), form | {"name": name})
-        assert said in str(shown["form"].errors["name"])
+        assert message in str(shown["form"].errors["name"])
         assert shown["verdict"] is not None, "the cluster is asked all the same"
 
 
@@ -49,8 +49,8 @@ def test_a_kubeconfig_of_several_contexts_lets_one_be_chosen(log_in, sim):
 
     refused = admin.post(at("connect"), form).content.decode()
     assert "these are the contexts of the kubeconfig" in refused
-    found = re.search(r'<select name="context".*?</select>', refused, re.DOTALL)[0]
-    assert re.findall(r'<option value="(\w*)"', found) == ["", "y", "x"]
+    options = re.search(r'<select name="context".*?</select>', refused, re.DOTALL)[0]
+    assert re.findall(r'<option value="(\w*)"', options) == ["", "y", "x"]
     assert "s3cret" in refused, "nothing typed is lost"
     assert admin.post(at("connect"), form | {"context": "x"}).context["verdict"].is_connectable
 

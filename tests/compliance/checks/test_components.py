@@ -52,7 +52,7 @@ class FixedConformity:
 
 
 @pytest.fixture
-def found(monkeypatch: Any) -> FixedConformity:
+def conformity(monkeypatch: Any) -> FixedConformity:
     return FixedConformity(monkeypatch)
 
 
@@ -121,7 +121,7 @@ def test_drift_by_hand_is_heard_seen_named_and_gone_when_it_is_put_back(cluster:
 
         repair = plan_of(cluster, "base@1.0.0")
         (planned,) = repair.components.all()
-        assert {one["name"]: one["change"] for one in planned.prepared["objects"]} == {
+        assert {difference["name"]: difference["change"] for difference in planned.prepared["objects"]} == {
             "base": "changed",
             "base-settings": "created",
         }
@@ -134,7 +134,7 @@ def test_drift_by_hand_is_heard_seen_named_and_gone_when_it_is_put_back(cluster:
 
 
 # ── laws ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found: FixedConformity) -> None:
+def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, conformity: FixedConformity) -> None:
     assigned(world, "volcano")
     assert (row_of(world, "volcano").shown, component_selectors.why(row_of(world, "volcano"))) == (
         "unknown",
@@ -142,10 +142,10 @@ def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found:
     )
     assert look(world).shown == "compliant"
 
-    found.next = Conformity("unknown", "It could not be checked: no answer")
+    conformity.next = Conformity("unknown", "It could not be checked: no answer")
     row = look(world)
     assert (row.shown, row.installed) == ("unknown", "1.0.0")
-    found.next = Conformity("compliant", installed="1.0.0", number=1, is_ready=True)
+    conformity.next = Conformity("compliant", installed="1.0.0", number=1, is_ready=True)
     look(world)
     world.clock.forward(component_selectors.STALE.total_seconds() + 1)
     world.look()
@@ -157,9 +157,9 @@ def test_what_cannot_be_seen_is_unknown_and_never_compliant(world: World, found:
     assert row_of(world, "volcano").shown == "unknown", "its cluster is not heard"
 
 
-def test_a_heard_event_brings_a_look_and_never_a_finding(world: World, found: FixedConformity) -> None:
+def test_a_heard_event_brings_a_look_and_never_a_finding(world: World, conformity: FixedConformity) -> None:
     assigned(world, "volcano")
-    found.next = Conformity("drifted", DRIFT.sentence, "volcano", "volcano-system", "1.0.0", number=1, total=1)
+    conformity.next = Conformity("drifted", DRIFT.sentence, "volcano", "volcano-system", "1.0.0", number=1, total=1)
     row = look(world)
     assert components.due() == []
     of_ours = {"meta.helm.sh/release-name": "volcano", "meta.helm.sh/release-namespace": "volcano-system"}
@@ -183,44 +183,44 @@ def test_a_heard_event_brings_a_look_and_never_a_finding(world: World, found: Fi
 
 
 def test_what_is_heard_during_a_look_brings_another_and_a_lost_claim_writes_nothing(
-    world: World, found: FixedConformity
+    world: World, conformity: FixedConformity
 ) -> None:
     assigned(world, "volcano")
     row = look(world)
-    found.during = lambda: components.hasten([row.pk], now())
+    conformity.during = lambda: components.hasten([row.pk], now())
     look(world)
     assert components.due() == [row.pk]
 
     def lose() -> None:
         ComponentStanding.objects.update(claimed_until=now() + timedelta(hours=1), state="drifted")
 
-    found.during = lose
+    conformity.during = lose
     components.check(row.pk)
     assert row_of(world, "volcano").state == "drifted"
-    looks = found.looks
+    looks = conformity.looks
     assert not components.check(row.pk)
-    assert found.looks == looks
+    assert conformity.looks == looks
     world.clock.forward(3601)
     assert components.due() == [row.pk], "a killed worker costs one claim"
 
 
 def test_a_rollout_explains_what_it_is_about_to_bring_and_no_drift(
-    world: World, found: FixedConformity, monkeypatch: Any
+    world: World, conformity: FixedConformity, monkeypatch: Any
 ) -> None:
     assigned(world, "volcano")
-    found.next = Conformity("missing", "helm has no release volcano in volcano-system.")
+    conformity.next = Conformity("missing", "helm has no release volcano in volcano-system.")
     assert look(world).shown == "missing"
     assert "No rollout brought it yet" in row_of(world, "volcano").sentence
     rollout = world.started(world.plan())
     row = look(world)
     assert (row.shown, row.sentence.partition(".")[0]) == ("pending", f"R-{rollout.number} is at work here")
-    found.next = Conformity("drifted", "Somebody changed it.", number=1, differences=(DRIFT,), total=1)
+    conformity.next = Conformity("drifted", "Somebody changed it.", number=1, differences=(DRIFT,), total=1)
     assert look(world).shown == "drifted"
-    found.next = Conformity("behind", "What is wanted is another by now: color is.", number=1)
+    conformity.next = Conformity("behind", "What is wanted is another by now: color is.", number=1)
     assert look(world).shown == "pending"
 
 
-def test_rows_follow_the_assignments_and_the_first_one_owns(world: World, found: FixedConformity) -> None:
+def test_rows_follow_the_assignments_and_the_first_one_owns(world: World, conformity: FixedConformity) -> None:
     from clusters.models import Pool
 
     assigned(world, "volcano", "kueue")
@@ -236,12 +236,12 @@ def test_rows_follow_the_assignments_and_the_first_one_owns(world: World, found:
     assert dict(ComponentStanding.objects.values_list("name", "pool__name")) == {"volcano": "later", "cilium": "later"}
 
 
-def test_what_is_not_watched_is_said(world: World, found: FixedConformity) -> None:
+def test_what_is_not_watched_is_said(world: World, conformity: FixedConformity) -> None:
     assigned(world, "volcano")
-    found.next = Conformity("compliant", number=1, is_ready=True, kinds=(("v1", "configmaps"),))
+    conformity.next = Conformity("compliant", number=1, is_ready=True, kinds=(("v1", "configmaps"),))
     look(world)
     followed = sorted(watch.follow(world.cluster.pk))
-    assert [(one.plural, one.label) for one in followed] == [
+    assert [(resource.plural, resource.label) for resource in followed] == [
         ("configmaps", watch.OF_RELEASES),
         ("secrets", "owner=helm"),
     ]
@@ -255,12 +255,12 @@ def test_what_is_not_watched_is_said(world: World, found: FixedConformity) -> No
 
 
 # ── where people see it ───────────────────────────────────────────────────────────────────────────────────────────────
-def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, found: FixedConformity, client: Any) -> None:
+def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, conformity: FixedConformity, client: Any) -> None:
     assigned(world, "volcano", "kueue")
     drifted = {"release": "volcano", "namespace": "x-system", "installed": "1.0.0", "number": 1, "is_ready": True}
-    found.next = Conformity("drifted", f"{DRIFT.sentence}.", differences=(DRIFT,), total=61, **drifted)
+    conformity.next = Conformity("drifted", f"{DRIFT.sentence}.", differences=(DRIFT,), total=61, **drifted)
     look(world)
-    found.next = Conformity("compliant", installed="2.0.0", number=1, is_ready=True)
+    conformity.next = Conformity("compliant", installed="2.0.0", number=1, is_ready=True)
     ComponentStanding.objects.filter(name="kueue").update(due_at=now() - timedelta(seconds=1))
     components.check(row_of(world, "kueue").pk)
     client.force_login(world.operator)
@@ -274,9 +274,9 @@ def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, found: Fixe
     of_cluster, own, overview = page(place), page(f"{place}components/volcano/"), page("/")
     for shown in (of_cluster, own, overview, page("/components/volcano/")):
         assert "DaemonSet x-system/agent: spec.image is two, set by kubectl-edit." in shown
-    told = TokenClient(world.operator).get("/api/v1/compliance/components?cluster=atlas").json()["results"]
+    rows = TokenClient(world.operator).get("/api/v1/compliance/components?cluster=atlas").json()["results"]
     counted = states(client.get(place).content.decode(), "h-components", "component")
-    assert counted == Counter(one["state"] for one in told) == {"drifted": 1, "compliant": 1}
+    assert counted == Counter(row["state"] for row in rows) == {"drifted": 1, "compliant": 1}
     assert "60 more" in own
     repair = f"/plans/new/?pool={world.pool.pk}&amp;revision={row_of(world, 'volcano').revision_id}"
     assert repair in client.get(f"{place}components/volcano/").content.decode()
@@ -284,19 +284,19 @@ def test_pages_rest_timeline_and_metrics_tell_the_same(world: World, found: Fixe
     assert "volcano drifted" in page(f"{place}timeline/")
     assert client.get(f"{place}components/cilium/").status_code == 404
 
-    asked = TokenClient(world.operator)
-    answer = asked.get("/api/v1/compliance/components?state=drifted&cluster=atlas").json()
-    assert [(one["name"], one["state"], one["total"]) for one in answer["results"]] == [("volcano", "drifted", 61)]
+    api = TokenClient(world.operator)
+    answer = api.get("/api/v1/compliance/components?state=drifted&cluster=atlas").json()
+    assert [(row["name"], row["state"], row["total"]) for row in answer["results"]] == [("volcano", "drifted", 61)]
     assert answer["results"][0]["differences"][0]["who"] == "kubectl-edit"
-    assert asked.get("/api/v1/compliance/components?state=wrong").status_code == 400
-    counts = asked.get("/api/v1/compliance/summary").json()["counts"]
+    assert api.get("/api/v1/compliance/components?state=wrong").status_code == 400
+    counts = api.get("/api/v1/compliance/summary").json()["counts"]
     assert counts["drifted"] == 0, "a component is no node"
     scraped = client.get("/metrics").content.decode()
     assert 'setpoint_components{cluster="atlas",state="drifted"} 1.0' in scraped
 
 
 def test_a_cluster_of_fifty_components_costs_as_many_queries_as_one_of_two(
-    world: World, found: FixedConformity, client: Any, django_assert_max_num_queries: Any
+    world: World, conformity: FixedConformity, client: Any, django_assert_max_num_queries: Any
 ) -> None:
     assigned(world, "volcano")
     look(world)

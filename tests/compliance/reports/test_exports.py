@@ -41,9 +41,9 @@ def client(world: World) -> Client:
 @pytest.mark.parametrize("name", LISTS)
 def test_both_forms_hold_the_same_rows(client: Client, name: str) -> None:
     rows = list(csv.DictReader(io.StringIO(fetch(client, f"/compliance/{name}.csv"))))
-    told = json.loads(fetch(client, f"/compliance/{name}.json"))
-    assert len(rows) == len(told)
-    assert all(row.keys() == record.keys() for row, record in zip(rows, told, strict=True))
+    records = json.loads(fetch(client, f"/compliance/{name}.json"))
+    assert len(rows) == len(records)
+    assert all(row.keys() == record.keys() for row, record in zip(rows, records, strict=True))
     assert len(rows) == {"nodes": 3, "settings": 3, "changes": 6, "outliers": 0}[name]
 
 

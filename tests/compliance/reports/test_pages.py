@@ -44,10 +44,10 @@ def drifted(world: World) -> World:
 
 
 def test_the_fleet_page_says_what_is_wrong_and_who_won(drifted: World) -> None:
-    said = text(drifted.admin, "/compliance/")
-    assert "2 of 3 nodes with a target are compliant" in said
-    assert "1 by 99-site.conf" in said
-    assert "1 drifted" in said
+    page = text(drifted.admin, "/compliance/")
+    assert "2 of 3 nodes with a target are compliant" in page
+    assert "1 by 99-site.conf" in page
+    assert "1 drifted" in page
 
 
 def test_two_clicks_lead_from_the_fleet_to_the_node_and_its_cause(drifted: World) -> None:
@@ -98,8 +98,8 @@ def test_every_page_stands_any_filter(drifted: World) -> None:
 
 
 def test_before_anything_is_assigned_the_page_says_what_to_do(world: World) -> None:
-    said = text(world.admin, "/compliance/")
-    assert "No pool has a target yet" in said
+    page = text(world.admin, "/compliance/")
+    assert "No pool has a target yet" in page
 
 
 def test_who_may_see_nothing_sees_nothing(drifted: World) -> None:
@@ -173,8 +173,8 @@ def test_an_outlier_leads_to_its_nodes_with_what_they_answer(make_world: Any) ->
     world.sim.tick(70)
     world.look()
     assert outliers.refresh(world.cluster)
-    said = text(world.admin, "/compliance/")
-    assert "1 node differs from its 7 peers in vm.max_map_count" in said
+    page = text(world.admin, "/compliance/")
+    assert "1 node differs from its 7 peers in vm.max_map_count" in page
     row = Outlier.objects.get(key="vm.max_map_count")
     listed = browser(world.admin).get(f"/compliance/nodes/?outlier={row.pk}").content.decode()
     assert "77777" in listed

@@ -183,26 +183,26 @@ def _check(fleet: dict[str, Any]) -> None:
 
 def _check_settings(user: Any, cluster: Cluster) -> None:
     """Check that the counts of chips and the API, rolled up or not, equal the rows listed under each filter."""
-    for asked in ("", "name=n1", f"pool={Pool.objects.latest('pk').pk}", f"cluster={cluster.name}",
+    for query in ("", "name=n1", f"pool={Pool.objects.latest('pk').pk}", f"cluster={cluster.name}",
                   "key=vm.swappiness", "since=2020-01-01T00:00:00Z"):  # fmt: skip
-        found = shares.by_node(user, QueryDict(asked))
-        counts = shares.counts(found)
+        node_shares = shares.by_node(user, QueryDict(query))
+        counts = shares.counts(node_shares)
         for state in ComplianceState.values:
-            rows = filters.SettingFilter(QueryDict(f"{asked}&state={state}"), queryset=selectors.settings_of(user)).qs
-            assert rows.count() == counts[state], (asked, state)
-        rows = filters.SettingFilter(QueryDict(asked), queryset=selectors.settings_of(user)).qs
-        every = shares.WorstSettings(rows, found)
+            rows = filters.SettingFilter(QueryDict(f"{query}&state={state}"), queryset=selectors.settings_of(user)).qs
+            assert rows.count() == counts[state], (query, state)
+        rows = filters.SettingFilter(QueryDict(query), queryset=selectors.settings_of(user)).qs
+        every = shares.WorstSettings(rows, node_shares)
         assert [row.shown for row in every[:]] == [s for s in shares.WORST_FIRST for _ in range(counts[s])]
 
 
 def _check_levels(user: Any, shown: dict[str, int], in_pools: int) -> None:
     """Check that the summary for programs sums at every level: the fleet, each cluster, each pool."""
-    told = pages.summary(user, {})
-    assert told["counts"] == shown
+    summary = pages.summary(user, {})
+    assert summary["counts"] == shown
     for name in selectors.SHOWN:
-        assert sum(row["counts"][name] for row in told["clusters"]) == shown[name]
-    assert sum(sum(row["counts"].values()) for row in told["pools"]) == in_pools
-    for row in told["pools"]:
+        assert sum(row["counts"][name] for row in summary["clusters"]) == shown[name]
+    assert sum(sum(row["counts"].values()) for row in summary["pools"]) == in_pools
+    for row in summary["pools"]:
         held = selectors.nodes(user).filter(standing__pool=row["pool"])
         assert sum(row["counts"].values()) == held.count()
         for name in selectors.SHOWN:

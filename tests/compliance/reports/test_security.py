@@ -1,6 +1,6 @@
-"""Settings that weaken a node's security are marked wherever their values are shown, by the one judgement of profiles.
+"""Settings that weaken a node's security are marked wherever their values are shown, by the one judgment of profiles.
 
-Pages, lists, files and REST count the same rows; the law is held against that judgement, row by row.
+Pages, lists, files and REST count the same rows; the law is held against that judgment, row by row.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def test_a_row_says_whether_the_wanted_or_the_observed_value_weakens_security_an
 
 def test_every_number_of_pages_and_rest_is_the_same(weak: World) -> None:
     client, api = browser(weak.admin), TokenClient(weak.admin)
-    told = api.get("/api/v1/compliance/summary").json()
-    assert told["weakens_security"] == {"settings": 2, "nodes": 2, "wanted": 1, "observed": 2}
-    assert [row["weakens_security"] for row in told["clusters"]] == [told["weakens_security"]]
+    summary = api.get("/api/v1/compliance/summary").json()
+    assert summary["weakens_security"] == {"settings": 2, "nodes": 2, "wanted": 1, "observed": 2}
+    assert [row["weakens_security"] for row in summary["clusters"]] == [summary["weakens_security"]]
     fleet = client.get("/compliance/").content.decode()
     shown = {name: int(number) for name, number in re.findall(r'data-weak-(\w+)="(\d+)"', fleet)}
-    assert shown == told["weakens_security"]
+    assert shown == summary["weakens_security"]
     cluster = client.get(f"/compliance/clusters/{weak.cluster.pk}/weak/").content.decode()
     assert re.findall(r'data-weak-nodes="(\d+)"', cluster) == ["2"]
     assert len(results(api, f"settings?{SIDES}")) == 2
@@ -115,9 +115,9 @@ def test_files_say_it_too(weak: World) -> None:
 
 
 def test_the_lists_choose_exactly_what_the_one_judgement_calls_weak(world: World) -> None:
-    """The law holds over every operator, value and answer that the judgement tells apart."""
+    """The law holds over every operator, value and answer that the judgment tells apart."""
     SettingState.objects.all().delete()
-    made = [(*one[:2], *pair) for one in VALUES for pair in itertools.product(one[2], OBSERVED)]
+    made = [(*case[:2], *pair) for case in VALUES for pair in itertools.product(case[2], OBSERVED)]
     nodes = Node.objects.bulk_create(
         Node(cluster=world.cluster, uid=f"u{number}", name=f"w{number:03}") for number in range(len(made))
     )
@@ -127,8 +127,8 @@ def test_the_lists_choose_exactly_what_the_one_judgement_calls_weak(world: World
     )
     api = TokenClient(world.admin)
     for side in weakening.SIDES:
-        told = {row["id"] for row in results(api, f"settings?weakens_security={side}&start=&limit=1000")}
-        assert told == {row.pk for row in rows if side in weak_sides(row)}
+        listed = {row["id"] for row in results(api, f"settings?weakens_security={side}&start=&limit=1000")}
+        assert listed == {row.pk for row in rows if side in weak_sides(row)}
     assert {row["id"]: row["weakens_security"] for row in results(api, "settings?start=&limit=1000")} == {
         row.pk: weak_sides(row) for row in rows
     }
@@ -143,8 +143,8 @@ def test_the_matrix_marks_what_a_target_wants(world: World) -> None:
         profile=revision.profile, number=9, digest=f"sha256:{'9' * 64}", source="", content=content
     )
     Assignment.objects.filter(pool=world.pool).update(revision=other)
-    told = TokenClient(world.admin).get("/api/v1/compliance/matrix").json()["settings"]
-    marks = {row["key"]: row["cells"][0]["weakens_security"] for row in told}
+    settings = TokenClient(world.admin).get("/api/v1/compliance/matrix").json()["settings"]
+    marks = {row["key"]: row["cells"][0]["weakens_security"] for row in settings}
     assert marks == {"kernel.sysrq": weakening.reason("kernel.sysrq", "=", "1"), "vm.swappiness": ""}
     page = browser(world.admin).get("/compliance/").content.decode()
     assert page.count("weakens security</span>") == 0
@@ -165,8 +165,8 @@ def test_a_peer_that_differs_by_a_weak_value_is_marked_though_nobody_asked_for_i
 
 def test_who_sees_no_cluster_counts_nothing(weak: World) -> None:
     stranger = UserFactory(email="stranger@example.com", roles=["viewer@env:production"])
-    told = TokenClient(stranger).get("/api/v1/compliance/summary").json()
-    assert set(told["weakens_security"].values()) == {0}
+    summary = TokenClient(stranger).get("/api/v1/compliance/summary").json()
+    assert set(summary["weakens_security"].values()) == {0}
     assert browser(stranger).get(f"/compliance/clusters/{weak.cluster.pk}/weak/").status_code == 404
     assert results(TokenClient(stranger), f"settings?{SIDES}") == []
 

@@ -31,7 +31,7 @@ MOST_QUERIES = 15
 
 
 @pytest.fixture
-def told(world: World) -> World:
+def busy_world(world: World) -> World:
     """A plan with a comment, its rollout over three nodes, and a file that then won on n2."""
     plan = world.plan()
     world.tick()
@@ -74,7 +74,7 @@ def api_of(world: World) -> dict[str, str]:
     return pages_of(world) | {"plan": f"plans/{plan.pk}", "rollout": f"rollouts/{rollout.pk}"}
 
 
-def said(about: timelines.About, user: Any, only: str = "") -> list[str]:
+def sentences(about: timelines.About, user: Any, only: str = "") -> list[str]:
     return [entry.text for entry in timelines.read(about, user, limit=500, only=only)[0]]
 
 
@@ -85,8 +85,8 @@ def browser(user: Any) -> Client:
 
 
 # ── what is told ──────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_cluster_tells_of_plans_verdicts_rollouts_and_drift_in_one_order(told: World) -> None:
-    lines = said(abouts(told)["cluster"], told.admin)
+def test_a_cluster_tells_of_plans_verdicts_rollouts_and_drift_in_one_order(busy_world: World) -> None:
+    lines = sentences(abouts(busy_world)["cluster"], busy_world.admin)
     assert lines == [
         "vm.swappiness drifted to 60 on n2",
         "R-1 succeeded",
@@ -97,28 +97,28 @@ def test_a_cluster_tells_of_plans_verdicts_rollouts_and_drift_in_one_order(told:
     ]
 
 
-def test_a_pool_and_a_profile_tell_what_was_planned_with_them(told: World) -> None:
+def test_a_pool_and_a_profile_tell_what_was_planned_with_them(busy_world: World) -> None:
     work = ["R-1 succeeded: gpu r1 to atlas / train", "R-1 started: gpu r1 to atlas / train", "P-1 approved"]
     made = "P-1 was made: gpu r1 to atlas / train"
-    assert said(abouts(told)["pool"], told.admin) == ["vm.swappiness drifted to 60 on n2", *work, made]
-    assert said(abouts(told)["profile"], told.admin) == [*work, made]
+    assert sentences(abouts(busy_world)["pool"], busy_world.admin) == ["vm.swappiness drifted to 60 on n2", *work, made]
+    assert sentences(abouts(busy_world)["profile"], busy_world.admin) == [*work, made]
 
 
-def test_a_plan_tells_its_verdicts_with_their_words_and_what_became_of_it(told: World) -> None:
-    about = abouts(told)["plan"]
-    assert said(about, told.admin) == [
+def test_a_plan_tells_its_verdicts_with_their_words_and_what_became_of_it(busy_world: World) -> None:
+    about = abouts(busy_world)["plan"]
+    assert sentences(about, busy_world.admin) == [
         "R-1 succeeded",
         "R-1 started",
         "P-1 approved",
         "Approval of P-1 was requested",
         "P-1 was made",
     ]
-    verdict = timelines.read(about, told.admin, limit=5, only=VERDICTS)[0][0]
-    assert (verdict.by, verdict.detail) == (str(told.approver), "“Go on.”")
+    verdict = timelines.read(about, busy_world.admin, limit=5, only=VERDICTS)[0][0]
+    assert (verdict.by, verdict.detail) == (str(busy_world.approver), "“Go on.”")
 
 
-def test_a_rollout_tells_its_log_once_and_what_drifted_of_what_it_wrote(told: World) -> None:
-    lines = said(abouts(told)["rollout"], told.admin)
+def test_a_rollout_tells_its_log_once_and_what_drifted_of_what_it_wrote(busy_world: World) -> None:
+    lines = sentences(abouts(busy_world)["rollout"], busy_world.admin)
     assert lines[0] == "vm.swappiness drifted to 60 on n2"
     assert lines[-4:] == ["R-1 started", "P-1 approved", "Approval of P-1 was requested", "P-1 was made"]
     logged = StepEvent.objects.count()
@@ -131,17 +131,17 @@ def test_what_somebody_asked_of_a_rollout_is_told_once(world: World) -> None:
     world.slice(rollout)
     rollout_actions.pause(rollout, by=world.operator)
     about = timeline_views.rollout_subject(world.admin, rollout.pk)
-    assert sum("aused" in text for text in said(about, world.admin)) == 1
+    assert sum("aused" in text for text in sentences(about, world.admin)) == 1
 
 
-def test_a_node_tells_its_settings_and_its_steps_and_nobody_elses(told: World) -> None:
-    lines = said(abouts(told)["node"], told.admin)
+def test_a_node_tells_its_settings_and_its_steps_and_nobody_elses(busy_world: World) -> None:
+    lines = sentences(abouts(busy_world)["node"], busy_world.admin)
     assert lines[0] == "vm.swappiness drifted to 60"
     assert {"vm.swappiness is 10, as desired", "vm.swappiness waits to become = 10"} <= set(lines)
-    events = StepEvent.objects.filter(step__node=told.node("n2")).count()
+    events = StepEvent.objects.filter(step__node=busy_world.node("n2")).count()
     assert len(lines) == 3 + 1 + events
     rollout = [text for text in lines if text.startswith("R-1")]
-    assert said(abouts(told)["node"], told.admin, ROLLOUTS) == rollout
+    assert sentences(abouts(busy_world)["node"], busy_world.admin, ROLLOUTS) == rollout
     assert "R-1, gpu r1: succeeded" in rollout
 
 
@@ -155,31 +155,31 @@ def test_an_edit_says_what_changed(world: World) -> None:
 
 
 # ── for whom ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_timeline_is_for_whom_its_object_is(told: World) -> None:
+def test_a_timeline_is_for_whom_its_object_is(busy_world: World) -> None:
     stranger = UserFactory(roles=["viewer@env:production"])
     client, token = browser(stranger), TokenClient(stranger)
-    for kind, path in pages_of(told).items():
+    for kind, path in pages_of(busy_world).items():
         expected = 200 if kind == "profile" else 404
         assert client.get(f"/{path}/timeline/").status_code == expected, kind
-        assert token.get(f"/api/v1/{api_of(told)[kind]}/timeline").status_code == expected, kind
-    assert client.get(f"/{pages_of(told)['node']}/timeline/lately/").status_code == 404
-    assert client.get(f"/{pages_of(told)['cluster']}/timeline/lately/").status_code == 404
+        assert token.get(f"/api/v1/{api_of(busy_world)[kind]}/timeline").status_code == expected, kind
+    assert client.get(f"/{pages_of(busy_world)['node']}/timeline/lately/").status_code == 404
+    assert client.get(f"/{pages_of(busy_world)['cluster']}/timeline/lately/").status_code == 404
 
 
-def test_a_profile_is_everybodys_and_its_plans_are_of_those_who_see_the_cluster(told: World) -> None:
+def test_a_profile_is_everybodys_and_its_plans_are_of_those_who_see_the_cluster(busy_world: World) -> None:
     stranger = UserFactory(roles=["viewer@env:production"])
     about = timelines.of_profile(stranger, "gpu")
-    assert said(about, stranger) == []
-    assert len(said(about, told.admin)) == 4
+    assert sentences(about, stranger) == []
+    assert len(sentences(about, busy_world.admin)) == 4
 
 
 # ── pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_each_page_and_each_answer_is_whole_and_cheap(told: World) -> None:
-    client, token = browser(told.admin), TokenClient(told.admin)
+def test_each_page_and_each_answer_is_whole_and_cheap(busy_world: World) -> None:
+    client, token = browser(busy_world.admin), TokenClient(busy_world.admin)
     client.get("/account/")  # a session's first request is noted
-    for kind, about in abouts(told).items():
-        page, api = f"/{pages_of(told)[kind]}/timeline/", f"/api/v1/{api_of(told)[kind]}/timeline"
-        expected = said(about, told.admin)
+    for kind, about in abouts(busy_world).items():
+        page, api = f"/{pages_of(busy_world)[kind]}/timeline/", f"/api/v1/{api_of(busy_world)[kind]}/timeline"
+        expected = sentences(about, busy_world.admin)
         for path, ask in ((page, client), (api, token)):
             with CaptureQueriesContext(connection) as seen:
                 answer = ask.get(path)
@@ -193,49 +193,49 @@ def test_each_page_and_each_answer_is_whole_and_cheap(told: World) -> None:
         assert "End of timeline." in shown
 
 
-def test_programs_follow_next_to_the_beginning(told: World) -> None:
-    token = TokenClient(told.admin)
-    url: str | None = f"/api/v1/{api_of(told)['rollout']}/timeline?limit=2"
+def test_programs_follow_next_to_the_beginning(busy_world: World) -> None:
+    token = TokenClient(busy_world.admin)
+    url: str | None = f"/api/v1/{api_of(busy_world)['rollout']}/timeline?limit=2"
     got = []
     while url:
         answer = token.get(url).json()
         assert len(answer["results"]) <= 2
         got += [entry["text"] for entry in answer["results"]]
         url = answer["next"] and answer["next"].removeprefix("http://testserver")
-    assert got == said(abouts(told)["rollout"], told.admin)
+    assert got == sentences(abouts(busy_world)["rollout"], busy_world.admin)
 
 
-def test_a_wrong_place_or_kind_is_refused_to_programs_and_said_on_the_page(told: World) -> None:
-    client, token = browser(told.admin), TokenClient(told.admin)
+def test_a_wrong_place_or_kind_is_refused_to_programs_and_said_on_the_page(busy_world: World) -> None:
+    client, token = browser(busy_world.admin), TokenClient(busy_world.admin)
     for wrong in ("before=x", "before=W10", "what=weather", "before=WyIyMDI2IiwiYSIsImIiXQ"):
-        for kind, path in api_of(told).items():
+        for kind, path in api_of(busy_world).items():
             assert token.get(f"/api/v1/{path}/timeline?{wrong}").status_code == 422, (kind, wrong)
-        for path in pages_of(told).values():
+        for path in pages_of(busy_world).values():
             answer = client.get(f"/{path}/timeline/?{wrong}")
             assert answer.status_code == 200
             assert b"These are the newest." in answer.content
 
 
-def test_a_wrong_parameter_is_named(told: World) -> None:
+def test_a_wrong_parameter_is_named(busy_world: World) -> None:
     for wrong in ("limit=0", "limit=x", "limit=201", "limit=99999999999", "whta=drift"):
-        answer = TokenClient(told.admin).get(f"/api/v1/{api_of(told)['node']}/timeline?{wrong}")
+        answer = TokenClient(busy_world.admin).get(f"/api/v1/{api_of(busy_world)['node']}/timeline?{wrong}")
         assert answer.status_code in (400, 422)
         assert wrong.partition("=")[0] in answer.content.decode()
 
 
-def test_the_pages_of_nodes_and_clusters_ask_for_the_newest_and_lead_to_all(told: World) -> None:
+def test_the_pages_of_nodes_and_clusters_ask_for_the_newest_and_lead_to_all(busy_world: World) -> None:
     for kind in ("node", "cluster"):
-        path = f"/{pages_of(told)[kind]}/"
-        assert f'hx-get="{path}timeline/lately/"' in browser(told.admin).get(path).content.decode()
-        lately = browser(told.admin).get(f"{path}timeline/lately/").content.decode()
+        path = f"/{pages_of(busy_world)[kind]}/"
+        assert f'hx-get="{path}timeline/lately/"' in browser(busy_world.admin).get(path).content.decode()
+        lately = browser(busy_world.admin).get(f"{path}timeline/lately/").content.decode()
         assert "vm.swappiness drifted to 60" in lately
         assert f'href="{path}timeline/"' in lately
 
 
-def test_the_other_pages_lead_to_their_timeline(told: World) -> None:
-    client = browser(told.admin)
+def test_the_other_pages_lead_to_their_timeline(busy_world: World) -> None:
+    client = browser(busy_world.admin)
     for kind in ("pool", "profile", "plan", "rollout"):
-        path = f"/{pages_of(told)[kind]}/"
+        path = f"/{pages_of(busy_world)[kind]}/"
         assert f'href="{path}timeline/"' in client.get(path).content.decode(), kind
 
 
@@ -298,10 +298,10 @@ def started(world: World) -> World:
 @given(st.text(max_size=60))
 def test_any_text_for_a_cursor_is_refused_or_read(text: str) -> None:
     try:
-        found = past.read_cursor(text)
+        cursor = past.read_cursor(text)
     except Invalid:
         return
-    assert found is None or past.read_cursor(past.cursor(found)) == found
+    assert cursor is None or past.read_cursor(past.cursor(cursor)) == cursor
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.sampled_from(["audit", "event"]), st.integers(0, 10**18) | st.uuids())

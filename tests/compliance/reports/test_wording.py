@@ -22,7 +22,7 @@ def ref(number: int, status: str, kind: str = "plan") -> WorkRef:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "rollout", "plan", "said"),
+    ("nodes", "rollout", "plan", "sentence"),
     [
         (1, ref(5, "running", "rollout"), ref(8, "draft"), "waits for R-5"),
         (2, ref(5, "running", "rollout"), None, "wait for R-5"),
@@ -34,13 +34,13 @@ def ref(number: int, status: str, kind: str = "plan") -> WorkRef:
     ],
 )
 def test_pending_nodes_say_what_they_wait_for(
-    nodes: int, rollout: WorkRef | None, plan: WorkRef | None, said: str
+    nodes: int, rollout: WorkRef | None, plan: WorkRef | None, sentence: str
 ) -> None:
-    assert wording.waits_for(nodes, POOL, rollout, plan) == said
+    assert wording.waits_for(nodes, POOL, rollout, plan) == sentence
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "sentence"),
     [
         ("draft", "is drafted for it: review its changes and request approval."),
         ("approved", "is approved and can be started."),
@@ -48,8 +48,8 @@ def test_pending_nodes_say_what_they_wait_for(
         ("review", "needs review."),
     ],
 )
-def test_a_plan_says_what_has_to_be_done_with_it(status: str, said: str) -> None:
-    assert wording.next_of_plan(ref(8, status)) == said
+def test_a_plan_says_what_has_to_be_done_with_it(status: str, sentence: str) -> None:
+    assert wording.next_of_plan(ref(8, status)) == sentence
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from compliance.services import expectations, history, outliers, standings
 from tests.jobs.conftest import World
 
 
-def told(world: World, node: str) -> list[tuple[str, str | None, str]]:
+def history_of(world: World, node: str) -> list[tuple[str, str | None, str]]:
     rows = SettingChange.objects.filter(node=world.node(node), key="vm.swappiness").order_by("pk")
     return list(rows.values_list("state", "effective", "cause"))
 
@@ -35,14 +35,14 @@ def test_every_change_of_a_setting_has_its_row(world: World) -> None:
     world.sim.drift("n1", "vm.swappiness", "10")
     world.tick(6)
 
-    assert told(world, "n1") == [
+    assert history_of(world, "n1") == [
         ("pending", "60", ""),
         ("compliant", "10", ""),
         ("drifted", "60", "hand"),
         ("drifted", "61", "hand"),
         ("compliant", "10", ""),
     ]
-    assert told(world, "n2") == [("pending", "60", ""), ("compliant", "10", "")]
+    assert history_of(world, "n2") == [("pending", "60", ""), ("compliant", "10", "")]
 
 
 def test_a_revert_lets_the_key_go_and_history_says_so(world: World) -> None:
@@ -51,7 +51,7 @@ def test_a_revert_lets_the_key_go_and_history_says_so(world: World) -> None:
     rollout = world.run(world.started())
     rollout_actions.revert(rollout, by=world.operator)
     world.run(rollout)
-    assert told(world, "n1")[-1][0] == "released"
+    assert history_of(world, "n1")[-1][0] == "released"
     assert not SettingState.objects.exists()
 
 
@@ -104,7 +104,7 @@ def test_old_history_is_forgotten_and_what_is_so_now_stays(world: World, setting
     world.sim.drift("n1", "vm.swappiness", "60")
     world.tick(6)
     assert history.forget_old() == 6
-    assert told(world, "n1") == [("drifted", "60", "hand")]
+    assert history_of(world, "n1") == [("drifted", "60", "hand")]
     assert SettingState.objects.count() == 3
 
 

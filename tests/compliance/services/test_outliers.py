@@ -19,10 +19,10 @@ def answers(values: list[str], *, group: outliers.PeerGroup = (None, "H100"), ke
 
 
 def test_seven_differ_from_405_peers() -> None:
-    (found,) = outliers.find(answers(["10"] * 405 + ["60"] * 5 + ["1"] * 2))
-    assert (found.count, found.usual, found.usual_nodes) == (7, "10", 405)
-    assert [(v["value"], v["count"]) for v in found.values()] == [("60", 5), ("1", 2)]
-    assert found.values()[0]["names"] == ["n406", "n407", "n408", "n409", "n410"]
+    (outlier,) = outliers.find(answers(["10"] * 405 + ["60"] * 5 + ["1"] * 2))
+    assert (outlier.count, outlier.usual, outlier.usual_nodes) == (7, "10", 405)
+    assert [(v["value"], v["count"]) for v in outlier.values()] == [("60", 5), ("1", 2)]
+    assert outlier.values()[0]["names"] == ["n406", "n407", "n408", "n409", "n410"]
 
 
 def test_a_value_that_simply_varies_has_no_outliers() -> None:
@@ -46,11 +46,11 @@ def test_a_node_is_compared_with_its_peers_only() -> None:
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=60))
 def test_an_outlier_s_nodes_and_its_peers_are_the_whole_group(values: list[str]) -> None:
-    for found in outliers.find(answers(values)):
-        assert found.count + found.usual_nodes == len(values)
-        assert 0 < found.count < found.usual_nodes
-        assert sum(v["count"] for v in found.values()) == found.count
-        assert found.usual not in {v["value"] for v in found.values()}
+    for outlier in outliers.find(answers(values)):
+        assert outlier.count + outlier.usual_nodes == len(values)
+        assert 0 < outlier.count < outlier.usual_nodes
+        assert sum(v["count"] for v in outlier.values()) == outlier.count
+        assert outlier.usual not in {v["value"] for v in outlier.values()}
 
 
 def test_rows_follow_what_is_so_and_keep_since_when(make_world: Any) -> None:

@@ -20,7 +20,7 @@ from components.plans.authority import Authority, Right, undoing
 from components.plans.prepared import Prepared
 from contract import names
 from tests.clusters.factories import ClusterFactory
-from tests.components.access.test_rights import needed, one, role, rule
+from tests.components.access.test_rights import manifest, needed, role, rule
 from tests.components.kube import Kube
 
 SELF = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -39,9 +39,9 @@ class Judge(Kube):
             def answer(how: dict[str, Any], kind: str = kind) -> tuple[int, Any]:
                 if refuses and kind == "SubjectAccessReview":
                     return 403, {"kind": "Status", "message": 'User "x" cannot create resource', "code": 403}
-                asked = how["body"]["spec"].get("resourceAttributes") or {}
-                is_all = asked.get("resource") == "*"
-                right = (asked.get("verb", ""), asked.get("resource", ""))
+                attributes = how["body"]["spec"].get("resourceAttributes") or {}
+                is_all = attributes.get("resource") == "*"
+                right = (attributes.get("verb", ""), attributes.get("resource", ""))
                 return 201, {"kind": kind, "status": {"allowed": everything if is_all else right in allowed}}
 
             self.say("POST", path, answer, 201)
@@ -59,15 +59,15 @@ def stored(cluster: Any, model: type, **more: Any) -> None:
 # ── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_what_lacks_is_named_verb_by_verb():
     kube = Judge(("get", "things"))
-    [found] = asking.check_rights(kube, [right("get", "create")])
-    assert found.lacks == ("create things.example.org",)
-    assert {one["path"] for one in kube.asked} == {SELF}
+    [verdict] = asking.check_rights(kube, [right("get", "create")])
+    assert verdict.lacks == ("create things.example.org",)
+    assert {request["path"] for request in kube.asked} == {SELF}
 
 
 def test_about_another_account_it_is_asked_as_the_cluster_knows_it():
     kube = Judge()
     asking.check_rights(kube, [right("get")], account="setpoint-helm")
-    assert {one["path"] for one in kube.asked} == {OTHER}
+    assert {request["path"] for request in kube.asked} == {OTHER}
     spec = kube.asked[-1]["body"]["spec"]
     assert spec["user"] == names.HELM_USERNAME
     assert f"system:serviceaccounts:{names.NAMESPACE}" in spec["groups"]
@@ -80,8 +80,8 @@ def test_each_name_subresource_and_url_is_a_question_of_its_own():
     first, second = asking.check_rights(kube, [named, url])
     assert first.lacks == ("get pods/log a", "get pods/log b")
     assert second.lacks == ("get /metrics",)
-    specs = [one["body"]["spec"].get("resourceAttributes") or {} for one in kube.asked]
-    assert {(one.get("name"), one.get("subresource"), one.get("namespace")) for one in specs} >= {
+    specs = [request["body"]["spec"].get("resourceAttributes") or {} for request in kube.asked]
+    assert {(spec.get("name"), spec.get("subresource"), spec.get("namespace")) for spec in specs} >= {
         ("a", "log", "x"),
         ("b", "log", "x"),
     }
@@ -96,27 +96,29 @@ def test_who_may_do_everything_is_asked_once_and_lacks_nothing():
 # ── What a chart needs ────────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_dangerous_right_is_named_left_out_of_the_role_and_in_the_whole_one():
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-    found = needed(one("ClusterRoleBinding", roleRef=reference), role(rule("example.org", "things", "get")))
-    assert [each.names for each in found.dangerous] == [("cluster-admin",)]
-    assert "bind" not in found.text()
-    assert "bind" in found.text(is_whole=True)
+    needed_rights = needed(
+        manifest("ClusterRoleBinding", roleRef=reference), role(rule("example.org", "things", "get"))
+    )
+    assert [each.names for each in needed_rights.dangerous] == [("cluster-admin",)]
+    assert "bind" not in needed_rights.text()
+    assert "bind" in needed_rights.text(is_whole=True)
 
 
 def test_a_role_that_gathers_others_needs_the_right_to_give_any():
     """Kubernetes asks the author of such a role for every right there is, or for `escalate`."""
-    found = needed(one("ClusterRole", aggregationRule={"clusterRoleSelectors": [{}]}))
-    assert [each.verbs for each in found.dangerous] == [("escalate",)]
+    needed_rights = needed(manifest("ClusterRole", aggregationRule={"clusterRoleSelectors": [{}]}))
+    assert [each.verbs for each in needed_rights.dangerous] == [("escalate",)]
 
 
 def test_helms_own_records_its_hooks_and_the_namespace_are_needed_too():
-    hook = one("Deployment", "apps/v1", "before")
+    hook = manifest("Deployment", "apps/v1", "before")
     hook.raw["metadata"]["annotations"] = {
         "helm.sh/hook": "pre-delete",
         "helm.sh/hook-output-log-policy": "hook-failed",
     }
-    found = {(use, resources) for use, resources in ((each.use, each.resources) for each in needed(hook).needs)}
-    assert {("records", ("secrets",)), ("records", ("namespaces",)), ("hook", ("deployments",))} <= found
-    assert ("hook", ("pods/log",)) in found
+    uses = {(use, resources) for use, resources in ((each.use, each.resources) for each in needed(hook).needs)}
+    assert {("records", ("secrets",)), ("records", ("namespaces",)), ("hook", ("deployments",))} <= uses
+    assert ("hook", ("pods/log",)) in uses
 
 
 def test_a_removal_needs_no_right_to_make_or_to_grant():
@@ -128,16 +130,16 @@ def test_a_removal_needs_no_right_to_make_or_to_grant():
 NEEDED = Rights("tiny", (right("get", "create"), right("bind", resource="roles", danger="it gives all", why="Role a")))
 
 
-def codes(found: Authority, cluster: Any) -> set[tuple[str, str]]:
-    return {(note.severity, note.code) for note in permitting.notes(found, NEEDED, cluster)}
+def codes(authority: Authority, cluster: Any) -> set[tuple[str, str]]:
+    return {(note.severity, note.code) for note in permitting.notes(authority, NEEDED, cluster)}
 
 
 def test_a_plan_is_blocked_where_rights_lack_and_names_the_dangerous_apart(settings):
     cluster = ClusterFactory()
     stored(cluster, HelmCredential, expires_at=now() + timedelta(hours=1))
-    found = permitting.authority(cluster, Judge(), NEEDED)
-    assert found.account == names.HELM_SERVICE_ACCOUNT
-    assert codes(found, cluster) == {("block", "rights"), ("block", "rights-dangerous")}
+    authority = permitting.authority(cluster, Judge(), NEEDED)
+    assert authority.account == names.HELM_SERVICE_ACCOUNT
+    assert codes(authority, cluster) == {("block", "rights"), ("block", "rights-dangerous")}
     held = permitting.authority(cluster, Judge(everything=True), NEEDED)
     assert codes(held, cluster) == {("warn", "rights-dangerous")}
 
@@ -145,9 +147,9 @@ def test_a_plan_is_blocked_where_rights_lack_and_names_the_dangerous_apart(setti
 def test_what_could_not_be_asked_is_said_and_not_taken_for_a_yes():
     cluster = ClusterFactory()
     stored(cluster, HelmCredential, expires_at=now() + timedelta(hours=1))
-    found = permitting.authority(cluster, Judge(refuses=True), NEEDED)
-    assert not found.is_known
-    assert codes(found, cluster) == {("warn", "rights-unknown")}
+    authority = permitting.authority(cluster, Judge(refuses=True), NEEDED)
+    assert not authority.is_known
+    assert codes(authority, cluster) == {("warn", "rights-unknown")}
 
 
 def test_a_cluster_administrator_is_used_only_where_rights_lack_and_is_named_with_its_end():
@@ -155,10 +157,10 @@ def test_a_cluster_administrator_is_used_only_where_rights_lack_and_is_named_wit
     until = now() + timedelta(hours=1)
     stored(cluster, HelmCredential, expires_at=until)
     stored(cluster, AdministratorCredential, expires_at=until)
-    found = permitting.authority(cluster, Judge(), NEEDED)
-    assert found.account == names.HELM_ADMIN_SERVICE_ACCOUNT
-    assert datetime.fromisoformat(found.administrator_until) == until.replace(microsecond=0)
-    assert codes(found, cluster) == {("warn", "cluster-admin")}
+    authority = permitting.authority(cluster, Judge(), NEEDED)
+    assert authority.account == names.HELM_ADMIN_SERVICE_ACCOUNT
+    assert datetime.fromisoformat(authority.administrator_until) == until.replace(microsecond=0)
+    assert codes(authority, cluster) == {("warn", "cluster-admin")}
     assert permitting.authority(cluster, Judge(everything=True), NEEDED).administrator_until == ""
 
 
@@ -199,13 +201,13 @@ def test_a_revert_after_the_end_goes_on_with_helms_own_rights():
 
 
 def test_just_before_helm_what_lacks_is_refused_by_name_and_a_removal_asks_less():
-    found = prepared(Authority("setpoint-helm", (right("get", "create", "delete"),)))
+    plan = prepared(Authority("setpoint-helm", (right("get", "create", "delete"),)))
     kube = Judge(("get", "things"), ("delete", "things"))
     with pytest.raises(Forbidden, match=r"lack create things\.example\.org"):
-        permitting.check(kube, found, direction="forward")
-    permitting.check(kube, found, direction="revert")
+        permitting.check(kube, plan, direction="forward")
+    permitting.check(kube, plan, direction="revert")
     with pytest.raises(Forbidden):
-        permitting.check(kube, prepared(found.authority, back_to=3), direction="revert")
+        permitting.check(kube, prepared(plan.authority, back_to=3), direction="revert")
 
 
 # ── Administrator ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,7 +218,7 @@ def test_what_is_printed_has_one_account_one_binding_and_its_end(settings):
     made = {raw["kind"]: raw for raw in yaml.safe_load_all(out.getvalue())}
     until = datetime.fromisoformat(made["ClusterRoleBinding"]["metadata"]["annotations"][administrator.UNTIL])
     assert timedelta(hours=2) <= until - datetime.now(UTC) <= timedelta(hours=2, minutes=15)
-    assert [one["name"] for one in made["ClusterRoleBinding"]["subjects"]] == [names.HELM_ADMIN_SERVICE_ACCOUNT]
+    assert [subject["name"] for subject in made["ClusterRoleBinding"]["subjects"]] == [names.HELM_ADMIN_SERVICE_ACCOUNT]
     assert "--duration=120m" in out.getvalue()
     assert cluster.name in out.getvalue()
 
@@ -241,9 +243,9 @@ def test_without_an_end_that_makes_sense_nothing_is_printed(words):
 
 def test_what_a_chart_gathers_and_binds_needs_the_right_to_bind_it():
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "chart"}
-    gathers = one("ClusterRole", aggregationRule={"clusterRoleSelectors": [{}]})
-    found = needed(gathers, one("ClusterRoleBinding", roleRef=reference))
-    assert {(each.verbs, each.names) for each in found.needs if each.use in ("grant", "bind")} == {
+    gathers = manifest("ClusterRole", aggregationRule={"clusterRoleSelectors": [{}]})
+    needed_rights = needed(gathers, manifest("ClusterRoleBinding", roleRef=reference))
+    assert {(each.verbs, each.names) for each in needed_rights.needs if each.use in ("grant", "bind")} == {
         (("escalate",), ()),
         (("bind",), ("chart",)),
     }
@@ -252,7 +254,7 @@ def test_what_a_chart_gathers_and_binds_needs_the_right_to_bind_it():
 def test_a_binding_among_hooks_needs_the_right_to_bind_although_its_role_comes_along():
     """Found with the network operator under helm v4, which made the binding first."""
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "chart"}
-    binding = one("ClusterRoleBinding", roleRef=reference)
+    binding = manifest("ClusterRoleBinding", roleRef=reference)
     assert [each for each in needed(role(), binding).needs if each.use == "bind"] == []
     binding.raw["metadata"]["annotations"] = {"helm.sh/hook": "pre-install"}
     assert [each.names for each in needed(role(), binding).needs if each.use == "bind"] == [("chart",)]

@@ -29,12 +29,12 @@ SERVED = ServedApis(
 )
 
 
-def one(kind: str, api_version: str = RBAC, name: str = "chart", **more: Any) -> Manifest:
+def manifest(kind: str, api_version: str = RBAC, name: str = "chart", **more: Any) -> Manifest:
     return Manifest({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **more})
 
 
 def role(*rules: dict[str, Any], kind: str = "ClusterRole") -> Manifest:
-    return one(kind, rules=list(rules))
+    return manifest(kind, rules=list(rules))
 
 
 def rule(group: str, resource: str, *verbs: str) -> dict[str, Any]:
@@ -46,55 +46,57 @@ def needed(*manifests: Manifest) -> rights.Rights:
 
 
 def test_what_the_manifest_grants_to_all_components_is_not_asked_for_again():
-    found = needed(one("Deployment", "apps/v1"), role(rule("", "configmaps", "get", "list")))
-    assert found.objects() == []
-    assert "setpoint-components.yaml" in found.text()
+    needed_rights = needed(manifest("Deployment", "apps/v1"), role(rule("", "configmaps", "get", "list")))
+    assert needed_rights.objects() == []
+    assert "setpoint-components.yaml" in needed_rights.text()
 
 
 def test_what_the_charts_roles_grant_is_granted_where_the_chart_grants_it():
     everywhere, there = rule("example.org", "things", "*"), rule("", "pods/log", "get")
-    found = needed(role(everywhere), role(there, kind="Role"))
-    assert found.cluster == (everywhere,)
-    assert found.namespaced == {"tiny-system": (there,)}
-    made = [(raw["kind"], raw["metadata"].get("namespace")) for raw in yaml.safe_load_all(found.text())]
+    needed_rights = needed(role(everywhere), role(there, kind="Role"))
+    assert needed_rights.cluster == (everywhere,)
+    assert needed_rights.namespaced == {"tiny-system": (there,)}
+    made = [(raw["kind"], raw["metadata"].get("namespace")) for raw in yaml.safe_load_all(needed_rights.text())]
     assert made == [
         ("ClusterRole", None),
         ("ClusterRoleBinding", None),
         ("Role", "tiny-system"),
         ("RoleBinding", "tiny-system"),
     ]
-    assert "kubectl create namespace tiny-system" in found.text(), "kubectl would not apply a Role before it"
-    subjects = {one["name"] for raw in found.objects() if "subjects" in raw for one in raw["subjects"]}
+    assert "kubectl create namespace tiny-system" in needed_rights.text(), "kubectl would not apply a Role before it"
+    subjects = {subject["name"] for raw in needed_rights.objects() if "subjects" in raw for subject in raw["subjects"]}
     assert subjects == {names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT}
 
 
 def test_a_namespace_that_the_chart_brings_is_made_with_the_marks_that_helm_asks_for():
     """Made bare, helm would refuse to take it over: "cannot be imported into the current release"."""
-    there = one("Role", rules=[rule("", "pods/log", "get")])
+    there = manifest("Role", rules=[rule("", "pods/log", "get")])
     there.raw["metadata"]["namespace"] = "tiny-secrets"
-    said = needed(one("Namespace", "v1", "tiny-secrets"), there).text()
-    assert "kubectl label namespace tiny-secrets app.kubernetes.io/managed-by=Helm" in said
-    assert "meta.helm.sh/release-name=tiny meta.helm.sh/release-namespace=tiny-system" in said
+    text = needed(manifest("Namespace", "v1", "tiny-secrets"), there).text()
+    assert "kubectl label namespace tiny-secrets app.kubernetes.io/managed-by=Helm" in text
+    assert "meta.helm.sh/release-name=tiny meta.helm.sh/release-namespace=tiny-system" in text
 
 
 def test_objects_of_a_definition_that_comes_along_are_known_by_it():
     spec = {"group": "example.org", "names": {"kind": "Thing", "plural": "thingies"}}
-    definition = one("CustomResourceDefinition", "apiextensions.k8s.io/v1", spec=spec)
-    found = needed(definition, one("Thing", "example.org/v1"))
-    assert [rule["resources"] for rule in found.cluster] == [["thingies"]]
-    assert found.withheld == ()
+    definition = manifest("CustomResourceDefinition", "apiextensions.k8s.io/v1", spec=spec)
+    needed_rights = needed(definition, manifest("Thing", "example.org/v1"))
+    assert [rule["resources"] for rule in needed_rights.cluster] == [["thingies"]]
+    assert needed_rights.withheld == ()
 
 
 def test_a_kind_that_nobody_knows_is_said_and_not_guessed():
-    found = needed(one("Thing", "example.org/v1"))
-    assert found.cluster == ()
-    assert "Thing" in found.withheld[0]
+    needed_rights = needed(manifest("Thing", "example.org/v1"))
+    assert needed_rights.cluster == ()
+    assert "Thing" in needed_rights.withheld[0]
 
 
 def test_a_role_that_the_chart_does_not_bring_may_be_bound_and_no_other():
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"}
-    found = needed(one("ClusterRoleBinding", roleRef=reference))
-    assert [(rule["resourceNames"], rule["verbs"]) for rule in found.cluster] == [(["system:auth-delegator"], ["bind"])]
+    needed_rights = needed(manifest("ClusterRoleBinding", roleRef=reference))
+    assert [(rule["resourceNames"], rule["verbs"]) for rule in needed_rights.cluster] == [
+        (["system:auth-delegator"], ["bind"])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,17 +117,17 @@ def test_a_role_that_the_chart_does_not_bring_may_be_bound_and_no_other():
     ids=str,
 )
 def test_what_would_open_everything_is_withheld_and_named(grant):
-    found = needed(role(grant))
-    assert found.objects() == []
-    assert "chart" in found.withheld[0]
-    assert "WITHHELD" in found.text()
+    needed_rights = needed(role(grant))
+    assert needed_rights.objects() == []
+    assert "chart" in needed_rights.withheld[0]
+    assert "WITHHELD" in needed_rights.text()
 
 
 def test_to_be_a_cluster_administrator_is_withheld():
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-    found = needed(one("ClusterRoleBinding", roleRef=reference))
-    assert found.cluster == ()
-    assert "administrators" in found.withheld[0]
+    needed_rights = needed(manifest("ClusterRoleBinding", roleRef=reference))
+    assert needed_rights.cluster == ()
+    assert "administrators" in needed_rights.withheld[0]
 
 
 def test_reading_everything_is_not_withheld():

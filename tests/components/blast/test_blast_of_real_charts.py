@@ -64,8 +64,8 @@ def rendered(chart: str, version: str, **values: Any) -> dict[tuple[str, str], d
         capture_output=True,
         check=True,
     )
-    found = [raw for raw in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if raw]
-    kept = [raw for raw in found if HOOK not in (raw["metadata"].get("annotations") or {})]
+    documents = [raw for raw in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if raw]
+    kept = [raw for raw in documents if HOOK not in (raw["metadata"].get("annotations") or {})]
     return {(raw["kind"], raw["metadata"]["name"]): raw for raw in kept}
 
 
@@ -84,14 +84,14 @@ def judged(chart: str, before: dict, after: dict, action: str = "upgrade") -> Bl
 
 
 def test_a_gpu_operators_upgrade_loads_the_driver_again_one_node_at_a_time():
-    found = judged("gpu-operator", rendered("gpu-operator", "v26.3.3"), rendered("gpu-operator", "v26.7.0"))
+    blast = judged("gpu-operator", rendered("gpu-operator", "v26.3.3"), rendered("gpu-operator", "v26.7.0"))
 
-    assert found.worst == "gpu-pods"
-    assert {"gpu-0", "gpu-1", "gpu-2", "gpu-3"} == set(found.nodes)
-    assert (found.places, found.gpus_at_once, found.jobs) == (1, 8, ("team/Job train",))
-    driver = next(hit for hit in found.hits if "spec.driver.version" in hit.paths)
+    assert blast.worst == "gpu-pods"
+    assert {"gpu-0", "gpu-1", "gpu-2", "gpu-3"} == set(blast.nodes)
+    assert (blast.places, blast.gpus_at_once, blast.jobs) == (1, 8, ("team/Job train",))
+    driver = next(hit for hit in blast.hits if "spec.driver.version" in hit.paths)
     assert driver.controller == "nvidia.com/gpu-driver-upgrade-state"
-    assert not any("knows not" in hit.why or "does not know" in hit.why for hit in found.hits), (
+    assert not any("knows not" in hit.why or "does not know" in hit.why for hit in blast.hits), (
         "every part is classified"
     )
 
@@ -99,21 +99,21 @@ def test_a_gpu_operators_upgrade_loads_the_driver_again_one_node_at_a_time():
 def test_its_own_drain_is_told_and_its_own_number_is_counted():
     drains = {"driver.upgradePolicy.drain.enable": "true", "driver.upgradePolicy.maxParallelUpgrades": "0"}
     before = rendered("gpu-operator", "v26.7.0", **drains, **{"driver.version": "580.95.05"})
-    found = judged("gpu-operator", before, rendered("gpu-operator", "v26.7.0", **drains))
+    blast = judged("gpu-operator", before, rendered("gpu-operator", "v26.7.0", **drains))
 
-    assert (found.worst, found.places) == ("drain", 1), "25 % of four nodes"
+    assert (blast.worst, blast.places) == ("drain", 1), "25 % of four nodes"
     wide = drains | {"driver.upgradePolicy.maxUnavailable": "75%"}
-    found = judged("gpu-operator", before, rendered("gpu-operator", "v26.7.0", **wide))
-    assert (found.places, found.gpus_at_once) == (3, 24)
+    blast = judged("gpu-operator", before, rendered("gpu-operator", "v26.7.0", **wide))
+    assert (blast.places, blast.gpus_at_once) == (3, 24)
 
 
 def test_with_the_drivers_of_the_host_no_driver_is_loaded():
     host = {"driver.enabled": "false", "toolkit.enabled": "false"}
     before, after = (rendered("gpu-operator", version, **host) for version in ("v26.3.3", "v26.7.0"))
-    found = judged("gpu-operator", before, after)
+    blast = judged("gpu-operator", before, after)
 
-    assert not found.controllers
-    assert not any("nvidia-driver-daemonset" in hit.restarts for hit in found.hits if hit.worst != "new-pods")
+    assert not blast.controllers
+    assert not any("nvidia-driver-daemonset" in hit.restarts for hit in blast.hits if hit.worst != "new-pods")
 
 
 @pytest.mark.parametrize("part", ["driver", "toolkit"])
@@ -123,53 +123,53 @@ def test_what_comes_or_goes_as_a_whole_does_on_all_nodes_at_once(part: str, way:
     with_it = rendered("gpu-operator", "v26.7.0")
     without = rendered("gpu-operator", "v26.7.0", **{f"{part}.enabled": "false"})
     before, after = (with_it, without) if way == "off" else (without, with_it)
-    found = judged("gpu-operator", before, after)
+    blast = judged("gpu-operator", before, after)
 
-    assert (found.worst, found.nodes_at_once, found.gpus_at_once) == ("gpu-pods", 4, 32)
+    assert (blast.worst, blast.nodes_at_once, blast.gpus_at_once) == ("gpu-pods", 4, 32)
 
 
 def test_an_upgrade_policy_alone_touches_nothing():
     before = rendered("gpu-operator", "v26.7.0")
-    found = judged(
+    blast = judged(
         "gpu-operator", before, rendered("gpu-operator", "v26.7.0", **{"driver.upgradePolicy.maxUnavailable": "1"})
     )
-    assert (found.worst, found.hits) == ("live", ())
+    assert (blast.worst, blast.hits) == ("live", ())
 
 
 def test_ciliums_upgrade_restarts_the_agents_of_every_node_and_ends_no_job():
-    found = judged("cilium", rendered("cilium", "1.19.6"), rendered("cilium", "1.20.0"))
+    blast = judged("cilium", rendered("cilium", "1.19.6"), rendered("cilium", "1.20.0"))
 
-    assert found.worst == "network"
-    assert len(found.nodes) == 5
-    agent = next(hit for hit in found.hits if hit.what == "DaemonSet kube-system/cilium")
+    assert blast.worst == "network"
+    assert len(blast.nodes) == 5
+    agent = next(hit for hit in blast.hits if hit.what == "DaemonSet kube-system/cilium")
     assert (agent.at_once, agent.count) == (2, 5), "the chart's own maxUnavailable"
-    assert (found.places, found.jobs) == (0, ())
-    assert agent in found.rolling, "what the cluster's budget is held against"
-    assert not any("does not know" in hit.why for hit in found.hits)
+    assert (blast.places, blast.jobs) == (0, ())
+    assert agent in blast.rolling, "what the cluster's budget is held against"
+    assert not any("does not know" in hit.why for hit in blast.hits)
 
 
 def test_ciliums_own_limit_is_a_share_of_its_nodes_and_the_values_lower_it():
     before = rendered("cilium", "1.19.6")
     for given, at_once in (("1", 1), ("21%", 2), ("20%", 1), ("100%", 5)):
         after = rendered("cilium", "1.20.0", **{"updateStrategy.rollingUpdate.maxUnavailable": given})
-        found = {hit.what: hit.at_once for hit in judged("cilium", before, after).rolling}
-        assert found == {"DaemonSet kube-system/cilium": at_once, "DaemonSet kube-system/cilium-envoy": 2}, given
+        limits = {hit.what: hit.at_once for hit in judged("cilium", before, after).rolling}
+        assert limits == {"DaemonSet kube-system/cilium": at_once, "DaemonSet kube-system/cilium-envoy": 2}, given
 
 
 def test_another_datapath_ends_the_jobs_whose_connections_break():
     before = rendered("cilium", "1.20.0")
     after = rendered("cilium", "1.20.0", routingMode="native", ipv4NativeRoutingCIDR="10.0.0.0/8")
-    found = judged("cilium", before, after)
+    blast = judged("cilium", before, after)
 
-    assert (found.worst, found.jobs) == ("network", ("team/Job train",))
+    assert (blast.worst, blast.jobs) == ("network", ("team/Job train",))
 
 
 def test_the_network_operators_upgrade_is_network_on_nodes_with_such_nics():
-    found = judged("network-operator", rendered("network-operator", "26.1.2"), rendered("network-operator", "26.4.1"))
+    blast = judged("network-operator", rendered("network-operator", "26.1.2"), rendered("network-operator", "26.4.1"))
 
-    assert found.worst == "network"
-    assert set(found.nodes) == {"gpu-0", "gpu-1", "gpu-2", "gpu-3"}
-    assert not any("does not know" in hit.why for hit in found.hits)
+    assert blast.worst == "network"
+    assert set(blast.nodes) == {"gpu-0", "gpu-1", "gpu-2", "gpu-3"}
+    assert not any("does not know" in hit.why for hit in blast.hits)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,6 @@ def test_the_network_operators_upgrade_is_network_on_nodes_with_such_nics():
     ],
 )
 def test_a_first_install_is_as_disruptive_as_the_catalog_says_and_on_all_nodes_at_once(chart, version, worst):
-    found = judged(chart, {}, rendered(chart, version), action="install")
-    assert found.worst == worst
-    assert not found.places
+    blast = judged(chart, {}, rendered(chart, version), action="install")
+    assert blast.worst == worst
+    assert not blast.places

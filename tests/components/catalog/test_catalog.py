@@ -71,7 +71,9 @@ def test_each_says_what_a_person_must_know(name):
 
 def test_the_intents_are_the_profiles_that_come_with_setpoint():
     assert set(INTENTS) == set(library.intents())
-    named = {intent for one in catalog.all() for preset in one.presets.values() for intent in preset.intents}
+    named = {
+        intent for component in catalog.all() for preset in component.presets.values() for intent in preset.intents
+    }
     assert named == set(INTENTS)
 
 
@@ -120,7 +122,7 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("replaced", "said"),
+    ("replaced", "message"),
     [
         ({"title": "titel: A small one"}, "title is missing"),
         ({"summary": "summary: x\nsumary: y"}, r"sumary: unknown; known here are .*summary"),
@@ -145,10 +147,10 @@ def test_an_unknown_name_is_refused_with_the_nearest():
         ({"crds": "crds: {names: [], stay: maybe}"}, "crds.stay: must be true or false"),
     ],
 )
-def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, said):
+def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, message):
     write(tmp_path, **replaced)
 
-    with pytest.raises(BadCatalog, match=said) as refused:
+    with pytest.raises(BadCatalog, match=message) as refused:
         catalog.load(tmp_path)
 
     assert "small.yaml" in str(refused.value)
@@ -156,7 +158,7 @@ def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, said):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("requires: [small]", "requires: must not name the component itself"),
         ("requires: [cillium]", "requires: there is no component 'cillium'"),
@@ -179,17 +181,17 @@ def test_a_mistake_in_a_file_names_file_line_and_path(tmp_path, replaced, said):
         ("no_effect: [a]", "no_effect: must be a mapping"),
     ],
 )
-def test_what_a_file_says_besides_must_make_sense(tmp_path, text, said):
+def test_what_a_file_says_besides_must_make_sense(tmp_path, text, message):
     write(tmp_path, text)
 
-    with pytest.raises(BadCatalog, match=said) as refused:
+    with pytest.raises(BadCatalog, match=message) as refused:
         catalog.load(tmp_path)
 
     assert "small.yaml" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("test", "said"),
+    ("test", "message"),
     [
         ("{}", "must have exactly one of workloads"),
         ("{workloads: {namespace: a, names: [b]}, taint_absent: c}", "must have exactly one of"),
@@ -206,10 +208,10 @@ def test_what_a_file_says_besides_must_make_sense(tmp_path, text, said):
         ("{workloads: {namespace: a, names: [b]}, unless: {a: [1]}}", "must be one value to compare with"),
     ],
 )
-def test_readiness_has_a_small_vocabulary(tmp_path, test, said):
+def test_readiness_has_a_small_vocabulary(tmp_path, test, message):
     write(tmp_path, readiness=f"readiness: [{test}]")
 
-    with pytest.raises(BadCatalog, match=said):
+    with pytest.raises(BadCatalog, match=message):
         catalog.load(tmp_path)
 
 
@@ -253,12 +255,12 @@ def test_whatever_stands_in_a_field_it_is_read_or_refused_by_name(field, value):
     with tempfile.TemporaryDirectory() as name:
         data = yaml.safe_load(SMALL.format(name="small")) | {field: value}
         (Path(name) / "small.yaml").write_text(json.dumps(data), encoding="utf-8")
-        said = "small.yaml"
+        message = "small.yaml"
         try:
             catalog.load(Path(name))
         except BadCatalog as refused:
-            said = str(refused)
-    assert "small.yaml" in said
+            message = str(refused)
+    assert "small.yaml" in message
 
 
 def test_two_files_cannot_describe_one_component(tmp_path):
@@ -313,15 +315,20 @@ def test_multus_needs_a_cilium_that_is_not_exclusive():
 def test_what_nobody_can_guess_is_asked():
     cilium = catalog.get("cilium")
 
-    def asked(presets: list[str], values: dict[str, object]) -> set[str]:
+    def questions(presets: list[str], values: dict[str, object]) -> set[str]:
         return {decision.path for decision in cilium.open_decisions(presets, values) if decision.is_required}
 
-    assert asked([], {}) == set()
-    assert asked(["kube-proxy-replacement"], {}) == {"k8sServiceHost", "k8sServicePort"}
-    assert asked(["kube-proxy-replacement"], {"k8sServiceHost": "auto"}) == set()
-    assert asked(["kube-proxy-replacement"], {"k8sServiceHost": "a", "k8sServicePort": 6443}) == set()
-    assert asked(["native-routing"], {"ipv4NativeRoutingCIDR": ""}) == {"ipv4NativeRoutingCIDR", "autoDirectNodeRoutes"}
-    assert asked(["native-routing"], {"ipv4NativeRoutingCIDR": "10.0.0.0/8", "autoDirectNodeRoutes": False}) == set()
+    assert questions([], {}) == set()
+    assert questions(["kube-proxy-replacement"], {}) == {"k8sServiceHost", "k8sServicePort"}
+    assert questions(["kube-proxy-replacement"], {"k8sServiceHost": "auto"}) == set()
+    assert questions(["kube-proxy-replacement"], {"k8sServiceHost": "a", "k8sServicePort": 6443}) == set()
+    assert questions(["native-routing"], {"ipv4NativeRoutingCIDR": ""}) == {
+        "ipv4NativeRoutingCIDR",
+        "autoDirectNodeRoutes",
+    }
+    assert (
+        questions(["native-routing"], {"ipv4NativeRoutingCIDR": "10.0.0.0/8", "autoDirectNodeRoutes": False}) == set()
+    )
     provisioner = catalog.get("local-static-provisioner")
     assert [d.path for d in provisioner.open_decisions([], {})] == ["classes"]
     assert [d.path for d in provisioner.open_decisions([], {"classes": []})] == ["classes"]

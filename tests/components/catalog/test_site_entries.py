@@ -212,7 +212,7 @@ def test_an_entry_that_calls_itself_harmless_is_of_the_strictest_class_until_ano
     assert catalog.get("tool").is_untested, "a new text is untested again"
     with pytest.raises(NotAllowed):
         site_entries.classify(changed, by=other, version=3)
-    site_entries.classify(changed, by=author, version=3)  # who wrote what was classified has not written this
+    site_entries.classify(changed, by=author, version=3)  # the classified version's author wrote none of this
     with pytest.raises(WrongState, match="is classified by"):
         site_entries.classify(changed, by=author, version=4)
 

@@ -20,7 +20,7 @@ def scheduler(*presets: str, **more: object) -> dict:
 
 
 def plugins(config: dict) -> dict[str, dict]:
-    return {one["name"]: one for tier in config["tiers"] for one in tier["plugins"]}
+    return {plugin["name"]: plugin for tier in config["tiers"] for plugin in tier["plugins"]}
 
 
 def kueue(*presets: str, **more: object) -> dict:
@@ -31,20 +31,20 @@ def kueue(*presets: str, **more: object) -> dict:
 def test_gangs_reclaim_gpu_binpacking_and_topology_go_together_in_any_order():
     for order in permutations(("gang-and-reclaim", "binpack", "network-topology-aware", "task-topology")):
         config = scheduler(*order)
-        found = plugins(config)
+        enabled = plugins(config)
         assert config["actions"] == "enqueue, allocate, preempt, reclaim, backfill"
-        assert found["binpack"]["arguments"]["binpack.resources"] == "nvidia.com/gpu"
-        assert "network-topology-aware" in found
-        assert found["task-topology"]["arguments"] == {"task-topology.weight": 10}
-        assert {"gang", "proportion", "predicates", "nodeorder", "overcommit"} <= set(found)
-        assert found["gang"]["enablePreemptable"] is False, "what the chart says stays"
+        assert enabled["binpack"]["arguments"]["binpack.resources"] == "nvidia.com/gpu"
+        assert "network-topology-aware" in enabled
+        assert enabled["task-topology"]["arguments"] == {"task-topology.weight": 10}
+        assert {"gang", "proportion", "predicates", "nodeorder", "overcommit"} <= set(enabled)
+        assert enabled["gang"]["enablePreemptable"] is False, "what the chart says stays"
 
 
 def test_deserved_shares_take_the_plugin_that_contradicts_them_away():
-    found = plugins(scheduler("deserved-shares", "binpack"))
-    assert "capacity" in found
-    assert "proportion" not in found
-    assert "$gone" not in str(found)
+    enabled = plugins(scheduler("deserved-shares", "binpack"))
+    assert "capacity" in enabled
+    assert "proportion" not in enabled
+    assert "$gone" not in str(enabled)
 
 
 def test_without_a_preset_the_chart_keeps_its_own():

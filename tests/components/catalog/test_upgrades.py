@@ -27,9 +27,9 @@ from components.values.clauses import Clause, look_up
     ],
 )
 def test_a_skip_that_the_makers_forbid_is_refused(name, before, after, is_refused):
-    said = catalog.get(name).upgrades.refuses(before, after)
-    assert bool(said) is is_refused
-    assert not is_refused or (before in said and after in said)
+    refusal = catalog.get(name).upgrades.refuses(before, after)
+    assert bool(refusal) is is_refused
+    assert not is_refused or (before in refusal and after in refusal)
 
 
 def test_a_new_major_version_follows_the_last_minor_one():

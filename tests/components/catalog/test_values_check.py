@@ -98,15 +98,15 @@ def test_an_unknown_component_or_preset_is_refused_with_the_nearest():
 
 
 @given(maps, maps, maps)
-def test_merging_is_associative_and_changes_nothing_it_is_given(one, two, three):
-    before = copy.deepcopy((one, two, three))
+def test_merging_is_associative_and_changes_nothing_it_is_given(bottom, middle, top):
+    before = copy.deepcopy((bottom, middle, top))
 
-    left = values_check.merged(values_check.merged(one, two), three)
+    left = values_check.merged(values_check.merged(bottom, middle), top)
 
-    assert (one, two, three) == before
-    assert values_check.merged({}, one) == one
-    assert values_check.merged(one, one) == one
-    assert set(left) == {*one, *two, *three}
+    assert (bottom, middle, top) == before
+    assert values_check.merged({}, bottom) == bottom
+    assert values_check.merged(bottom, bottom) == bottom
+    assert set(left) == {*bottom, *middle, *top}
 
 
 @given(maps, maps, maps)
@@ -120,10 +120,10 @@ def test_each_value_has_one_origin_that_has_it(presets, profile, cluster):
     layers = {"profile": values_check.merged(presets, profile), "cluster": cluster}
     for path in paths:
         layer: Any = layers[layered.origins[dotted(path)]]
-        found: Any = layered.values
+        merged: Any = layered.values
         for step in path:
-            layer, found = layer[step], found[step]
-        assert layer == found
+            layer, merged = layer[step], merged[step]
+        assert layer == merged
 
 
 # ── What helm makes of them ───────────────────────────────────────────────────────────────────────────────────────────
@@ -227,7 +227,7 @@ def test_a_plain_password_in_a_profile_is_told():
     )
 
 
-# ── Judgement ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Judgment ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 DEFAULTS = {
     "replicas": 1,
     "labels": {"app": "x"},
@@ -348,8 +348,8 @@ def test_a_schema_is_asked_of_the_values_with_the_charts_defaults_under_them():
     ],
 )
 def test_a_schema_that_is_broken_or_points_elsewhere_ends_in_a_sentence(schema):
-    found = violations({"name": "x"}, schema)
-    assert found == [] or "cannot be used" in found[0][1]
+    refusals = violations({"name": "x"}, schema)
+    assert refusals == [] or "cannot be used" in refusals[0][1]
 
 
 def test_a_pattern_that_would_take_for_ever_is_left_to_helm():

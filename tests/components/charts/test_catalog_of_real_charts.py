@@ -69,11 +69,11 @@ def rendered(name: str, presets: tuple[str, ...]) -> tuple[Object, ...]:
 
 def alone(component: Component) -> list[tuple[str, ...]]:
     """No preset, and each with those that it does not work without."""
-    return [(), *(tuple(dict.fromkeys((*one.needs, one.name))) for one in component.presets.values())]
+    return [(), *(tuple(dict.fromkeys((*preset.needs, preset.name))) for preset in component.presets.values())]
 
 
-EVERY = [(one.name, presets) for one in COMPONENTS for presets in alone(one)]
-named = pytest.mark.parametrize("component", COMPONENTS, ids=lambda one: one.name)
+EVERY = [(component.name, presets) for component in COMPONENTS for presets in alone(component)]
+named = pytest.mark.parametrize("component", COMPONENTS, ids=lambda component: component.name)
 
 
 def annotations_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,25 +83,27 @@ def annotations_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 # ── Definitions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def definitions(component: Component) -> dict[str, bool]:
     """Map each to whether an uninstall leaves it. With every preset: some definitions come with one only."""
-    found = [one for presets in alone(component) for one in rendered(component.name, presets)]
-    hooks = [raw for raw, _ in found if "-delete" in str(annotations_of(raw).get(rendering.HOOK))]
+    rendered_objects = [
+        rendered_object for presets in alone(component) for rendered_object in rendered(component.name, presets)
+    ]
+    hooks = [raw for raw, _ in rendered_objects if "-delete" in str(annotations_of(raw).get(rendering.HOOK))]
     removed_by_hooks = " ".join(map(str, hooks)).split()
     return {
         raw["metadata"]["name"]: (is_crd or annotations_of(raw).get(rendering.KEEP) == "keep")
         and raw["metadata"]["name"] not in removed_by_hooks
-        for raw, is_crd in found
+        for raw, is_crd in rendered_objects
         if raw["kind"] == "CustomResourceDefinition"
     }
 
 
 @named
 def test_definitions_that_are_named_come_with_the_chart_and_stay_as_the_catalog_says(component):
-    found = definitions(component)
+    stay_by_name = definitions(component)
 
-    if found:
+    if stay_by_name:
         assert component.crds, "of a chart with definitions some are named"
-        assert {*component.crds} <= {*found}
-        assert {found[name] for name in component.crds} == {component.crds_stay}
+        assert {*component.crds} <= {*stay_by_name}
+        assert {stay_by_name[name] for name in component.crds} == {component.crds_stay}
     else:  # what an operator defines when it starts, as Cilium's does, no uninstall deletes
         assert component.crds_stay
     for test in component.readiness:
@@ -118,13 +120,13 @@ def test_what_is_read_of_an_object_is_of_one_that_the_chart_makes_or_defines(com
             spec = raw["spec"]
             known |= {(f"{spec['group']}/{version['name']}", spec["names"]["kind"]) for version in spec["versions"]}
 
-    asked = [test.what for test in component.readiness if test.kind == "field"]
+    tested = [test.what for test in component.readiness if test.kind == "field"]
 
-    assert {(what["apiVersion"], what["kind"]) for what in asked} <= known
+    assert {(what["apiVersion"], what["kind"]) for what in tested} <= known
 
 
 # ── Readiness ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def asked(component: Component, presets: tuple[str, ...], *, optional: bool) -> set[tuple[str, str]]:
+def readiness_workloads(component: Component, presets: tuple[str, ...], *, optional: bool) -> set[tuple[str, str]]:
     made = layered(component, presets=presets, cluster_values=answered(component, presets))
     return {
         (test.what.get("kind", ""), workload)
@@ -141,13 +143,13 @@ def workloads(name: str, presets: tuple[str, ...]) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "presets"), EVERY, ids=str)
 def test_readiness_waits_for_no_workload_that_a_preset_leaves_out(name, presets):
-    assert asked(catalog.get(name), presets, optional=False) <= workloads(name, presets)
+    assert readiness_workloads(catalog.get(name), presets, optional=False) <= workloads(name, presets)
 
 
 @named
 def test_a_workload_that_need_not_be_there_comes_with_a_preset(component):
     with_presets = [workloads(component.name, presets) for presets in alone(component)]
-    assert asked(component, (), optional=True) <= set().union(*with_presets)
+    assert readiness_workloads(component, (), optional=True) <= set().union(*with_presets)
 
 
 # ── Pod Security ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,12 +169,13 @@ def level(spec: Mapping[str, Any]) -> str:
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     contexts = [container.get("securityContext") or {} for container in containers]
     volumes = list(spec.get("volumes") or ())
-    added = {name for one in contexts for name in (one.get("capabilities") or {}).get("add") or ()}
+    added = {name for context in contexts for name in (context.get("capabilities") or {}).get("add") or ()}
     is_privileged = (
         any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
         or any("hostPath" in volume for volume in volumes)
         or any(
-            one.get("privileged") or (one.get("seccompProfile") or {}).get("type") == "Unconfined" for one in contexts
+            context.get("privileged") or (context.get("seccompProfile") or {}).get("type") == "Unconfined"
+            for context in contexts
         )
         or any(port.get("hostPort") for container in containers for port in container.get("ports") or ())
         or bool(added - BASELINE_CAPABILITIES)
@@ -262,10 +265,10 @@ SHARED = ("APIService", "CustomResourceDefinition", "CSIDriver", "IngressClass",
 
 def test_two_components_that_bring_the_same_object_say_that_they_conflict():
     untold = {}
-    for one, other in itertools.combinations(COMPONENTS, 2):
-        told = {conflict.other for conflict in (*one.conflicts, *other.conflicts)}
-        if (both := shared(one.name) & shared(other.name)) and not told & {one.name, other.name}:
-            untold[one.name, other.name] = both
+    for component, other in itertools.combinations(COMPONENTS, 2):
+        declared = {conflict.other for conflict in (*component.conflicts, *other.conflicts)}
+        if (both := shared(component.name) & shared(other.name)) and not declared & {component.name, other.name}:
+            untold[component.name, other.name] = both
     assert untold == {}
 
 

@@ -38,15 +38,15 @@ def test_a_run_tries_all_of_them_between_both_helms(monkeypatch, helm):
 
 
 def report(component: str, helm: str, *done: str, failed: str = "") -> SimpleNamespace:
-    told: list[tuple[str, object]] = []
-    notes = Notes(lambda name, value: told.append((name, value)), component, "1 → 2", helm)
+    properties: list[tuple[str, object]] = []
+    notes = Notes(lambda name, value: properties.append((name, value)), component, "1 → 2", helm)
     for name in done:
         with notes.operation(name):
             pass
     if failed:
         with pytest.raises(ZeroDivisionError), notes.operation(failed):
             raise ZeroDivisionError
-    return SimpleNamespace(user_properties=[("other", 1), *told], when="call")
+    return SimpleNamespace(user_properties=[("other", 1), *properties], when="call")
 
 
 def test_what_tests_note_becomes_rows_and_what_was_not_reached_is_empty():
@@ -63,8 +63,8 @@ def test_a_run_replaces_its_own_rows_and_leaves_the_others():
 
     assert again.startswith("before\n")
     assert again.endswith("after\n")
-    found = table.read(again)
-    assert [(row["Component"], row["helm"], row["install"]) for row in found] == [
+    table_rows = table.read(again)
+    assert [(row["Component"], row["helm"], row["install"]) for row in table_rows] == [
         ("a", "v3", "0.0"), ("b", "v3", ""), ("b", "v4", ""),
     ]  # fmt: skip
 

@@ -36,11 +36,11 @@ def test_it_is_seen_wherever_it_hides(files, values, asks):
 
 def test_what_does_not_ask_is_rendered_without_credentials():
     """helm is then given no kubeconfig: what it was told is all that it knows."""
-    asked = []
+    credentials = []
 
     class Watched(client.Helm):
         def template(self, job, *arguments, **how):
-            asked.append(job.credentials)
+            credentials.append(job.credentials)
             return super().template(job, *arguments, **how)
 
     program = client.program()
@@ -49,8 +49,8 @@ def test_what_does_not_ask_is_rendered_without_credentials():
         "one", "space", Credentials(server="https://127.0.0.1:1", token="t"), deadline=time.monotonic() + 60
     )
     rendering.render(watched, job, tiny(), {}, kube_version="v1.33.1", api_versions=(), is_upgrade=False)
-    assert asked
-    assert set(asked) == {None}
+    assert credentials
+    assert set(credentials) == {None}
 
 
 def test_definitions_are_the_manifests_of_a_folder_crds_and_not_the_files_of_a_subchart_of_that_name():
@@ -59,6 +59,6 @@ def test_definitions_are_the_manifests_of_a_folder_crds_and_not_the_files_of_a_s
     files |= {"charts/crds/Chart.yaml": "apiVersion: v2\nname: crds\nversion: 1.0.0\n", "charts/crds/crds/b.yml": text}
     files |= {"templates/crds/c.yaml": text, "charts/crds/templates/crds/d.yaml": text}
 
-    found = lookups.definitions(packed({"Chart.yaml": CHART, **files}))
+    manifests = lookups.definitions(packed({"Chart.yaml": CHART, **files}))
 
-    assert {name for name, _ in found} == {"crds/a.yaml", "crds/b.yml"}
+    assert {name for name, _ in manifests} == {"crds/a.yaml", "crds/b.yml"}

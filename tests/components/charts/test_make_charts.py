@@ -51,10 +51,10 @@ def fetch(folder: Path) -> int:
 def test_a_chart_is_fetched_once_with_its_values_and_its_digest(server, tmp_path):
     folder = tmp_path / "to"
     assert fetch(folder) == 1
-    asked = len(server.asked)
+    request_count = len(server.asked)
     assert fetch(folder) == 0
 
-    assert len(server.asked) == asked
+    assert len(server.asked) == request_count
     assert (folder / "archives" / "tiny-1.2.3.tgz").read_bytes() == tiny()
     assert (folder / "tiny" / "values.yaml").exists()
     assert "tiny-1.2.3.tgz" in (folder / "archives" / "SHA256SUMS").read_text()

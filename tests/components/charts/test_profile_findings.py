@@ -19,7 +19,7 @@ from tests.components.packing import packed
 pytestmark = pytest.mark.django_db
 
 
-def found(*wanted: WantedComponent) -> dict[str, tuple[str, str]]:
+def findings(*wanted: WantedComponent) -> dict[str, tuple[str, str]]:
     """(severity, code) by path."""
     return {
         note.path: (note.severity, note.code)
@@ -51,27 +51,27 @@ def test_a_warning_stands_on_the_line_it_speaks_of():
 
 
 def test_nothing_is_said_of_nothing_and_of_what_is_well():
-    assert found() == {}
-    assert found(want("volcano", "ha", "deserved-shares", version="1.15.1")) == {}
-    assert found(want("cert-manager", version="1.21.1")) == {}  # written without the chart's v
+    assert findings() == {}
+    assert findings(want("volcano", "ha", "deserved-shares", version="1.15.1")) == {}
+    assert findings(want("cert-manager", version="1.21.1")) == {}  # written without the chart's v
 
 
 def test_unknown_presets_and_such_that_exclude_each_other_block():
-    assert found(want("cilium", "multus", "tunel")) == {"components.cilium.presets[1]": ("block", "unknown-preset")}
-    excluded = found(want("cilium", "tunnel", "native-routing"))
+    assert findings(want("cilium", "multus", "tunel")) == {"components.cilium.presets[1]": ("block", "unknown-preset")}
+    excluded = findings(want("cilium", "tunnel", "native-routing"))
     assert excluded["components.cilium.presets"] == ("block", "presets-exclude")
 
 
 def test_another_version_than_the_checked_one_is_a_warning():
-    assert found(want("volcano", version="1.14.0")) == {"components.volcano.version": ("warn", "untested-version")}
+    assert findings(want("volcano", version="1.14.0")) == {"components.volcano.version": ("warn", "untested-version")}
 
 
 def test_two_components_that_fight_block_and_a_preset_settles_it():
     nfd, gpu = want("node-feature-discovery"), want("gpu-operator")
-    assert found(nfd, gpu)["components.gpu-operator"] == ("block", "conflict")
-    assert found(nfd, want("gpu-operator", "shared-nfd")) == {}
-    assert found(nfd, want("gpu-operator", values={"nfd": {"enabled": False}})) == {}
-    assert found(want("kueue"), want("volcano"))["components.volcano"] == ("warn", "conflict")
+    assert findings(nfd, gpu)["components.gpu-operator"] == ("block", "conflict")
+    assert findings(nfd, want("gpu-operator", "shared-nfd")) == {}
+    assert findings(nfd, want("gpu-operator", values={"nfd": {"enabled": False}})) == {}
+    assert findings(want("kueue"), want("volcano"))["components.volcano"] == ("warn", "conflict")
 
 
 DEVICE_PLUGINS = ("gpu-operator", "hami", "nvidia-device-plugin")
@@ -86,10 +86,10 @@ def blocking(*wanted: WantedComponent) -> list[str]:
 
 @pytest.mark.parametrize("pair", [*itertools.combinations(DEVICE_PLUGINS, 2)], ids=" ".join)
 def test_two_device_plugins_for_the_same_gpus_block_until_one_is_switched_off(pair):
-    one, other = pair
-    assert blocking(want(one), want(other)) == ["conflict"], "one sentence for the pair"
-    assert blocking(want(one, values=OFF), want(other)) == []
-    assert blocking(want(one), want(other, values=OFF)) == []
+    name, other = pair
+    assert blocking(want(name), want(other)) == ["conflict"], "one sentence for the pair"
+    assert blocking(want(name, values=OFF), want(other)) == []
+    assert blocking(want(name), want(other, values=OFF)) == []
 
 
 @pytest.mark.parametrize("plugin", DEVICE_PLUGINS)
@@ -101,24 +101,24 @@ def test_the_dra_driver_shares_no_gpu_with_a_device_plugin(plugin):
 
 
 def test_what_must_be_there_first_is_named():
-    assert found(want("gpu-operator", "gpu-metrics")) == {"components.gpu-operator": ("warn", "needs")}
-    with_it = found(want("gpu-operator", "gpu-metrics"), want("kube-prometheus-stack", "no-grafana"))
+    assert findings(want("gpu-operator", "gpu-metrics")) == {"components.gpu-operator": ("warn", "needs")}
+    with_it = findings(want("gpu-operator", "gpu-metrics"), want("kube-prometheus-stack", "no-grafana"))
     assert "components.gpu-operator" not in with_it
 
 
 def test_a_decision_is_each_clusters_so_a_profile_is_only_told():
-    noted = found(want("cilium", "kube-proxy-replacement"))
+    noted = findings(want("cilium", "kube-proxy-replacement"))
     assert noted["components.cilium.values.k8sServiceHost"] == ("warn", "decision")
-    answered = found(
+    answered = findings(
         want("cilium", "kube-proxy-replacement", values={"k8sServiceHost": "auto", "ipam": {"mode": "kubernetes"}})
     )
     assert answered == {}
 
 
 def test_values_that_helm_could_not_carry_block():
-    noted = found(want("volcano", values={"custom": {"a": 2**60}}))
+    noted = findings(want("volcano", values={"custom": {"a": 2**60}}))
     assert noted == {"components.volcano.values.custom.a": ("block", "bad-value")}
-    noted = found(want("volcano", values={"x": {"$secret": "oops"}}))
+    noted = findings(want("volcano", values={"x": {"$secret": "oops"}}))
     assert noted == {"components.volcano.values.x": ("block", "bad-secret")}
 
 
@@ -133,12 +133,12 @@ INSIDE = {f"charts/{name}/Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: 
 @pytest.mark.parametrize("origin", ["uploaded", catalog.get("volcano").chart.reference])
 def test_unknown_keys_are_told_once_the_chart_was_fetched_or_uploaded(origin, django_assert_max_num_queries):
     given = {"custum": {}, "jobflow": {"any": 1}, "other": {"b": 1}, "hidden": True, "basic": {"image_tag": "x"}}
-    assert found(want("volcano", values=given)) == {}  # nobody knows the chart yet
+    assert findings(want("volcano", values=given)) == {}  # the chart is not known yet
     values_yaml = "custom: {}\nbasic:\n  image_tag_version: latest\n# hidden: false\n"
     archives.store(packed(INSIDE | {"Chart.yaml": CHART, "values.yaml": values_yaml}, "volcano"), origin=origin)
 
     with django_assert_max_num_queries(3):
-        noted = found(want("volcano", values=given))
+        noted = findings(want("volcano", values=given))
 
     assert noted == {
         "components.volcano.values.custum": ("warn", "unknown-key"),
@@ -154,4 +154,4 @@ def test_an_archive_that_was_damaged_in_the_database_is_the_plans_matter():
     )
     Archive.objects.update(content=b"rubbish")
 
-    assert found(want("volcano", version="1.15.7")) == {"components.volcano.version": ("warn", "untested-version")}
+    assert findings(want("volcano", version="1.15.7")) == {"components.volcano.version": ("warn", "untested-version")}

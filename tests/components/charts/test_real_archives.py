@@ -46,21 +46,21 @@ def test_definitions_of_the_folder_crds_are_told_from_templates(archive):
     if whole is None or rest is None:
         return
 
-    found = [
+    documents = [
         (raw["kind"], raw["metadata"]["name"], is_crd) for raw, is_crd in rendering.split(whole, archive.read_bytes())
     ]
 
     templates = sorted((raw["kind"], raw["metadata"]["name"]) for raw, _ in rendering.split(rest))
-    assert sorted((kind, name) for kind, name, is_crd in found if not is_crd) == templates
-    assert {kind for kind, _, is_crd in found if is_crd} <= {"CustomResourceDefinition"}
+    assert sorted((kind, name) for kind, name, is_crd in documents if not is_crd) == templates
+    assert {kind for kind, _, is_crd in documents if is_crd} <= {"CustomResourceDefinition"}
 
 
 def test_the_archives_have_definitions_in_their_folders_crds():
     """The law above is not empty."""
     known = [path for path in ALL if path.name.startswith(("gpu-operator-v", "kube-prometheus-stack", "node-feature"))]
     rendered = [(path, template(path, "--include-crds") or b"") for path in known]
-    found = [is_crd for path, text in rendered for _, is_crd in rendering.split(text, path.read_bytes())]
-    assert sum(found) >= 20
+    crd_flags = [is_crd for path, text in rendered for _, is_crd in rendering.split(text, path.read_bytes())]
+    assert sum(crd_flags) >= 20
 
 
 @pytest.mark.parametrize("archive", ALL, ids=lambda path: path.stem)
@@ -84,7 +84,7 @@ ANSWERS: dict[str, object] = {
     "config.outputs": "[OUTPUT]\n    Name stdout\n    Match *\n",
 }
 """To what a person must decide, where the example of the catalog is not the value itself."""
-COMPONENTS = [one for one in catalog.all() if list(ARCHIVES.glob(f"{one.chart.chart}-*"))]
+COMPONENTS = [component for component in catalog.all() if list(ARCHIVES.glob(f"{component.chart.chart}-*"))]
 IS_ALL = os.environ.get("SETPOINT_ALL_CHARTS") == "1"
 DEEP = {
     *("cert-manager", "cilium", "gpu-operator", "kube-prometheus-stack", "kueue", "local-static-provisioner"),
@@ -92,14 +92,14 @@ DEEP = {
 }
 """Tried in every way, as in the table of operations; the others are with SETPOINT_ALL_CHARTS=1: a rendering takes half
 a second."""
-IN_DEPTH = [one for one in COMPONENTS if IS_ALL or one.name in DEEP]
+IN_DEPTH = [component for component in COMPONENTS if IS_ALL or component.name in DEEP]
 
 
 def archive_of(component: Component) -> bytes:
     """The version that the catalog names first, else the newest that is there."""
-    found = sorted(ARCHIVES.glob(f"{component.chart.chart}-*[0-9].*.tgz"))
+    paths = sorted(ARCHIVES.glob(f"{component.chart.chart}-*[0-9].*.tgz"))
     wanted = component.newest.removeprefix("v")
-    return next((path for path in found if path.stem.endswith(wanted)), found[-1]).read_bytes()
+    return next((path for path in paths if path.stem.endswith(wanted)), paths[-1]).read_bytes()
 
 
 def combinations(component: Component) -> list[tuple[str, ...]]:
@@ -127,7 +127,7 @@ def answered(component: Component, presets: tuple[str, ...]) -> dict[str, object
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("component", IN_DEPTH, ids=lambda one: one.name)
+@pytest.mark.parametrize("component", IN_DEPTH, ids=lambda component: component.name)
 def test_every_preset_and_every_allowed_pair_renders_with_the_real_chart(component):
     content = archive_of(component)
     chart = archives.judge(content)
@@ -151,7 +151,9 @@ def test_every_preset_and_every_allowed_pair_renders_with_the_real_chart(compone
     assert wrong == {}
 
 
-@pytest.mark.parametrize("component", [one for one in COMPONENTS if one.texts], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "component", [component for component in COMPONENTS if component.texts], ids=lambda component: component.name
+)
 def test_texts_that_presets_merge_into_are_the_charts_own(component):
     content = archive_of(component)
     chart = archives.judge(content)
@@ -168,10 +170,10 @@ MADE_BY_OPERATORS = re.compile(r"nvidia-operator-validator|prometheus-.*-prometh
 @pytest.mark.parametrize(
     ("component", "release"),
     [
-        pytest.param(one, release, id=f"{one.name}-{release}")
-        for one in COMPONENTS
+        pytest.param(component, release, id=f"{component.name}-{release}")
+        for component in COMPONENTS
         for release in ("own", "mine", "a-long-name-that-somebody-chose")
-        if release == "mine" or one in IN_DEPTH
+        if release == "mine" or component in IN_DEPTH
     ],
 )
 def test_readiness_asks_for_workloads_by_the_names_that_the_chart_gives_them(component, release):
@@ -184,9 +186,9 @@ def test_readiness_asks_for_workloads_by_the_names_that_the_chart_gives_them(com
     there = {(raw["kind"], raw["metadata"].get("namespace", "elsewhere"), raw["metadata"]["name"]) for raw in raws}
 
     tests = [
-        one for one in component.tests(name, values, "elsewhere") if one.kind == "workloads" and not one.is_optional
+        test for test in component.tests(name, values, "elsewhere") if test.kind == "workloads" and not test.is_optional
     ]
-    asked = {
+    workloads = {
         (test.what["kind"], test.what["namespace"], workload)
         for test in tests
         for workload in test.what.get("names") or ()
@@ -194,8 +196,8 @@ def test_readiness_asks_for_workloads_by_the_names_that_the_chart_gives_them(com
     }
     selected = [test.what for test in tests if "selector" in test.what]
 
-    assert asked or selected or not {raw["kind"] for raw in raws} & {"Deployment", "DaemonSet", "StatefulSet"}
-    assert asked <= there
+    assert workloads or selected or not {raw["kind"] for raw in raws} & {"Deployment", "DaemonSet", "StatefulSet"}
+    assert workloads <= there
     for what in selected:
         chosen = [raw for raw in raws if raw["kind"] == what["kind"] and _is_meant(raw, (), what["selector"])]
         assert {raw["metadata"].get("namespace", "elsewhere") for raw in chosen} == {what["namespace"]}

@@ -31,8 +31,8 @@ def chart(component: Component) -> tuple[str, dict[str, Any], dict[str, Any] | N
     for path in (CHARTS / "archives").glob(f"{component.chart.chart}-*{version}.tgz"):
         if path.stem not in (f"{component.chart.chart}-{version}", f"{component.chart.chart}-v{version}"):
             continue  # of a chart whose name begins alike
-        found = archives.judge(path.read_bytes())
-        return found.values_text, dict(found.values), dict(found.schema) if found.schema is not None else None
+        archive = archives.judge(path.read_bytes())
+        return archive.values_text, dict(archive.values), dict(archive.schema) if archive.schema is not None else None
     folder = CHARTS / component.chart.chart
     if not folder.is_dir():
         pytest.skip(f"needs charts: there is no {component.chart.chart} in {CHARTS}")
@@ -71,7 +71,7 @@ def test_every_other_path_that_the_catalog_names_exists_too(name):
 def knows(defaults: Any, path: list[str]) -> bool:
     for step in path:
         if defaults in ({}, None):
-            return True  # the chart lets anything stand here
+            return True  # the chart allows any value here
         if step not in defaults:
             return False
         defaults = defaults[step]

@@ -104,11 +104,11 @@ def test_what_cannot_be_is_refused_by_name_and_nothing_is_stored(admin, wrong, f
 
 @pytest.mark.parametrize("field", ["name", "url", "stands_for"])
 def test_what_another_has_already_is_named(admin, field):
-    one = {"name": "a", "url": "https://a.example", "stands_for": "https://charts.example"}
+    repository = {"name": "a", "url": "https://a.example", "stands_for": "https://charts.example"}
     other = {"name": "b", "url": "https://b.example", "stands_for": ""}
-    repositories.create(by=admin, **one)
+    repositories.create(by=admin, **repository)
     with pytest.raises(repositories.Invalid) as refused:
-        repositories.create(by=admin, **other | {field: one[field]})
+        repositories.create(by=admin, **other | {field: repository[field]})
     assert list(refused.value.fields) == [field]
     assert Repository.objects.count() == 1
 
@@ -133,29 +133,29 @@ def test_a_registry_is_asked_whether_it_takes_who_we_are(admin, server):
     row.set_secret("hunter2")
     assert repositories.probe(row, by=admin).is_reached
     row.set_secret("other")
-    said = repositories.probe(row, by=admin)
-    assert not said.is_reached
-    assert "user name and password" in said.text
+    probe = repositories.probe(row, by=admin)
+    assert not probe.is_reached
+    assert "user name and password" in probe.text
 
 
 def test_each_failure_is_in_plain_words(admin, server):
-    def said(**over) -> str:
+    def probe_text(**over) -> str:
         row = RepositoryFactory.build(**{"name": "m", "url": server.url("/charts"), "ca": AUTHORITY.pem} | over)
         verdict = repositories.probe(row, by=admin)
         assert not verdict.is_reached
         return verdict.text
 
-    assert "has nothing at /charts/index.yaml (404)" in said()
+    assert "has nothing at /charts/index.yaml (404)" in probe_text()
     server.wanted["/charts/index.yaml"] = BASIC
-    assert "user name and password: they may be needed" in said()
+    assert "user name and password: they may be needed" in probe_text()
     server.wanted.clear()
     server.say("/charts/index.yaml", status=302, Location="https://elsewhere.example/x")
-    assert "sends us to elsewhere.example, a host that it does not name" in said()
-    assert "certificate" in said(ca=Authority().pem)
+    assert "sends us to elsewhere.example, a host that it does not name" in probe_text()
+    assert "certificate" in probe_text(ca=Authority().pem)
     server.say("/charts/index.yaml", "<html>")
-    assert "not the index of a chart repository" in said()
+    assert "not the index of a chart repository" in probe_text()
     server.close()
-    assert "connect" in said().lower()
+    assert "connect" in probe_text().lower()
 
 
 # ── REST ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,8 +199,8 @@ def test_one_is_deleted_while_no_plan_names_a_chart_that_it_serves(make_world, a
 
     part.delete()
     assert api.delete(at, HTTP_IF_MATCH='"1"').status_code == 204
-    told = Record.objects.get(action="chart-repository.delete", target_name="mirror")
-    assert (told.before["stands_for"], told.after) == (row.stands_for, None)
+    record = Record.objects.get(action="chart-repository.delete", target_name="mirror")
+    assert (record.before["stands_for"], record.after) == (row.stands_for, None)
 
 
 def test_only_an_admin_of_everything_sees_them(db):

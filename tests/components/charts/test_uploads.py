@@ -151,19 +151,19 @@ def test_a_plan_whose_archive_is_deleted_while_it_is_made_is_not_stored(make_wor
 def test_an_archive_is_not_deleted_between_a_plans_look_and_its_end(make_world, monkeypatch):
     world = make_world(nodes=1)
     Releases().install(monkeypatch)
-    storing, asked = threading.Event(), threading.Event()
+    storing, deleting = threading.Event(), threading.Event()
     digest, uses = digests.plan_digest, uploads.uses
     refused: list[str] = []
 
     def of(plan):
         storing.set()
-        asked.wait(0.5)  # comes only if a deletion does not wait for this transaction
+        deleting.wait(0.5)  # comes only if a deletion does not wait for this transaction
         return digest(plan)
 
     def used(*args):
-        found = uses(*args)
-        asked.set()
-        return found
+        result = uses(*args)
+        deleting.set()
+        return result
 
     def delete():
         try:
@@ -215,10 +215,10 @@ def test_the_list_costs_the_same_and_never_reads_an_archive(admin, django_assert
     archives.store(tiny(), origin="uploaded")
     client = browser(admin)
     client.get(PAGE)
-    with django_assert_max_num_queries(8) as asked:
+    with django_assert_max_num_queries(8) as queries:
         client.get(PAGE)
-    assert not any('"content"' in query["sql"] for query in asked.captured_queries)
-    assert not any('"prepared"' in query["sql"] for query in asked.captured_queries)  # megabytes a plan
+    assert not any('"content"' in query["sql"] for query in queries.captured_queries)
+    assert not any('"prepared"' in query["sql"] for query in queries.captured_queries)  # megabytes a plan
 
 
 def test_clusters_on_which_a_chart_does_not_run_are_told_when_it_is_stored(admin):
@@ -229,7 +229,7 @@ def test_clusters_on_which_a_chart_does_not_run_are_told_when_it_is_stored(admin
     answer = send(TokenClient(admin), demanding)
 
     assert answer.status_code == 201
-    [told] = answer.json()["warnings"]
-    assert "old" in told
-    assert "v1.31.4" in told
+    [warning] = answer.json()["warnings"]
+    assert "old" in warning
+    assert "v1.31.4" in warning
     assert send(TokenClient(admin), tiny()).json()["warnings"] == []

@@ -96,10 +96,10 @@ def rest_of(cluster) -> str:
 
 # ── Layers and findings ───────────────────────────────────────────────────────────────────────────────────────────────
 def test_each_key_has_its_origin_and_the_clusters_goes_over_all(cluster, small, wanted):
-    found = {line.path: (line.value, line.origin, line.replaces) for line in overrides.lines(
+    by_path = {line.path: (line.value, line.origin, line.replaces) for line in overrides.lines(
         here(cluster, small), {"image": {"pull": "IfNotPresent"}, "admin": {"$secret": {"name": "s", "key": "k"}}}
     )}  # fmt: skip
-    assert found == {
+    assert by_path == {
         "replicas": (2, "preset big", ""),
         "image.pull": ("IfNotPresent", "cluster", "profile"),
         "admin": ("(secret s, key k)", "cluster", ""),
@@ -116,8 +116,8 @@ def test_without_a_target_there_is_no_layer_of_a_profile_until_one_is_chosen(clu
 def test_what_the_chart_does_not_know_is_flagged_and_what_its_schema_refuses_is_refused(
     cluster, small, stored, wanted, operator
 ):
-    found = overrides.judge(here(cluster, small), {"replica": 1, "replicas": "two", "extra": 1})
-    assert [(one.path, one.severity, one.code, one.is_own) for one in found] == [
+    findings = overrides.judge(here(cluster, small), {"replica": 1, "replicas": "two", "extra": 1})
+    assert [(finding.path, finding.severity, finding.code, finding.is_own) for finding in findings] == [
         ("replicas", "block", "schema", True),
         ("replica", "warn", "unknown-key", True),
         ("extra", "warn", "commented-key", True),
@@ -165,7 +165,7 @@ def test_saving_is_recorded_with_its_difference_and_secrets_as_words(cluster, sm
     overrides.save(here(cluster, small), {"replicas": 1, "a": {"b": 1}}, by=operator, version=0)
     saved = overrides.save(here(cluster, small), {"replicas": True, "a": {"b": 1}, "x": secret}, by=operator, version=1)
     assert (saved.version, saved.changed_by) == (2, str(operator))
-    record = next(one for one in Record.objects.filter(action="component-values.update") if "x" in one.after)
+    record = next(record for record in Record.objects.filter(action="component-values.update") if "x" in record.after)
     assert record.before == {"replicas": 1, "x": None}
     assert record.after == {"replicas": True, "x": "(secret grafana, key pass)"}
     assert record.cluster_id == cluster.pk
@@ -300,10 +300,10 @@ def test_over_rest_the_same_with_an_etag(cluster, small, stored, wanted, operato
     saved = api.put(rest_of(cluster), {"values": {"replicas": 3, "image": {"tag": "v9"}}}, HTTP_IF_MATCH='"0"')
     assert (saved.status_code, saved["ETag"]) == (200, '"1"')
     assert {"path": "replicas", "value": 3, "origin": "cluster", "replaces": "preset big"} in saved.json()["layers"]
-    assert [one["path"] for one in saved.json()["findings"]] == []
+    assert [finding["path"] for finding in saved.json()["findings"]] == []
     assert api.put(rest_of(cluster), {"values": {}}, HTTP_IF_MATCH='"0"').status_code == 412
     listed = api.get(rest_of(cluster).removesuffix("/small")).json()["results"]
-    assert [(one["component"], one["version"]) for one in listed] == [("small", 1)]
+    assert [(row["component"], row["version"]) for row in listed] == [("small", 1)]
 
 
 # ── Text and values ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -360,7 +360,7 @@ def test_the_chart_is_fetched_now_or_it_is_said_why_not_and_nothing_typed_is_los
     assert (fetched.status_code, Archive.objects.get().name) == (200, "small")
     assert "replicas: 7 unknown: 1" in text_of(fetched)
     assert "Fetch this chart now" not in text_of(fetched)
-    assert [one.path for one in overrides.judge(here(cluster, small), {"unknown": 1})] == ["unknown"]
+    assert [finding.path for finding in overrides.judge(here(cluster, small), {"unknown": 1})] == ["unknown"]
     assert Record.objects.get(action="chart-archive.fetch").after["version"] == "1.2.3"
     assert not ClusterValues.objects.exists(), "nothing was saved"
 

@@ -55,10 +55,10 @@ def test_a_chart_is_rendered_with_the_values_and_the_clusters_version():
 def test_api_versions_and_upgrades_are_told_to_the_chart():
     chart = tiny(a='a: {{ .Capabilities.APIVersions.Has "x/v1/Y" }}\nb: {{ .Release.IsUpgrade }}\n')
     many = [f"group-{number}.example/v1/Kind" for number in range(400)]
-    told = client.program().template(
+    rendered = client.program().template(
         job(), chart, {}, kube_version="v1.33.1", api_versions=[*many, "x/v1/Y"], is_upgrade=True
     )
-    assert b"a: true\nb: true" in told
+    assert b"a: true\nb: true" in rendered
     plain = client.program().template(job(), chart, {}, kube_version="v1.33.1", api_versions=many)
     assert b"a: false\nb: false" in plain
 
@@ -152,11 +152,11 @@ def test_home_is_private_the_kubeconfig_too_and_both_are_gone_afterwards(
     monkeypatch.setenv("SETPOINT_SECRET_KEY", "do not tell")
     credentials = Credentials(server=f"https://localhost:{listener}/behind", ca="PEM", token="t0ken")
     done = script(tmp_path, LOOK).template(job(credentials=credentials), tiny(), {}, kube_version="v1.33.1")
-    found = json.loads(done)
+    report = json.loads(done)
 
-    assert found["home mode"] == "700"
-    assert {found["modes"][name] for name in ("kubeconfig", "values.json", "chart.tgz")} == {"600"}
-    environment = found["environment"]
+    assert report["home mode"] == "700"
+    assert {report["modes"][name] for name in ("kubeconfig", "values.json", "chart.tgz")} == {"600"}
+    environment = report["environment"]
     assert environment["HOME"].startswith(str(private_temporary))
     assert not {"HTTPS_PROXY", "SETPOINT_SECRET_KEY"} & set(environment)
     inside = ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HELM_PLUGINS", "KUBECONFIG", "TMPDIR")
@@ -166,9 +166,9 @@ def test_home_is_private_the_kubeconfig_too_and_both_are_gone_afterwards(
 
 def test_helm_collects_garbage_late_but_within_a_bound(tmp_path):
     """Given to each run by Setpoint itself; the bound protects the worker's memory."""
-    found = json.loads(script(tmp_path, LOOK).template(job(), tiny(), {}, kube_version="v1.33.1"))
-    assert int(found["environment"]["GOGC"]) > 100
-    assert found["environment"]["GOMEMLIMIT"] == "512MiB"
+    report = json.loads(script(tmp_path, LOOK).template(job(), tiny(), {}, kube_version="v1.33.1"))
+    assert int(report["environment"]["GOGC"]) > 100
+    assert report["environment"]["GOMEMLIMIT"] == "512MiB"
 
 
 def test_the_kubeconfig_names_the_address_that_was_judged_and_tls_the_host(tmp_path, settings, listener):
@@ -249,15 +249,15 @@ def test_asked_to_stop_the_whole_process_group_ends(tmp_path, monkeypatch):
 
 
 def test_helm_is_asked_before_it_is_killed_so_that_it_can_mark_the_release(tmp_path):
-    told = []
+    lines = []
     program = script(
         tmp_path,
         "def end(*_):\n    open('../asked', 'w').write('x')\n    sys.exit(1)\n"
         "signal.signal(signal.SIGTERM, end)\nprint('ready', file=sys.stderr, flush=True)\ntime.sleep(60)",
     )
     with pytest.raises(Stopped):
-        program.template(job(stop=lambda: bool(told), tell=told.append), tiny(), {}, kube_version="v1.33.1")
-    assert told == ["ready"]
+        program.template(job(stop=lambda: bool(lines), tell=lines.append), tiny(), {}, kube_version="v1.33.1")
+    assert lines == ["ready"]
     assert (Path(tempfile.gettempdir()) / "asked").exists()
 
 
@@ -310,13 +310,13 @@ def test_both_pipes_are_read_at_once(tmp_path):
 
 
 def test_what_helm_says_meanwhile_is_told_without_secrets_and_marks(tmp_path):
-    told: list[str] = []
+    lines: list[str] = []
     body = (
         "sys.stderr.write('client.go:142: 2026-11-21 12:00:00.1 +0000 UTC m=+0.05 [debug] creating 3 resource(s)\\n"
         "upgrade.go:9: [debug] the password is hunter2222\\n\\n')"
     )
-    script(tmp_path, body).template(job(tell=told.append, secrets=("hunter2222",)), tiny(), {}, kube_version="v1.33.1")
-    assert told == ["creating 3 resource(s)", "the password is ••••"]
+    script(tmp_path, body).template(job(tell=lines.append, secrets=("hunter2222",)), tiny(), {}, kube_version="v1.33.1")
+    assert lines == ["creating 3 resource(s)", "the password is ••••"]
 
 
 def test_a_run_in_another_thread_ends_with_its_own_job(tmp_path):

@@ -92,7 +92,7 @@ def pod(*items):
 @pytest.mark.parametrize("old", [pod(*TWICE), None])
 def test_a_list_that_has_a_key_twice_is_not_sent_where_it_is_so_already(old):
     """An API server would merge both items into the first: `Duplicate value`."""
-    live = pod(*({**one, "hostPort": 1} for one in TWICE), {"name": "beside", "containerPort": 1})
+    live = pod(*({**port, "hostPort": 1} for port in TWICE), {"name": "beside", "containerPort": 1})
     patch, _ = patches.client_side(old, pod(*TWICE), is_custom=False, live=live)
     assert patch == {"spec": {"containers": [{"name": "main"}]}}
 

@@ -29,11 +29,11 @@ def test_no_helm_anywhere_is_said(settings, monkeypatch, tmp_path):
         client.program()
 
 
-@pytest.mark.parametrize("said", ["v3.19", "v4.3", "v3.19.0+gabc1234", "v4.0.0-rc.1", "v3.17.3", "v4.1+unreleased"])
-def test_a_helm_that_somebody_built_from_source_is_one(settings, tmp_path, said):
-    settings.SETPOINT_HELM = script(tmp_path, f"print({said!r})").program
-    assert client.program().version == said
-    assert client.program().is_v4 == said.startswith("v4")
+@pytest.mark.parametrize("version", ["v3.19", "v4.3", "v3.19.0+gabc1234", "v4.0.0-rc.1", "v3.17.3", "v4.1+unreleased"])
+def test_a_helm_that_somebody_built_from_source_is_one(settings, tmp_path, version):
+    settings.SETPOINT_HELM = script(tmp_path, f"print({version!r})").program
+    assert client.program().version == version
+    assert client.program().is_v4 == version.startswith("v4")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_helm_that_was_replaced_is_asked_again(settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         # client-go's words for a 500, 502, 503 or 504 whose body is no Status: a load balancer's.
         'Error: UPGRADE FAILED: an error on the server ("in trouble") has prevented the request from succeeding',
@@ -90,16 +90,16 @@ def test_a_helm_that_was_replaced_is_asked_again(settings, tmp_path):
         'Error: Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: connect: network is unreachable',
     ],
 )
-def test_an_api_server_in_trouble_is_asked_again(said):
-    error = translated(said, 1)
+def test_an_api_server_in_trouble_is_asked_again(output):
+    error = translated(output, 1)
     assert isinstance(error, HelmUnavailable)
     assert not error.is_final
 
 
 def test_an_api_server_that_has_not_read_its_roles_yet_is_asked_again():
-    said = """Error: UPGRADE FAILED: could not get: configmaps is forbidden: User "x" cannot list: RBAC: \
+    output = """Error: UPGRADE FAILED: could not get: configmaps is forbidden: User "x" cannot list: RBAC: \
 [clusterrole.rbac.authorization.k8s.io "system:discovery" not found]"""
-    assert isinstance(translated(said, 1), HelmUnavailable)
+    assert isinstance(translated(output, 1), HelmUnavailable)
     away = (
         'Error: unable to build kubernetes objects from release manifest: error validating "": error validating data: '
     )

@@ -30,7 +30,7 @@ def test_a_right_that_is_there_now_is_tried_again(where, namespace):
     wanted = {"verb": "get", "group": "apps", "resource": "daemonsets"} | (
         {"namespace": namespace} if namespace else {}
     )
-    assert [one["body"]["spec"]["resourceAttributes"] for one in kube.asked] == [wanted]
+    assert [request["body"]["spec"]["resourceAttributes"] for request in kube.asked] == [wanted]
 
 
 def test_a_right_that_is_missing_ends_the_step_in_helms_own_words():

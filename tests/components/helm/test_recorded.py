@@ -27,7 +27,7 @@ metadata: {name: found}
 data: {there: %s}
 """
 HIDDEN = """{{ tpl (printf "{{ (look%s \\"v1\\" \\"Namespace\\" \\"\\" \\"asked-for\\") | empty | not }}" "up") . }}"""
-"""The word stands nowhere in the archive."""
+"""The archive does not contain the word."""
 MORE = """
 {{- if eq (INNER) "true" }}
 ---
@@ -109,12 +109,12 @@ OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "d
 
 
 def rendered(*objects: dict[str, Any], generated: tuple[str, ...] = ()) -> Rendered:
-    made = tuple(Manifest(one, generated) for one in objects)
+    made = tuple(Manifest(raw, generated) for raw in objects)
     return Rendered(made, (), (), (), "")
 
 
 def recorded_as(*objects: dict[str, Any], revision: int = 1) -> Release:
-    text = "\n---\n".join(json.dumps(one) for one in objects)
+    text = "\n---\n".join(json.dumps(raw) for raw in objects)
     about = {"name": "a", "namespace": "a", "status": "deployed", "chart": "a", "chart_version": "1", "app_version": ""}
     return Release(
         **about, revision=revision, values={}, manifest=text, updated="", description="", is_server_side=False
@@ -133,7 +133,7 @@ OTHER = {**OBJECT, "metadata": {"name": "b"}}
 
 
 @pytest.mark.parametrize(
-    ("approved", "record", "found"),
+    ("approved", "record", "differing"),
     [
         (rendered(OBJECT), recorded_as(OBJECT), []),
         (rendered(OBJECT), recorded_as(with_data(x="2"), revision=2), ["ConfigMap a"]),
@@ -146,5 +146,5 @@ OTHER = {**OBJECT, "metadata": {"name": "b"}}
         (rendered(annotated("1")), recorded_as(annotated("4"), revision=3), ["ConfigMap a"]),
     ],
 )
-def test_only_what_is_made_anew_and_a_revisions_own_number_may_differ(approved, record, found):
-    assert recorded.others(approved, record) == found
+def test_only_what_is_made_anew_and_a_revisions_own_number_may_differ(approved, record, differing):
+    assert recorded.others(approved, record) == differing

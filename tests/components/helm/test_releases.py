@@ -28,7 +28,7 @@ def kube(*records) -> Kube:
 def test_a_history_is_read_in_its_order_whatever_the_order_of_the_list():
     records = [record(payload(number, "superseded" if number < 11 else "failed")) for number in (11, 2, 10)]
     history = releases.history(kube(*records), "space", "one")
-    assert [one.number for one in history.revisions] == [2, 10, 11]
+    assert [revision.number for revision in history.revisions] == [2, 10, 11]
     assert history.last.status == "failed"
     assert history.deployed is None
     assert history.numbered(10).number == 10
@@ -46,12 +46,12 @@ def test_after_a_removal_no_earlier_revision_is_in_force():
 
 
 def test_a_release_is_what_helm_recorded():
-    found = releases.history(kube(record(payload(3, apply_method="ssa"))), "space", "one").deployed.read()
-    assert (found.revision, found.status, found.chart, found.chart_version) == (3, "deployed", "tiny", "1.2.3")
-    assert found.values == {"color": "blue"}
-    assert found.is_server_side
-    assert "ConfigMap" in found.manifest
-    assert "blue" not in repr(found)
+    release = releases.history(kube(record(payload(3, apply_method="ssa"))), "space", "one").deployed.read()
+    assert (release.revision, release.status, release.chart, release.chart_version) == (3, "deployed", "tiny", "1.2.3")
+    assert release.values == {"color": "blue"}
+    assert release.is_server_side
+    assert "ConfigMap" in release.manifest
+    assert "blue" not in repr(release)
 
 
 def test_a_release_that_is_not_there_has_no_history():
@@ -60,13 +60,13 @@ def test_a_release_that_is_not_there_has_no_history():
 
 
 def test_only_this_releases_records_are_asked_for():
-    asked = kube()
-    releases.history(asked, "space", "one")
-    assert asked.asked[0]["query"]["labelSelector"] == "owner=helm,name=one"
+    server = kube()
+    releases.history(server, "space", "one")
+    assert server.asked[0]["query"]["labelSelector"] == "owner=helm,name=one"
     with pytest.raises(FleetRefused):
-        releases.history(asked, "space", "one,owner=me")
+        releases.history(server, "space", "one,owner=me")
     with pytest.raises(FleetRefused):
-        releases.history(asked, "../kube-system", "one")
+        releases.history(server, "../kube-system", "one")
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_records_without_a_number_are_passed_over():
 
 @pytest.mark.parametrize("status", sorted(releases.PENDING))
 def test_a_pending_revision_is_recorded_as_failed_at_the_version_that_was_read(status):
-    asked = kube(record(payload(4, status)))
-    revision = releases.history(asked, "space", "one").last
+    server = kube(record(payload(4, status)))
+    revision = releases.history(server, "space", "one").last
     assert revision.is_pending
-    asked.say("PATCH", f"{SECRETS}/sh.helm.release.v1.one.v4", {"kind": "Secret"})
+    server.say("PATCH", f"{SECRETS}/sh.helm.release.v1.one.v4", {"kind": "Secret"})
 
-    releases.mend(asked, revision, "helm was killed")
+    releases.mend(server, revision, "helm was killed")
 
-    change = asked.asked[-1]["body"]
+    change = server.asked[-1]["body"]
     assert change["metadata"]["resourceVersion"] == "7"
     assert change["metadata"]["labels"]["status"] == "failed"
     written = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(change["data"]["release"]))))
@@ -116,16 +116,16 @@ def test_the_newest_that_is_superseded_counts_as_what_it_was(deleted, status):
     left = payload(2, "superseded")
     left["info"]["deleted"] = deleted
     history = releases.history(kube(record(payload(1, "superseded")), record(left)), "space", "one")
-    assert [one.status for one in history.revisions] == ["superseded", status]
+    assert [revision.status for revision in history.revisions] == ["superseded", status]
     assert (history.last.is_abandoned, history.last.read().status, history.deployed) == (True, status, None)
 
 
 def test_a_revision_that_another_helm_wrote_meanwhile_is_left_alone():
-    asked = kube(record(payload(4, "pending-upgrade")))
+    server = kube(record(payload(4, "pending-upgrade")))
     path = f"{SECRETS}/sh.helm.release.v1.one.v4"
-    asked.say("PATCH", path, {"kind": "Status", "message": "changed", "code": 409}, status=409)
+    server.say("PATCH", path, {"kind": "Status", "message": "changed", "code": 409}, status=409)
     with pytest.raises(Conflict):
-        releases.mend(asked, releases.history(asked, "space", "one").last, "helm was killed")
+        releases.mend(server, releases.history(server, "space", "one").last, "helm was killed")
 
 
 def test_every_release_of_a_chart_is_found_by_its_newest_revision():

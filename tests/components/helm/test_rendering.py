@@ -92,10 +92,10 @@ def test_hooks_and_crds_stand_apart_and_lists_are_taken_apart():
             "- {apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: other}}\n",
         }
     )
-    found = render(chart)
-    assert [one.name for one in found.crds] == ["things.example.com", "others.example.com"]
-    assert [one.name for one in found.hooks] == ["j"]
-    assert [(one.kind, one.namespace, one.name) for one in found.objects] == [
+    rendered = render(chart)
+    assert [definition.name for definition in rendered.crds] == ["things.example.com", "others.example.com"]
+    assert [hook.name for hook in rendered.hooks] == ["j"]
+    assert [(manifest.kind, manifest.namespace, manifest.name) for manifest in rendered.objects] == [
         ("CustomResourceDefinition", "", "templated.example.com"),
         ("ConfigMap", "", "one"),
         ("ConfigMap", "other", "two"),
@@ -136,9 +136,9 @@ def test_every_document_of_a_file_in_crds_is_known_as_one_however_they_are_separ
     text += "---\n# Source: tiny/crds/0.yaml\n" + CRD.replace("things", "passing")
     wanted += [(f"{name}.example.com", False) for name in ("templated", "second", "passing")]
 
-    found = rendering.split(text.encode(), packed(packing))
+    documents = rendering.split(text.encode(), packed(packing))
 
-    assert [(raw["metadata"]["name"], is_crd) for raw, is_crd in found] == wanted
+    assert [(raw["metadata"]["name"], is_crd) for raw, is_crd in documents] == wanted
 
 
 def test_definitions_that_begin_as_real_ones_do_are_definitions_through_helm_itself():
@@ -150,14 +150,18 @@ def test_definitions_that_begin_as_real_ones_do_are_definitions_through_helm_its
             "templates/a.yaml": f"---\n{CRD.replace('things', 'templated')}---\n{CONFIG}",
         }
     )
-    found = render(chart, {"color": "blue"})
-    assert [one.name for one in found.crds] == ["things.example.com", "others.example.com", "more.example.com"]
-    assert {one.kind for one in found.objects} == {"CustomResourceDefinition", "ConfigMap"}
+    rendered = render(chart, {"color": "blue"})
+    assert [definition.name for definition in rendered.crds] == [
+        "things.example.com",
+        "others.example.com",
+        "more.example.com",
+    ]
+    assert {manifest.kind for manifest in rendered.objects} == {"CustomResourceDefinition", "ConfigMap"}
 
 
 def test_a_separator_inside_a_text_separates_nothing():
     inner = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  b: |\n    x\n    ---\n    y\n"
-    assert [dict(one.raw)["data"] for one in render(tiny(a=inner)).objects] == [{"b": "x\n---\ny\n"}]
+    assert [dict(manifest.raw)["data"] for manifest in render(tiny(a=inner)).objects] == [{"b": "x\n---\ny\n"}]
 
 
 @pytest.mark.parametrize(
@@ -173,15 +177,15 @@ def test_what_is_no_object_is_refused(template, words):
 
 
 def test_a_chart_whose_objects_depend_on_chance_is_refused():
-    one = "apiVersion: v1\nkind: {{ printf `K%s` (randAlpha 10) }}\nmetadata: {name: a}\n"
+    template = "apiVersion: v1\nkind: {{ printf `K%s` (randAlpha 10) }}\nmetadata: {name: a}\n"
     with pytest.raises(HelmRefused, match="different objects each time"):
-        render(tiny(a=one))
+        render(tiny(a=template))
 
 
 def test_a_chart_that_names_its_objects_by_chance_is_refused():
-    one = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ printf `a%s` (randAlpha 10 | lower) }}}\n"
+    template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ printf `a%s` (randAlpha 10 | lower) }}}\n"
     with pytest.raises(HelmRefused, match="by chance"):
-        render(tiny(a=one))
+        render(tiny(a=template))
 
 
 def test_too_many_objects_are_refused(monkeypatch):
@@ -287,12 +291,12 @@ def test_what_may_not_be_read_is_rendered_without_the_cluster_and_again_by_whoev
 
 
 def test_words_of_helm_about_an_object_that_may_not_be_read_are_known():
-    said = (
+    output = (
         'Error: could not get information about the resource TracingPolicy "a" in namespace "": '
         'tracingpolicies.cilium.io "a" is forbidden: User "system:serviceaccount:setpoint-system:setpoint-controller" '
         'cannot get resource "tracingpolicies" in API group "cilium.io" at the cluster scope\n'
     )
-    assert isinstance(translated(said, 1), client.UnreadableObject)
+    assert isinstance(translated(output, 1), client.UnreadableObject)
     other = translated('Error: secrets "a" is forbidden: User "b" cannot get it', 1)
     assert not isinstance(other, client.UnreadableObject)
 
@@ -313,9 +317,9 @@ def test_a_chart_cannot_say_helms_words_to_be_rendered_without_the_cluster(words
 
 
 def test_words_of_helm_about_a_kind_that_is_not_there_are_known():
-    said = (
+    output = (
         "Error: unable to build kubernetes objects from release manifest: resource mapping not found for name: "
         '"a" namespace: "" from "": no matches for kind "Thing" in version "example.com/v1"\n'
         "ensure CRDs are installed first\n"
     )
-    assert isinstance(translated(said, 1), client.UnknownKind)
+    assert isinstance(translated(output, 1), client.UnknownKind)

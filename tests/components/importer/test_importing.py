@@ -47,7 +47,11 @@ def operator(db):
 
 
 def installed(kube: Kube, *payloads: dict) -> None:
-    kube.say("GET", "/api/v1/secrets", {"items": [record(one, namespace=one["namespace"]) for one in payloads]})
+    kube.say(
+        "GET",
+        "/api/v1/secrets",
+        {"items": [record(helm_payload, namespace=helm_payload["namespace"]) for helm_payload in payloads]},
+    )
     kube.say("GET", AT, {"metadata": {"name": "tiny"}})
 
 
@@ -85,8 +89,8 @@ def test_a_password_does_not_travel_and_is_asked_for(kube, operator):
     installed(kube, release({"adminPassword": "hunter2", "users": [{"token": "hunter2"}]}))
     draft = read(operator)
     assert "hunter2" not in repr(draft)
-    (found,) = draft.found
-    assert tuple(found.keys) == ("adminPassword", "users[0].token")
+    (imported,) = draft.found
+    assert tuple(imported.keys) == ("adminPassword", "users[0].token")
     assert "# To do: make the Secret space/small-values with the key adminPassword, for adminPassword." in draft.source
     (wanted,) = editing.check(draft.source).content.components
     assert wanted.values["adminPassword"] == {"$secret": {"name": "small-values", "key": "adminPassword"}}
@@ -101,11 +105,11 @@ def test_what_cannot_be_taken_says_why(kube, operator):
         release({"a": 2**60}, name="huge"),
         release({"a": "\ud800"}, name="half"),
     ]
-    kube.say("GET", "/api/v1/secrets", {"items": [broken, *(record(one) for one in others)]})
+    kube.say("GET", "/api/v1/secrets", {"items": [broken, *(record(helm_payload) for helm_payload in others)]})
     draft = read(operator)
-    why = {one.release: one.why_not for one in draft.found}
+    why = {imported.release: imported.why_not for imported in draft.found}
     assert draft.source == ""
-    assert not any(one.is_taken for one in draft.found)
+    assert not any(imported.is_taken for imported in draft.found)
     assert "cannot be read" in why["broken"]
     assert why["harbor"] == "The catalog has no component of the chart harbor."
     assert "is pending-upgrade: another helm works on it" in why["busy"]
@@ -123,23 +127,23 @@ def test_what_cannot_be_taken_says_why(kube, operator):
 def test_what_somebody_else_keeps_is_left_to_them(kube, operator, meta, who):
     installed(kube, release())
     kube.say("GET", AT, {"metadata": {"name": "tiny", **meta}})
-    (found,) = read(operator).found
-    assert f"It is kept by {who}" in found.why_not
+    (imported,) = read(operator).found
+    assert f"It is kept by {who}" in imported.why_not
 
 
 def test_two_releases_of_one_component_are_for_a_person_to_tell_apart(kube, operator):
     installed(kube, release(name="one"), release(name="two"))
     draft = read(operator)
-    assert [one.why_not for one in draft.found] == [
+    assert [imported.why_not for imported in draft.found] == [
         "The cluster has several releases of it: space/one, space/two. Remove all but one."
     ] * 2
 
 
 def test_a_version_that_nobody_tested_and_another_name_are_told(kube, operator):
     installed(kube, release(name="mine", version="9.9.9"))
-    (found,) = read(operator).found
-    assert found.is_taken
-    assert found.notes == (
+    (imported,) = read(operator).found
+    assert imported.is_taken
+    assert imported.notes == (
         "The presets were checked against 1.2.3, not against 9.9.9.",
         "It stays the release space/mine.",
     )
@@ -148,7 +152,7 @@ def test_a_version_that_nobody_tested_and_another_name_are_told(kube, operator):
 def test_a_record_cannot_write_lines_of_the_draft(kube, operator):
     installed(kube, release(name="x", chart="a\ncomponents: {evil: {}}\n"), release())
     source = read(operator).source
-    assert [one.name for one in editing.check(source).content.components] == ["small"]
+    assert [component.name for component in editing.check(source).content.components] == ["small"]
 
 
 # ── Pages and REST ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +205,7 @@ def test_over_rest_the_same(kube, operator):
     installed(kube, release({"color": "red"}))
     answer = TokenClient(operator).post(f"/api/v1/clusters/{cluster.pk}/actions/draft-profile")
     assert answer.status_code == 200
-    assert [one["component"] for one in answer.json()["found"]] == ["small"]
+    assert [imported["component"] for imported in answer.json()["found"]] == ["small"]
     assert "color: red" in answer.json()["source"]
     viewer = UserFactory(roles=["viewer"])
     assert TokenClient(viewer).post(f"/api/v1/clusters/{cluster.pk}/actions/draft-profile").status_code == 403

@@ -19,22 +19,25 @@ OVERRIDES = st.fixed_dictionaries(
         "size": st.fixed_dictionaries({}, optional={"b": st.integers(3, 9), "c": st.lists(st.booleans(), max_size=2)}),
         "gone": st.none(),
     },
-).map(lambda one: {key: value for key, value in one.items() if value != {}})
+).map(lambda values: {key: value for key, value in values.items() if value != {}})
 
 
 def tell_apart(component, presets) -> bool:
     """Each says something that none of the others does, and no two say otherwise of the same key."""
-    said = {
+    leaf_values = {
         name: {path: _at(component, name, path) for path in leaves(component.presets[name].values)} for name in presets
     }
-    for one, other in combinations(presets, 2):
-        if any(said[one][path] != said[other][path] for path in said[one].keys() & said[other].keys()):
+    for preset, other in combinations(presets, 2):
+        if any(
+            leaf_values[preset][path] != leaf_values[other][path]
+            for path in leaf_values[preset].keys() & leaf_values[other].keys()
+        ):
             return False
     base = {path: _value(component.values, path) for path in leaves(component.values)}
     return all(
         any(
-            base.get(path) != value and not any(path in said[other] for other in presets if other != name)
-            for path, value in said[name].items()
+            base.get(path) != value and not any(path in leaf_values[other] for other in presets if other != name)
+            for path, value in leaf_values[name].items()
         )
         for name in presets
     )
@@ -64,13 +67,13 @@ def test_presets_and_overrides_come_back_from_what_they_made(data):
 @given(st.data())
 def test_whatever_was_given_the_draft_makes_the_same_again(data):
     """Presets that were changed by hand, taken in half, or are the chart's own defaults, included."""
-    component = data.draw(st.sampled_from([one for one in catalog.all() if one.presets]))
-    # As charts and releases have them: a text stands where a preset says only what it adds to one.
+    component = data.draw(st.sampled_from([component for component in catalog.all() if component.presets]))
+    # As charts and releases have them: a text is where a preset has only what it adds to one.
     sets = st.sampled_from(
         [text_values.as_texts(component, {}, preset.values) for preset in component.presets.values()]
     )
-    one = data.draw(sets)
-    given_ = layered(component, profile_values=one).values if data.draw(st.booleans()) else dict(one)
+    drawn = data.draw(sets)
+    given_ = layered(component, profile_values=drawn).values if data.draw(st.booleans()) else dict(drawn)
     for key in list(given_):
         if data.draw(st.booleans()):
             given_[key] = data.draw(
@@ -83,5 +86,5 @@ def test_whatever_was_given_the_draft_makes_the_same_again(data):
 
     drafted = layered(component, presets=presets, profile_values=rest).values
     before = layered(component, profile_values=differing(given_, defaults)).values
-    made, asked = (text_values.canonical(component, coalesced(one, defaults)) for one in (drafted, before))
-    assert made == asked
+    made, original = (text_values.canonical(component, coalesced(values, defaults)) for values in (drafted, before))
+    assert made == original

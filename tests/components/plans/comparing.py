@@ -23,19 +23,19 @@ TYPES = (
     Resource("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhooks", False),
     Resource("example.com/v1", "Thing", "things", True),
 )
-SERVED = ServedApis("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
+SERVED = ServedApis("v1.35.4", {(resource.api_version, resource.kind): resource for resource in TYPES})
 
 
 def manifest(kind: str, name: str = "a", api_version: str = "v1", generated: tuple[str, ...] = (), **over) -> Manifest:
     return Manifest({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **over}, generated)
 
 
-def there(kube: Kube, one: Manifest, *, owned: bool = True, becomes: dict | None = None, **over) -> None:
+def there(kube: Kube, existing: Manifest, *, owned: bool = True, becomes: dict | None = None, **over) -> None:
     """Put an object into the cluster, as helm would have made it, with the answer of a dry run of it."""
-    resource = SERVED.find(one.api_version, one.kind)
-    raw = {**(marked(one.raw, "one", "space") if owned else one.raw), **over}
+    resource = SERVED.find(existing.api_version, existing.kind)
+    raw = {**(marked(existing.raw, "one", "space") if owned else existing.raw), **over}
     raw = {**raw, "metadata": {**raw["metadata"], "uid": "u", "resourceVersion": "7", "managedFields": [{}]}}
-    path = resource.path("space" if resource.is_namespaced else "", one.name)
+    path = resource.path("space" if resource.is_namespaced else "", existing.name)
     kube.say("GET", path, raw)
     kube.say("PATCH", path, lambda how: (200, {**raw, **(becomes or {}), "status": {"seen": True}}))
 
@@ -45,8 +45,8 @@ def comparison(kube: Kube, **over) -> Comparison:
 
 
 def differences(kube: Kube, *wanted: Manifest, old: tuple[Manifest, ...] = (), **over):
-    one = comparison(kube, **over)
-    return one.shown(one.compare(wanted, old))
+    comparator = comparison(kube, **over)
+    return comparator.shown(comparator.compare(wanted, old))
 
 
 def notes(kube: Kube, *wanted: Manifest, old: tuple[Manifest, ...] = (), crds: tuple[Manifest, ...] = ()):

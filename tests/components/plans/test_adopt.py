@@ -16,17 +16,17 @@ def release(**values) -> Release:
 
 def test_what_no_layer_mentions_is_kept_and_named():
     given = release(a=1, b={"c": 2, "d": 3}, e={"f": 4}, g=5)
-    found = adopt.adopted(given, {"a": 9, "b": {"c": 9}, "g": {"x": 1}})
-    assert found.kept == {"b": {"d": 3}, "e": {"f": 4}}
-    (note,) = found.notes
+    adoption = adopt.adopted(given, {"a": 9, "b": {"c": 9}, "g": {"x": 1}})
+    assert adoption.kept == {"b": {"d": 3}, "e": {"f": 4}}
+    (note,) = adoption.notes
     assert "b.d, e.f" in note.detail
 
 
 def test_a_password_in_plain_text_is_not_taken_over_and_blocks():
-    found = adopt.adopted(release(grafana={"adminPassword": "hunter2", "x": 1}), {})
-    assert found.kept == {"grafana": {"x": 1}}
-    assert [note.code for note in found.notes if note.severity == "block"] == ["plain-secret"]
-    assert "hunter2" not in str(found.notes)
+    adoption = adopt.adopted(release(grafana={"adminPassword": "hunter2", "x": 1}), {})
+    assert adoption.kept == {"grafana": {"x": 1}}
+    assert [note.code for note in adoption.notes if note.severity == "block"] == ["plain-secret"]
+    assert "hunter2" not in str(adoption.notes)
     assert adopt.adopted(release(adminPassword="hunter2"), {"adminPassword": {"$secret": 1}}).notes[1:] == ()
 
 

@@ -12,18 +12,23 @@ from tests.components.plans.comparing import CRDS, MAPS, comparison, differences
 # ── What changes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_what_is_not_there_is_created_as_the_api_server_would(kube):
     kube.say("POST", MAPS, lambda how: (201, {**how["body"], "immutable": False}))
-    (one,) = differences(kube, manifest("ConfigMap", data={"x": "1"}))
-    assert (one.change, one.kind, one.namespace, one.name) == ("created", "ConfigMap", "space", "a")
-    assert "+immutable: false" in one.diff
-    (asked,) = [request for request in kube.asked if request["method"] == "POST"]
-    assert asked["query"] == {"dryRun": "All", "fieldManager": "helm"}
-    assert asked["body"]["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "Helm"}
+    (difference,) = differences(kube, manifest("ConfigMap", data={"x": "1"}))
+    assert (difference.change, difference.kind, difference.namespace, difference.name) == (
+        "created",
+        "ConfigMap",
+        "space",
+        "a",
+    )
+    assert "+immutable: false" in difference.diff
+    (request,) = [request for request in kube.asked if request["method"] == "POST"]
+    assert request["query"] == {"dryRun": "All", "fieldManager": "helm"}
+    assert request["body"]["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "Helm"}
 
 
 def test_a_kind_or_namespace_that_is_not_there_yet_is_not_validated(kube):
     elsewhere = Manifest({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "later"}})
-    found = differences(kube, elsewhere, manifest("Later", api_version="later.example.com/v1"))
-    assert [(one.kind, one.change, one.namespace) for one in found] == [
+    shown = differences(kube, elsewhere, manifest("Later", api_version="later.example.com/v1"))
+    assert [(difference.kind, difference.change, difference.namespace) for difference in shown] == [
         ("ConfigMap", "unvalidated", "later"),
         ("Later", "unvalidated", "space"),
     ]
@@ -31,39 +36,39 @@ def test_a_kind_or_namespace_that_is_not_there_yet_is_not_validated(kube):
 
 
 def test_what_would_stay_the_same_is_not_shown(kube):
-    one = manifest("ConfigMap", data={"x": "1"})
-    there(kube, one)
-    assert differences(kube, one, old=(one,)) == []
+    config_map = manifest("ConfigMap", data={"x": "1"})
+    there(kube, config_map)
+    assert differences(kube, config_map, old=(config_map,)) == []
 
 
 def test_a_custom_resource_with_the_same_manifest_is_not_even_asked_about(kube):
-    one = manifest("Thing", api_version="example.com/v1", spec={"x": 1})
-    there(kube, one, spec={"x": 2})
-    assert differences(kube, one, old=(one,)) == []
+    custom = manifest("Thing", api_version="example.com/v1", spec={"x": 1})
+    there(kube, custom, spec={"x": 2})
+    assert differences(kube, custom, old=(custom,)) == []
     assert [request["method"] for request in kube.asked if "things" in request["path"]] == ["GET"]
 
 
 def test_helm_v4_applies_and_is_asked_so(kube):
-    one = manifest("ConfigMap", data={"x": "1"})
-    there(kube, one, becomes={"data": {"x": "2"}})
-    differences(kube, one, old=(one,), is_server_side=True)
-    (asked,) = [request for request in kube.asked if request["method"] == "PATCH"]
-    assert asked["content_type"] == "application/apply-patch+yaml"
+    config_map = manifest("ConfigMap", data={"x": "1"})
+    there(kube, config_map, becomes={"data": {"x": "2"}})
+    differences(kube, config_map, old=(config_map,), is_server_side=True)
+    (request,) = [request for request in kube.asked if request["method"] == "PATCH"]
+    assert request["content_type"] == "application/apply-patch+yaml"
 
 
 def test_what_the_new_manifest_lacks_is_deleted_unless_it_is_kept_or_gone(kube):
     keep = {"metadata": {"name": "kept", "annotations": {"helm.sh/resource-policy": "keep"}}}
     gone, stays = manifest("ConfigMap", "gone"), manifest("ConfigMap", "stays", data={"x": "1"})
     there(kube, stays)
-    (one,) = differences(kube, old=(gone, stays, manifest("ConfigMap", **keep)))
-    assert (one.change, one.name) == ("deleted", "stays")
-    assert "-  x: '1'" in one.diff
+    (difference,) = differences(kube, old=(gone, stays, manifest("ConfigMap", **keep)))
+    assert (difference.change, difference.name) == ("deleted", "stays")
+    assert "-  x: '1'" in difference.diff
 
 
 def test_an_object_under_a_newer_version_of_its_api_is_the_same_object(kube):
     kube.say("GET", MAPS + "/a", {"kind": "ConfigMap", "metadata": {"name": "a"}})
-    one = comparison(kube)
-    assert one.identity(manifest("Thing", api_version="example.com/v1beta1")) == one.identity(
+    comparator = comparison(kube)
+    assert comparator.identity(manifest("Thing", api_version="example.com/v1beta1")) == comparator.identity(
         manifest("Thing", api_version="example.com/v1")
     )
 
@@ -75,8 +80,8 @@ def test_the_gravest_stands_first(kube):
     there(kube, changed, becomes={"data": {"x": "2"}})
     there(kube, crd)
     there(kube, claim)
-    found = differences(kube, manifest("ConfigMap", "a"), changed, old=(crd, claim, changed))
-    assert [(one.kind, one.change) for one in found] == [
+    shown = differences(kube, manifest("ConfigMap", "a"), changed, old=(crd, claim, changed))
+    assert [(difference.kind, difference.change) for difference in shown] == [
         ("CustomResourceDefinition", "deleted"),
         ("PersistentVolumeClaim", "deleted"),
         ("ConfigMap", "changed"),
@@ -86,13 +91,13 @@ def test_the_gravest_stands_first(kube):
 
 # ── What is never shown ───────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_secret_shows_which_keys_change_and_no_value(kube):
-    one = manifest("Secret", data={"same": "c2FtZQ==", "other": "bmV3", "added": "YWRk"})
+    secret = manifest("Secret", data={"same": "c2FtZQ==", "other": "bmV3", "added": "YWRk"})
     before = {"same": "c2FtZQ==", "other": "b2xk", "removed": "Z29uZQ=="}
     last = {"kubectl.kubernetes.io/last-applied-configuration": "c2FtZQ=="}
-    there(kube, one, data=before, becomes={"data": one.raw["data"]})
+    there(kube, secret, data=before, becomes={"data": secret.raw["data"]})
     path = "/api/v1/namespaces/space/secrets/a"
     kube.answers["GET", path][1]["metadata"]["annotations"] |= last
-    (shown,) = differences(kube, one, old=(one,))
+    (shown,) = differences(kube, secret, old=(secret,))
     lines = [line for line in shown.diff.splitlines() if line[0] in "+-"]
     assert lines == [
         "-  other: (hidden)",
@@ -104,16 +109,16 @@ def test_a_secret_shows_which_keys_change_and_no_value(kube):
 
 
 def test_what_is_generated_is_marked_and_a_resolved_secret_is_covered(kube):
-    one = manifest("ConfigMap", generated=("/data/ca",), data={"ca": "CA-2", "url": "https://u:hunter2@x"})
-    there(kube, one, data={"ca": "CA-1", "url": "y"}, becomes={"data": dict(one.raw["data"])})
-    (shown,) = differences(kube, one, old=(one,), hidden=("hunter2",))
+    config_map = manifest("ConfigMap", generated=("/data/ca",), data={"ca": "CA-2", "url": "https://u:hunter2@x"})
+    there(kube, config_map, data={"ca": "CA-1", "url": "y"}, becomes={"data": dict(config_map.raw["data"])})
+    (shown,) = differences(kube, config_map, old=(config_map,), hidden=("hunter2",))
     assert "+  ca: (regenerated)" in shown.diff
     assert "+  url: https://u:(hidden)@x" in shown.diff
     assert "CA-2" not in shown.diff
 
 
 @pytest.mark.parametrize(
-    ("secret", "written", "told"),
+    ("secret", "written", "leaked"),
     [
         ("it's: here", "url: {}", "it''s"),  # as YAML quotes it
         (
@@ -126,10 +131,10 @@ def test_what_is_generated_is_marked_and_a_resolved_secret_is_covered(kube):
         ("24680", "{}", "24680"),
     ],
 )
-def test_a_secret_is_covered_however_a_chart_writes_it(secret, written, told):
+def test_a_secret_is_covered_however_a_chart_writes_it(secret, written, leaked):
     text = written.format(secret.strip().replace("\n", "\\n" if "{{" in written else "\n      "))
     shown = diff.unified({}, {"data": {"config": int(text) if text.isdigit() else text}}, (secret,))
-    assert told not in shown
+    assert leaked not in shown
     assert "(hidden)" in shown
 
 

@@ -18,19 +18,19 @@ from tests.components.plans.comparing import CRDS, MAPS, SERVED, comparison, man
 
 
 def test_an_object_of_nobody_or_of_another_release_blocks(kube):
-    one = manifest("ConfigMap")
-    there(kube, one, owned=False)
-    (note,) = notes(kube, one)
+    config_map = manifest("ConfigMap")
+    there(kube, config_map, owned=False)
+    (note,) = notes(kube, config_map)
     assert (note.severity, note.code) == ("block", "not-ours")
     assert "No release made it" in note.detail
 
-    kube.say("GET", f"{MAPS}/a", marked(one.raw, "other", "elsewhere"))
-    assert "It belongs to the release elsewhere/other." in notes(kube, one)[0].detail
+    kube.say("GET", f"{MAPS}/a", marked(config_map.raw, "other", "elsewhere"))
+    assert "It belongs to the release elsewhere/other." in notes(kube, config_map)[0].detail
 
 
 def test_what_the_api_server_would_refuse_blocks_with_its_words(kube):
-    said = {"kind": "Status", "code": 422, "message": "spec.replicas: Invalid value: -1"}
-    kube.say("POST", MAPS, said, status=422)
+    refusal = {"kind": "Status", "code": 422, "message": "spec.replicas: Invalid value: -1"}
+    kube.say("POST", MAPS, refusal, status=422)
     (note,) = notes(kube, manifest("ConfigMap"))
     assert (note.severity, note.title) == ("block", "ConfigMap a would be refused")
     assert "Invalid value: -1" in note.detail
@@ -69,8 +69,8 @@ def test_a_kind_that_is_removed_says_how_many_objects_go_with_it(kube, page, cou
 
 def test_kinds_without_objects_are_removed_in_one_sentence():
     gone = [Destroyed(f"{kind.lower()}s.example.com", kind, count) for kind, count in (("A", 0), ("B", 2), ("C", 0))]
-    found = impact.notes(None, SERVED, (), (), gone)
-    assert [note.title for note in found] == [
+    impacts = impact.notes(None, SERVED, (), (), gone)
+    assert [note.title for note in impacts] == [
         "2 kinds are removed that have no objects: A, C",
         "The kind B is removed, and with it 2 objects",
     ]
@@ -79,8 +79,8 @@ def test_kinds_without_objects_are_removed_in_one_sentence():
 def test_what_may_not_be_counted_is_not_called_none(kube):
     there(kube, definition())
     kube.say("GET", "/apis/example.com/v1/things", {"kind": "Status", "code": 403, "message": "no"}, status=403)
-    (found,) = destroyed(kube, SERVED, comparison(kube).compare([], [definition()]))
-    assert found.count == -1
+    (destroyed_kind,) = destroyed(kube, SERVED, comparison(kube).compare([], [definition()]))
+    assert destroyed_kind.count == -1
     (note,) = notes(kube, old=(definition(),))
     assert "and with it all its objects" in note.title
 
@@ -95,9 +95,9 @@ def test_a_revert_takes_definitions_of_templates_along_and_leaves_those_of_crds(
         ((keeps,), (), []),
         ((), (definition(),), ["revert-leaves"]),
     ):
-        compared = [Compared(one, "created", "") for one in made]
-        found = impact.notes(kube, SERVED, compared, crds, is_install=True)
-        assert [note.code for note in found] == codes
+        compared = [Compared(crd, "created", "") for crd in made]
+        impacts = impact.notes(kube, SERVED, compared, crds, is_install=True)
+        assert [note.code for note in impacts] == codes
 
 
 def test_a_definition_in_crds_that_differs_is_said_because_helm_leaves_it(kube):
@@ -140,10 +140,10 @@ def test_webhooks_of_one_name_are_told_of_once_with_all_that_refuse(kube):
         )
         for kind in ("Validating", "Mutating")
     ]
-    told = [impact for impact in notes(kube, *both) if impact.code == "webhook"]
-    assert len(told) == 1
-    assert "validating.example.com" in told[0].detail
-    assert "mutating.example.com" in told[0].detail
+    webhooks = [impact for impact in notes(kube, *both) if impact.code == "webhook"]
+    assert len(webhooks) == 1
+    assert "validating.example.com" in webhooks[0].detail
+    assert "mutating.example.com" in webhooks[0].detail
 
 
 def test_labels_of_chart_and_version_are_folded_and_nothing_else_is():
@@ -155,15 +155,17 @@ def test_labels_of_chart_and_version_are_folded_and_nothing_else_is():
     def compared(before: dict[str, Any], after: dict[str, Any]) -> Compared:
         return Compared(manifest("X", "x"), "changed", "space", before, after)
 
-    plain = [{"metadata": {"labels": {"helm.sh/chart": f"a-{one}"}}, "spec": {"a": 1}} for one in "12"]
+    plain = [{"metadata": {"labels": {"helm.sh/chart": f"a-{version}"}}, "spec": {"a": 1}} for version in "12"]
     pods = (labeled("1"), labeled("2"))
-    kept, told = folded([compared(*plain), compared(*pods), compared(plain[0], {**plain[1], "spec": {"a": 2}})])
+    kept, summaries = folded([compared(*plain), compared(*pods), compared(plain[0], {**plain[1], "spec": {"a": 2}})])
 
-    assert [one.live for one in kept] == [pods[0], plain[0]], "pods restart by a label of theirs: that stays in sight"
-    assert all(one.result["metadata"]["labels"] == one.live["metadata"]["labels"] for one in kept)
+    assert [difference.live for difference in kept] == [pods[0], plain[0]], (
+        "pods restart by a label of theirs: that stays in sight"
+    )
+    assert all(difference.result["metadata"]["labels"] == difference.live["metadata"]["labels"] for difference in kept)
     assert kept[0].result["template"] == pods[1]["template"]
-    assert "3 objects" in told[0].title
-    assert "1 of them" in told[0].detail
+    assert "3 objects" in summaries[0].title
+    assert "1 of them" in summaries[0].detail
 
 
 def test_fields_that_somebody_else_set_are_named_with_who_and_never_with_a_secret():
@@ -174,14 +176,14 @@ def test_fields_that_somebody_else_set_are_named_with_who_and_never_with_a_secre
 
     for kind in ("ConfigMap", "Secret"):
         [note] = taken_back.notes([Compared(manifest(kind, "a"), "changed", "space", live, wanted)], ())
-        said = note.title + note.detail
-        assert "data.color" in said
-        assert "kubectl-edit" in said
-        assert "2026-11-22 02:10 UTC" in said
-        assert ("pink" in said and "blue" in said) == (kind == "ConfigMap")
-        assert "data.own" not in said, "helm's own, or nobody's"
-        assert "hunter2222" not in said
-        assert "correct-horse" not in said
+        text = note.title + note.detail
+        assert "data.color" in text
+        assert "kubectl-edit" in text
+        assert "2026-11-22 02:10 UTC" in text
+        assert ("pink" in text and "blue" in text) == (kind == "ConfigMap")
+        assert "data.own" not in text, "helm's own, or nobody's"
+        assert "hunter2222" not in text
+        assert "correct-horse" not in text
 
 
 def test_webhooks_volumes_and_generated_passwords_are_said(kube):
@@ -194,18 +196,18 @@ def test_webhooks_volumes_and_generated_passwords_are_said(kube):
     )
     there(kube, claim)
     there(kube, made, data={"x": "eQ=="}, becomes={"data": {"x": "eA=="}})
-    found = {note.code: note for note in notes(kube, hook, made, old=(claim, made))}
-    assert found.keys() == {"webhook", "volume-removal", "generated"}
-    assert "strict.example.com" in found["webhook"].detail
-    assert "mild" not in found["webhook"].detail
-    assert "space/s" in found["generated"].title
+    by_code = {note.code: note for note in notes(kube, hook, made, old=(claim, made))}
+    assert by_code.keys() == {"webhook", "volume-removal", "generated"}
+    assert "strict.example.com" in by_code["webhook"].detail
+    assert "mild" not in by_code["webhook"].detail
+    assert "space/s" in by_code["generated"].title
 
 
 def test_definitions_of_a_chart_that_are_not_there_are_created_and_said(kube):
     new, known = manifest("CustomResourceDefinition", "new.example.com", CRDS), definition()
     there(kube, known, owned=False)
     absent = comparison(kube).absent([new, known])
-    assert [(one.wanted.name, one.change) for one in absent] == [("new.example.com", "created")]
+    assert [(difference.wanted.name, difference.change) for difference in absent] == [("new.example.com", "created")]
     (note,) = impact.created(absent)
     assert "new.example.com" in note.detail
     assert impact.created([]) == []
@@ -213,15 +215,15 @@ def test_definitions_of_a_chart_that_are_not_there_are_created_and_said(kube):
 
 def test_one_that_is_being_deleted_is_created_once_more(kube):
     there(kube, definition(), metadata={"name": "things.example.com", "deletionTimestamp": "2026-11-22T02:10:00Z"})
-    assert [one.wanted.name for one in comparison(kube).absent([definition()])] == ["things.example.com"]
+    assert [difference.wanted.name for difference in comparison(kube).absent([definition()])] == ["things.example.com"]
 
 
 def test_hooks_are_named_with_their_moment():
     def hook(name: str, moments: str) -> Manifest:
         return Manifest({"kind": "Job", "metadata": {"name": name, "annotations": {"helm.sh/hook": moments}}})
 
-    found = [hook("a", "pre-install, pre-upgrade"), hook("b", "test"), hook("c", "post-install")]
-    (note,) = impact.hooks(found, is_upgrade=False)
+    hooks = [hook("a", "pre-install, pre-upgrade"), hook("b", "test"), hook("c", "post-install")]
+    (note,) = impact.hooks(hooks, is_upgrade=False)
     assert note.title == "helm runs hooks of the chart: Job a (pre-install), Job c (post-install)"
-    assert "Job a (pre-upgrade)" in impact.hooks(found, is_upgrade=True)[0].title
-    assert impact.hooks(found[1:2], is_upgrade=False) == []
+    assert "Job a (pre-upgrade)" in impact.hooks(hooks, is_upgrade=True)[0].title
+    assert impact.hooks(hooks[1:2], is_upgrade=False) == []

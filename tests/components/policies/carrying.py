@@ -33,10 +33,10 @@ def wanted(text: str = PROFILE) -> tuple[WantedObject, ...]:
 
 
 def carry(fleet, prepared, direction="forward", **how) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     ends = {"deadline": time.monotonic() + 60, "stop": lambda: False} | how
-    policy_objects.carry_out(fleet, prepared, direction=direction, tell=told.append, **ends)
-    return told
+    policy_objects.carry_out(fleet, prepared, direction=direction, tell=lines.append, **ends)
+    return lines
 
 
 def edit(cluster, plural, name, change, namespace="") -> None:

@@ -27,14 +27,14 @@ def test_what_somebody_changes_takes_or_removes_of_a_policy_is_named_and_nothing
     edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"requests.nvidia.com/gpu": "64"}}}, "team-a")
     off = conform(fleet, want)
     assert off.state == "drifted"
-    (one,) = off.differences
-    assert (one.kind, one.where, one.path) == (
+    (difference,) = off.differences
+    assert (difference.kind, difference.where, difference.path) == (
         "ResourceQuota",
         "team-a/gpus",
         'spec.hard["requests.nvidia.com/gpu"]',
     )
-    assert (one.approved, one.live, one.who) == ("8", "64", "kubectl-edit")
-    assert one.note == "A plan of this revision takes it back, once it is approved."
+    assert (difference.approved, difference.live, difference.who) == ("8", "64", "kubectl-edit")
+    assert difference.note == "A plan of this revision takes it back, once it is approved."
 
     cluster.api.delete(person("alice"), "priorityclasses", "training", "")
     gone = conform(fleet, want)
@@ -49,11 +49,16 @@ def test_what_no_plan_may_take_back_says_why_and_what_to_do():
     change = {"spec": {"hard": {"pods": "7"}}}
     cluster.api.patch(person("x"), "resourcequotas", "gpus", change, "team-a", manager="argocd-controller")
 
-    (one,) = conform(fleet, wanted()).differences
+    (difference,) = conform(fleet, wanted()).differences
 
-    assert (one.path, one.approved, one.live, one.who) == ("spec.hard.pods", "100", "7", "argocd-controller")
-    assert one.note.startswith("A plan cannot take it back. Apply failed with 1 conflict")
-    assert one.note.endswith("Commit the value there, or set the same in the profile.")
+    assert (difference.path, difference.approved, difference.live, difference.who) == (
+        "spec.hard.pods",
+        "100",
+        "7",
+        "argocd-controller",
+    )
+    assert difference.note.startswith("A plan cannot take it back. Apply failed with 1 conflict")
+    assert difference.note.endswith("Commit the value there, or set the same in the profile.")
 
 
 def test_a_policy_that_cannot_be_asked_about_is_unknown():

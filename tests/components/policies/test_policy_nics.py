@@ -43,14 +43,14 @@ def definition(plural: str, kind: str, group: str, scope: str = "Namespaced", ve
 @pytest.fixture
 def nics(cluster) -> Any:
     """The definitions that the operator's chart brings, and two nodes."""
-    for one in (
+    for crd in (
         definition("nicclusterpolicies", "NicClusterPolicy", "mellanox.com", "Cluster", "v1alpha1"),
         definition("sriovnetworknodepolicies", "SriovNetworkNodePolicy", "sriovnetwork.openshift.io"),
         definition("sriovnetworknodestates", "SriovNetworkNodeState", "sriovnetwork.openshift.io"),
         definition("sriovnetworks", "SriovNetwork", "sriovnetwork.openshift.io"),
         definition("network-attachment-definitions", "NetworkAttachmentDefinition", "k8s.cni.cncf.io"),
     ):
-        cluster.api.create(person("helm"), "customresourcedefinitions", one)
+        cluster.api.create(person("helm"), "customresourcedefinitions", crd)
     cluster.run_until(lambda: "sriovnetworks.sriovnetwork.openshift.io" in cluster.store.resources, seconds=30)
     for name in ("n1", "n2"):
         cluster.api.create(person("kubelet"), "nodes", {"metadata": {"name": name}})
@@ -137,7 +137,7 @@ def test_virtual_functions_are_waited_for_on_each_node_that_has_such_a_nic(nics,
 def test_a_network_is_ready_once_pods_can_ask_for_it(nics, fleet):
     prepared = policy_objects.prepare(fleet, wanted(PROFILE))
     carry(fleet, prepared)
-    network = next(one for one in prepared.objects if one.ref.kind == "SriovNetwork")
+    network = next(policy for policy in prepared.objects if policy.ref.kind == "SriovNetwork")
 
     def missing() -> str:
         return policy_kinds.row("SriovNetwork").idle(fleet, fleet.policy(network.ref))
@@ -186,5 +186,5 @@ def test_what_says_ready_too_early_is_looked_at_twice(nics, fleet):
     ],
 )
 def test_schedules_and_other_clusters_are_ready_by_their_controllers_word(fleet, kind, status, missing):
-    said = policy_kinds.row(kind).idle(fleet, {"kind": kind, "metadata": {"name": "a"}, "status": status})
-    assert (missing in said) if missing else said == ""
+    reason = policy_kinds.row(kind).idle(fleet, {"kind": kind, "metadata": {"name": "a"}, "status": status})
+    assert (missing in reason) if missing else reason == ""

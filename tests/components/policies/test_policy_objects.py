@@ -24,7 +24,7 @@ DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 def test_a_plan_shows_what_would_be_and_writes_nothing(cluster, fleet):
     prepared = policy_objects.prepare(fleet, wanted())
 
-    assert [(one.title, one.change) for one in prepared.objects] == [
+    assert [(policy.title, policy.change) for policy in prepared.objects] == [
         ("Namespace team-a", "created"),
         ("PriorityClass training", "created"),
         ("ResourceQuota team-a/gpus", "unvalidated"),
@@ -45,11 +45,11 @@ def test_it_is_carried_out_in_order_twice_without_effect_and_put_back(fleet):
     assert fleet.policy(QUOTA)["metadata"]["resourceVersion"] == version
     assert policy_objects.check_readiness(fleet, prepared, direction="forward").is_ready
     again = policy_objects.prepare(fleet, wanted())
-    assert ([one.change for one in again.objects], again.changes) == (["same"] * 3, 0)
+    assert ([policy.change for policy in again.objects], again.changes) == (["same"] * 3, 0)
 
     assert not policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
-    told = carry(fleet, prepared, "revert")
-    assert told == [
+    lines = carry(fleet, prepared, "revert")
+    assert lines == [
         "ResourceQuota team-a/gpus is removed.",
         "PriorityClass training is removed.",
         "Namespace team-a stays: what is in it is not ours to delete.",
@@ -62,7 +62,7 @@ def test_a_revert_of_a_change_goes_back_to_what_we_had_and_leaves_what_others_ad
     carry(fleet, policy_objects.prepare(fleet, wanted()))
     edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"services": "5"}}}, "team-a")
     prepared = policy_objects.prepare(fleet, wanted(PROFILE.replace('"8", pods: "100"', '"16"')))
-    [quota] = [one for one in prepared.objects if one.change == "changed"]
+    [quota] = [policy for policy in prepared.objects if policy.change == "changed"]
     assert "-    requests.nvidia.com/gpu: '8'" in quota.diff
 
     carry(fleet, prepared)
@@ -165,7 +165,7 @@ policies:
     assert [note.code for note in alone.notes] == ["policy-missing"] * 3
 
     together = policy_objects.prepare(fleet, wanted(text), brings={"volcano"})
-    assert [(one.title, one.change) for one in together.objects] == [
+    assert [(policy.title, policy.change) for policy in together.objects] == [
         ("Queue a", "unvalidated"),
         ("Queue b", "unvalidated"),
     ]
@@ -181,8 +181,8 @@ def test_the_optional_role_is_what_these_kinds_need_and_nothing_else():
         for plural in rule["resources"]
     }
     needed = {
-        (one.api_version.rpartition("/")[0], one.plural): {"get", "create", "patch", "delete"}
-        for one in RESOURCES.values()
+        (resource.api_version.rpartition("/")[0], resource.plural): {"get", "create", "patch", "delete"}
+        for resource in RESOURCES.values()
     }
     needed["", "namespaces"].remove("delete")
     needed["storage.k8s.io", "storageclasses"].add("list")
@@ -195,15 +195,17 @@ def test_where_components_are_installed_the_controller_may_still_write_each_of_t
     """The policy for components lets the controller write for real what it names, and nothing else."""
     documents = list(yaml.safe_load_all((DEPLOY / "setpoint-components.yaml").read_text()))
     [fence] = [
-        one
-        for one in documents
-        if one["metadata"]["name"] == "setpoint-controller-tries" and "spec" in one and "validations" in one["spec"]
+        document
+        for document in documents
+        if document["metadata"]["name"] == "setpoint-controller-tries"
+        and "spec" in document
+        and "validations" in document["spec"]
     ]
     text = fence["spec"]["validations"][0]["expression"]
     missing = [
-        f"{group}/{one.plural}"
-        for one in RESOURCES.values()
-        if (group := one.api_version.rpartition("/")[0]) is not None and f"'{group}/{one.plural}'" not in text
+        f"{group}/{resource.plural}"
+        for resource in RESOURCES.values()
+        if (group := resource.api_version.rpartition("/")[0]) is not None and f"'{group}/{resource.plural}'" not in text
     ]
     assert missing == []
 
@@ -257,8 +259,8 @@ def test_a_queue_that_takes_no_work_is_waited_for(fleet):
     ],
 )
 def test_each_kind_is_ready_by_its_own_controllers_word(fleet, kind, status, missing):
-    said = policy_kinds.row(kind).idle(fleet, {"kind": kind, "status": status})
-    assert (missing in said) if missing else said == ""
+    reason = policy_kinds.row(kind).idle(fleet, {"kind": kind, "status": status})
+    assert (missing in reason) if missing else reason == ""
 
 
 def test_many_objects_are_asked_about_at_once(fleet, monkeypatch):
@@ -276,7 +278,9 @@ def test_many_objects_are_asked_about_at_once(fleet, monkeypatch):
     monkeypatch.setattr(fleet, "policy", policy)
     prepared = policy_objects.prepare(fleet, wanted(text))
 
-    assert [one.title for one in prepared.objects] == [f"PriorityClass p{n}" for n in range(policy_objects.AT_ONCE)]
+    assert [policy.title for policy in prepared.objects] == [
+        f"PriorityClass p{n}" for n in range(policy_objects.AT_ONCE)
+    ]
     assert (
         policy_objects.check_readiness(fleet, prepared, direction="forward").missing == "PriorityClass p0 is not there."
     )

@@ -48,7 +48,7 @@ def phase(cluster: Any, ref: ObjectRef, name: str) -> None:
 def test_what_others_need_is_applied_first(fleet):
     carry(fleet, policy_objects.prepare(fleet, wanted(SPACE)))
     prepared = policy_objects.prepare(fleet, wanted(STORAGE))
-    assert [one.ref.kind for one in prepared.objects] == [
+    assert [policy.ref.kind for policy in prepared.objects] == [
         "Namespace", "StorageClass", "PersistentVolume", "PersistentVolumeClaim",
     ]  # fmt: skip
 
@@ -93,10 +93,10 @@ def test_what_holds_data_stays_when_the_plan_is_put_back(cluster, fleet, bound, 
     phase(cluster, VOLUME, bound)
     phase(cluster, CLAIM, claimed)
 
-    told = carry(fleet, prepared, "revert")
+    lines = carry(fleet, prepared, "revert")
 
-    assert told[0].startswith("PersistentVolumeClaim team-a/models stays:")
-    assert told[1].startswith("PersistentVolume models stays:")
+    assert lines[0].startswith("PersistentVolumeClaim team-a/models stays:")
+    assert lines[1].startswith("PersistentVolume models stays:")
     assert "deletionTimestamp" not in fleet.policy(VOLUME)["metadata"]
     assert "deletionTimestamp" not in fleet.policy(CLAIM)["metadata"]
     assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
@@ -128,9 +128,9 @@ def test_a_claim_that_is_bound_between_the_look_and_the_removal_stays(cluster, f
         real(ref, uid, version)
 
     monkeypatch.setattr(fleet, "remove_policy", raced)
-    told = carry(fleet, prepared, "revert")
+    lines = carry(fleet, prepared, "revert")
 
-    assert (seen, told[0].partition(":")[0]) == ([CLAIM], "PersistentVolumeClaim team-a/models stays")
+    assert (seen, lines[0].partition(":")[0]) == ([CLAIM], "PersistentVolumeClaim team-a/models stays")
     assert fleet.policy(CLAIM)
 
 

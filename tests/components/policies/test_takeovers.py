@@ -29,7 +29,7 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
         "1 field of ResourceQuota team-a/gpus is taken from kubectl-edit",
     )
     assert note.detail.startswith("spec.hard.pods is 7, held by kubectl-edit since 2026-01-01 00:00 UTC; this plan")
-    [quota] = [one for one in prepared.objects if one.change == "changed"]
+    [quota] = [policy for policy in prepared.objects if policy.change == "changed"]
     assert ("-    pods: '7'" in quota.diff, "+    pods: '100'" in quota.diff) == (True, True)
     assert (prepared.fields_taken, fleet.policy(QUOTA)["spec"]["hard"]["pods"]) == (1, "7")
     assert PreparedPolicies.from_json(json.loads(json.dumps(prepared.to_json()))) == prepared
@@ -47,8 +47,8 @@ def test_a_field_that_somebody_changed_of_ours_is_taken_as_the_plan_showed_it(cl
     assert policy_objects.check_readiness(fleet, prepared, direction="forward").is_ready
     assert not policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
 
-    [*_, told] = carry(fleet, prepared, "revert")[:1]
-    assert told == (
+    [*_, line] = carry(fleet, prepared, "revert")[:1]
+    assert line == (
         "ResourceQuota team-a/gpus is as it was. spec.hard.pods is 7 again, as kubectl-edit had it; Setpoint holds it "
         "from now on."
     )
@@ -66,7 +66,7 @@ def taking(cluster, fleet, **edits) -> PreparedPolicies:
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "who", "said"),
+    ("meanwhile", "who", "message"),
     [
         (
             {"pods": "9"},
@@ -86,12 +86,14 @@ def taking(cluster, fleet, **edits) -> PreparedPolicies:
         ),
     ],
 )
-def test_what_is_another_or_anothers_by_then_is_not_taken_and_nothing_is_written(cluster, fleet, meanwhile, who, said):
+def test_what_is_another_or_anothers_by_then_is_not_taken_and_nothing_is_written(
+    cluster, fleet, meanwhile, who, message
+):
     prepared = taking(cluster, fleet)
     cluster.api.patch(person("alice"), "resourcequotas", "gpus", {"spec": {"hard": meanwhile}}, "team-a", manager=who)
     before = fleet.policy(QUOTA)
 
-    with pytest.raises(FleetRefused, match=re.escape(said)):
+    with pytest.raises(FleetRefused, match=re.escape(message)):
         carry(fleet, prepared)
 
     assert fleet.policy(QUOTA) == before
@@ -161,9 +163,9 @@ def test_a_revert_leaves_what_somebody_took_again_and_what_was_never_taken(clust
 
     carry(fleet, prepared)
     edit(cluster, "resourcequotas", "gpus", {"spec": {"hard": {"pods": "64"}}}, "team-a")
-    told = carry(fleet, prepared, "revert")[0]
+    line = carry(fleet, prepared, "revert")[0]
 
-    assert "spec.hard.pods stays as kubectl-edit has it." in told
+    assert "spec.hard.pods stays as kubectl-edit has it." in line
     assert fleet.policy(QUOTA)["spec"]["hard"] == {"pods": "64", "requests.nvidia.com/gpu": "3"}
     assert managed_fields.holders(fleet.policy(QUOTA), ("spec", "hard", "pods")) == ["kubectl-edit"]
     assert policy_objects.check_readiness(fleet, prepared, direction="revert").is_ready
@@ -184,7 +186,7 @@ def test_nothing_is_taken_of_an_object_without_our_mark(cluster, fleet):
 
 
 @pytest.mark.parametrize(
-    ("manager", "labels", "said"),
+    ("manager", "labels", "detail"),
     [
         ("argocd-controller", {}, "argocd-controller is Argo CD. What is changed beside it, it puts back. Commit"),
         ("kustomize-controller", {}, "kustomize-controller is Flux. What is changed beside it, it puts back. Commit"),
@@ -204,7 +206,7 @@ def test_nothing_is_taken_of_an_object_without_our_mark(cluster, fleet):
         ("helm", {}, ""),
     ],
 )
-def test_nothing_is_taken_from_what_would_write_it_again(cluster, fleet, manager, labels, said):
+def test_nothing_is_taken_from_what_would_write_it_again(cluster, fleet, manager, labels, detail):
     carry(fleet, policy_objects.prepare(fleet, wanted()))
     change = {"metadata": {"labels": labels}, "spec": {"hard": {"pods": "7"}}}
     cluster.api.patch(person("x"), "resourcequotas", "gpus", change, "team-a", manager=manager)
@@ -212,13 +214,13 @@ def test_nothing_is_taken_from_what_would_write_it_again(cluster, fleet, manager
     prepared = policy_objects.prepare(fleet, wanted())
 
     notes = {note.severity: note for note in prepared.notes}
-    assert (list(notes), prepared.fields_taken) == ((["block"], 0) if said else (["warn"], 1))
-    assert said in notes[next(iter(notes))].detail
+    assert (list(notes), prepared.fields_taken) == ((["block"], 0) if detail else (["warn"], 1))
+    assert detail in notes[next(iter(notes))].detail
 
 
 def test_the_digest_of_a_plan_that_takes_nothing_is_what_it_was_before_anything_could_be_taken(fleet):
     prepared = policy_objects.prepare(fleet, wanted())
-    assert {key for one in prepared.to_json()["objects"] for key in one} == {
+    assert {key for policy in prepared.to_json()["objects"] for key in policy} == {
         "manifest",
         "change",
         "uid",

@@ -110,7 +110,7 @@ def test_a_foreign_daemonset_blocks_the_plan_until_a_value_settles_it(world):
     assert planned(world, "overlay") == [BESIDE]
     assert planned(world, "overlay", chained=True) == []
     assert planned(world, "underlay") == [], "it declares nothing"
-    [note] = [one for one in world.prepare("overlay", "1.0.0").notes if one.code == "component-conflict"]
+    [note] = [note for note in world.prepare("overlay", "1.0.0").notes if note.code == "component-conflict"]
     detail = "Both write the configuration of the only CNI. To read: Its README (https://example.org)."
     assert note == PlanNote(*BESIDE[:1], note.code, BESIDE[1], detail)
 
@@ -136,7 +136,7 @@ def test_cilium_is_not_planned_as_the_only_network_beside_another(world, name, t
         ("block", f"It conflicts with {title}: the cluster runs the DaemonSet kube-system/{name}")
     ]
     wanted = WantedComponent("cilium", archive.version, values=given)
-    [advice] = [one.detail for one in work.prepare(world.cluster, wanted).notes if one.code == "component-conflict"]
+    [advice] = [note.detail for note in work.prepare(world.cluster, wanted).notes if note.code == "component-conflict"]
     assert "https://docs.cilium.io/en/stable/installation/k8s-install-migration" in advice
     assert planned_cilium(cni={"customConf": True}) == [], "a migration, or a chain"
 

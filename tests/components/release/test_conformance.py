@@ -97,7 +97,7 @@ def test_what_somebody_changes_is_named_with_who_and_a_secret_never(world):
     assert (right.state, right.sentence, right.differences) == ("compliant", "", ())
     assert (right.installed, right.assigned, right.number) == ("1.0.0", "1.0.0", 1)
     assert set(right.kinds) == {("v1", "configmaps"), ("v1", "secrets"), ("apps/v1", "daemonsets")}
-    assert [(one["number"], one["is_ours"]) for one in right.history] == [(1, True)]
+    assert [(revision["number"], revision["is_ours"]) for revision in right.history] == [(1, True)]
 
     with world.sim.lock:
         was = world.sim.store.get("daemonsets", "tiny-agent", "tiny-system").copy()
@@ -117,11 +117,11 @@ def test_what_somebody_changes_is_named_with_who_and_a_secret_never(world):
     assert (changed.who, bool(changed.at)) == ("kubectl-edit", True)
     assert (secret.path, secret.who) == ("data.word", "thief")
     assert secret.live != secret.approved
-    told = str([one.to_json() for one in off.differences])
-    assert not any(text in told for text in ("c3RvbGVuLXdvcmQ", "stolen-word", "hunter2222", "aHVudGVyMjIyMg"))
+    dumped = str([difference.to_json() for difference in off.differences])
+    assert not any(text in dumped for text in ("c3RvbGVuLXdvcmQ", "stolen-word", "hunter2222", "aHVudGVyMjIyMg"))
 
     repair = work.prepare(world.cluster, world.wanted)
-    assert {one.name: one.change for one in repair.objects} == {
+    assert {difference.name: difference.change for difference in repair.objects} == {
         "tiny-settings": "created",
         "tiny-agent": "changed",
         "tiny-made": "changed",
@@ -137,9 +137,9 @@ def test_a_plain_secret_in_an_environment_is_not_shown_either(world):
         spec = world.sim.store.get("daemonsets", "tiny-agent", "tiny-system").copy()["spec"]
     spec["template"]["spec"]["containers"][0]["env"][0]["value"] = "another-password"
     world.patch("daemonsets", "tiny-agent", {"spec": spec})
-    (one,) = world.look().differences
-    assert one.path.endswith("env[API_TOKEN].value")
-    assert (one.approved, one.live) == ("(hidden)", "(hidden)")
+    (difference,) = world.look().differences
+    assert difference.path.endswith("env[API_TOKEN].value")
+    assert (difference.approved, difference.live) == ("(hidden)", "(hidden)")
 
 
 def test_another_release_than_ours_and_wishes_that_moved_on_are_told_apart(world):
@@ -151,7 +151,7 @@ def test_another_release_than_ours_and_wishes_that_moved_on_are_told_apart(world
         "What is wanted is another by now: color is. A plan would bring it.",
     )
     world.wanted = WantedComponent("tiny", "2.0.0", values={"color": "blue"})
-    assert [one.path for one in world.look().differences] == ["version", "color"]
+    assert [difference.path for difference in world.look().differences] == ["version", "color"]
 
     ClusterValues.objects.all().delete()
     path = world.site.helm._folder / "tiny.tgz"
@@ -161,7 +161,7 @@ def test_another_release_than_ours_and_wishes_that_moved_on_are_told_apart(world
     theirs = world.look()
     assert theirs.state == "foreign"
     assert theirs.sentence == "Another party made revision 2 of tiny; color is other than assigned."
-    assert [one["is_ours"] for one in theirs.history] == [False, True]
+    assert [revision["is_ours"] for revision in theirs.history] == [False, True]
 
 
 def test_what_cannot_be_seen_is_unknown(world):
@@ -171,8 +171,8 @@ def test_what_cannot_be_seen_is_unknown(world):
     world.sim.api.forbidden.clear()
     assert world.look().state == "compliant"
     world.sim.faults.add("refuse", verb="patch", resource="daemonsets")
-    told = world.look()
-    assert (told.state, told.sentence[:33]) == ("unknown", "Not all of it could be compared: ")
+    conformity = world.look()
+    assert (conformity.state, conformity.sentence[:33]) == ("unknown", "Not all of it could be compared: ")
     world.sim.faults.clear()
     world.sim.faults.outage = True
     assert world.look().state == "unknown"

@@ -58,7 +58,11 @@ def definition(world: World, name: str = "things") -> dict[str, Any] | None:
 
 
 def listed(prepared: Prepared) -> list[tuple[str, str]]:
-    return [(one.change, one.name) for one in prepared.objects if one.kind == "CustomResourceDefinition"]
+    return [
+        (difference.change, difference.name)
+        for difference in prepared.objects
+        if difference.kind == "CustomResourceDefinition"
+    ]
 
 
 def removal(world: World) -> Prepared:
@@ -69,9 +73,9 @@ def test_an_install_creates_what_the_plan_lists(world):
     first = world.prepare("tiny", "1.0.0")
     assert listed(first) == [("created", "things.example.org")]
 
-    told = world.carry_out(first)
+    lines = world.carry_out(first)
 
-    assert "things.example.org of the chart's crds/ is created." in told
+    assert "things.example.org of the chart's crds/ is created." in lines
     world.until_ready(first)
     assert "annotations" not in definition(world)["metadata"], "helm marks none of crds/"
 
@@ -144,11 +148,13 @@ def test_it_names_them_from_helms_record_where_the_archive_is_gone(world):
 def test_it_names_those_of_a_subchart_that_is_switched_on_and_no_others(world):
     """helm's record has no files of subcharts: their definitions are read from the archive."""
     about = "apiVersion: v2\nname: tiny\nversion: 1.1.0\ndependencies:\n"
-    about += "".join(f"- {{name: {one}, version: 1.0.0, condition: {one}.enabled}}\n" for one in ("used", "unused"))
+    about += "".join(
+        f"- {{name: {subchart}, version: 1.0.0, condition: {subchart}.enabled}}\n" for subchart in ("used", "unused")
+    )
     files = {"Chart.yaml": about, "values.yaml": "color: green\nused: {enabled: true}\nunused: {enabled: false}\n"}
-    for one, text in (("used", DEFINITION), ("unused", OTHER)):
-        files[f"charts/{one}/Chart.yaml"] = f"apiVersion: v2\nname: {one}\nversion: 1.0.0\n"
-        files[f"charts/{one}/crds/a.yaml"] = text
+    for subchart, text in (("used", DEFINITION), ("unused", OTHER)):
+        files[f"charts/{subchart}/Chart.yaml"] = f"apiVersion: v2\nname: {subchart}\nversion: 1.0.0\n"
+        files[f"charts/{subchart}/crds/a.yaml"] = text
     archives.store(packed(files), origin="uploaded")
     with registry.api_server(world.cluster) as server:
         server.ask(Call("create", "customresourcedefinitions"), "POST", ROOT, body=parsed(OTHER))
@@ -197,7 +203,7 @@ def test_one_that_is_deleted_by_hand_is_drift_until_a_plan_makes_it_again(world)
     world.site.until(lambda: definition(world, "others") is None, locked=False)
     seen = conform(world.cluster, wanted)
     assert seen.state == "drifted"
-    assert [(one.kind, one.name, one.path) for one in seen.differences] == [
+    assert [(difference.kind, difference.name, difference.path) for difference in seen.differences] == [
         ("CustomResourceDefinition", "others.example.org", "")
     ]
 

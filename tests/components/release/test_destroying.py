@@ -84,9 +84,9 @@ def things(world: World, *made: str) -> set[str]:
     path = "/apis/example.org/v1/things"
     with registry.api_server(world.cluster) as server:
         for name in made:
-            thing = {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": name}}
-            server.ask(Call("create", "things", name), "POST", path, body=thing)
-        return {one["metadata"]["name"] for one in server.ask(Call("list", "things"), "GET", path).object()["items"]}
+            raw = {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": name}}
+            server.ask(Call("create", "things", name), "POST", path, body=raw)
+        return {item["metadata"]["name"] for item in server.ask(Call("list", "things"), "GET", path).object()["items"]}
 
 
 def test_more_objects_than_were_consented_to_are_not_destroyed(world):
@@ -136,9 +136,9 @@ def test_a_removal_that_ended_after_its_definitions_were_gone_is_finished(world)
     prepared = removal(world)
     half_removed(world)
 
-    told = world.carry_out(prepared)
+    lines = world.carry_out(prepared)
 
-    assert "The definition things.example.org is made once more: helm's record has objects of its kind." in told
+    assert "The definition things.example.org is made once more: helm's record has objects of its kind." in lines
     world.until_ready(prepared)
     with pytest.raises(FleetError):
         things(world)

@@ -60,18 +60,18 @@ def seen(world: World) -> dict[str, Any]:
 
 def finished(world: World, prepared: Prepared, direction: str = "forward") -> list[str]:
     """Carry out as the engine does: again and again while it waits, then look until it is ready."""
-    told: list[str] = []
+    lines: list[str] = []
     until = time.monotonic() + 40
     while time.monotonic() < until:
         try:
-            told += world.carry_out(prepared, direction)
+            lines += world.carry_out(prepared, direction)
         except HelmWaits as waits:
-            told.append(f"waits: {waits}")
+            lines.append(f"waits: {waits}")
             time.sleep(0.1)
         else:
             world.until_ready(prepared, direction)
-            return told
-    raise AssertionError(told[-1])
+            return lines
+    raise AssertionError(lines[-1])
 
 
 def test_it_goes_after_cilium_is_ready_and_is_back_before_cilium_goes(world):
@@ -79,7 +79,11 @@ def test_it_goes_after_cilium_is_ready_and_is_back_before_cilium_goes(world):
     before = seen(world)
     prepared = plan(world, REPLACED, REMOVED)
     assert [note for note in prepared.notes if note.severity == "block"] == []
-    assert {(one.change, one.kind, one.name) for one in prepared.objects if one.name == "kube-proxy"} == {
+    assert {
+        (difference.change, difference.kind, difference.name)
+        for difference in prepared.objects
+        if difference.name == "kube-proxy"
+    } == {
         ("deleted", "DaemonSet", "kube-proxy"),
         ("deleted", "ConfigMap", "kube-proxy"),
     }
@@ -89,18 +93,18 @@ def test_it_goes_after_cilium_is_ready_and_is_back_before_cilium_goes(world):
     with pytest.raises(HelmWaits, match="DaemonSet kube-system/kube-proxy stays until Cilium is ready: "):
         world.carry_out(prepared)
     assert seen(world) == before, "Cilium has not said that it is ready"
-    told = finished(world, prepared)
+    lines = finished(world, prepared)
     assert seen(world) == dict.fromkeys(BOTH)
-    assert "DaemonSet kube-system/kube-proxy is removed; the plan keeps it, and a revert puts it back." in told
+    assert "DaemonSet kube-system/kube-proxy is removed; the plan keeps it, and a revert puts it back." in lines
     assert world.carry_out(prepared) == ["cilium is installed already."], "twice is as once"
     assert plan(world, REPLACED, REMOVED).action == "none"
 
     steps: list[str] = []
     with watched(lambda method, path: steps.append(f"{method} {path}")):
-        told = finished(world, prepared, "revert")
+        lines = finished(world, prepared, "revert")
     assert seen(world) == before
     assert world.site.helm("list", "--all-namespaces", "--short") == ""
-    assert any(step.startswith("waits: cilium stays until DaemonSet kube-system/kube-proxy does") for step in told)
+    assert any(step.startswith("waits: cilium stays until DaemonSet kube-system/kube-proxy does") for step in lines)
     assert "POST" in steps[0], "the first write of a revert"
     assert "configmaps" in steps[0], "what its pods mount comes first"
 
@@ -113,7 +117,7 @@ def test_the_class_is_that_of_the_network_on_all_nodes_also_where_only_kube_prox
     prepared = plan(world, REPLACED, REMOVED)
     assert prepared.action == "upgrade"
     assert prepared.blast is not None
-    [hit] = [one for one in prepared.blast.hits if one.what == "DaemonSet kube-system/kube-proxy"]
+    [hit] = [hit for hit in prepared.blast.hits if hit.what == "DaemonSet kube-system/kube-proxy"]
     assert (prepared.blast.worst, hit.change, hit.worst, hit.nodes) == ("network", "deleted", "network", ("n1", "n2"))
 
 
@@ -177,8 +181,8 @@ def test_what_another_party_changed_while_cilium_came_is_left_and_a_revert_leave
     with pytest.raises(HelmRefused, match="ConfigMap kube-system/kube-proxy was changed since the plan"):
         finished(world, prepared)
     assert seen(world) == after, "not even the DaemonSet is gone: one of both is not what was approved"
-    told = finished(world, prepared, "revert")
-    assert "ConfigMap kube-system/kube-proxy was made again by another party, and is left as it is." in told
+    lines = finished(world, prepared, "revert")
+    assert "ConfigMap kube-system/kube-proxy was made again by another party, and is left as it is." in lines
     assert seen(world) == after
 
 
@@ -213,7 +217,9 @@ def test_values_with_which_the_cluster_would_lose_its_way_block_the_plan(world, 
 
 def test_a_boolean_means_what_its_text_means(world):
     install(world)
-    assert [one for one, _ in proxy_notes(plan(world, REPLACED, REMOVED, kubeProxyReplacement=True))] == ["warn"]
+    assert [severity for severity, _ in proxy_notes(plan(world, REPLACED, REMOVED, kubeProxyReplacement=True))] == [
+        "warn"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +238,7 @@ def test_a_boolean_means_what_its_text_means(world):
 def test_a_kube_proxy_that_somebody_keeps_is_refused_with_what_to_do_there(world, meta, who, what):
     install(world, proxies.daemonset(**meta))
     prepared = plan(world, REPLACED, REMOVED)
-    [note] = [one for one in prepared.notes if one.code == "kube-proxy"]
+    [note] = [note for note in prepared.notes if note.code == "kube-proxy"]
     assert note.severity == "block"
     assert note.title.startswith(f"kube-proxy is kept by {who}"), note
     assert what in note.detail
@@ -264,7 +270,7 @@ def test_a_credential_in_its_configuration_is_not_stored_in_a_plan(world):
 def test_where_there_is_no_daemonset_the_plan_says_what_that_means(world, kubelet, note):
     Node.objects.create(cluster=world.cluster, uid="n1", name="n1", kubelet=kubelet)
     prepared = plan(world, REPLACED, REMOVED)
-    assert [one for one in prepared.notes if one.code == "kube-proxy"] == [note]
+    assert [note for note in prepared.notes if note.code == "kube-proxy"] == [note]
 
 
 def test_static_pods_of_kube_proxy_are_named_and_not_touched(world):
@@ -299,7 +305,7 @@ def test_one_that_comes_back_is_drift_and_a_plan_removes_it_again(world):
     assert look.sentence == "DaemonSet kube-system/kube-proxy is there, and was to be removed."
     assert conformance.conform(world.cluster, wish(REPLACED)).differences[0].kind != "DaemonSet"
     repair = plan(world, REPLACED, REMOVED)
-    assert (repair.action, [one.uid for one in repair.replaced] != []) == ("upgrade", True)
+    assert (repair.action, [replaced_object.uid for replaced_object in repair.replaced] != []) == ("upgrade", True)
     finished(world, repair)
     assert seen(world) == dict.fromkeys(BOTH)
     assert conformance.conform(world.cluster, wanted).state == "compliant"

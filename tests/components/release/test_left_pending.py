@@ -109,8 +109,8 @@ def test_a_plan_continues_over_a_pending_rollback_to_what_plain_helm_had_install
     later = world.prepare(NAME, version, custom={"scheduler_replicas": 3})
     assert "pending" not in [note.code for note in later.notes]
 
-    told = world.carry_out(later)
-    assert "Revision 3 was left pending-rollback; it is recorded as failed, and helm continues." in told
+    lines = world.carry_out(later)
+    assert "Revision 3 was left pending-rollback; it is recorded as failed, and helm continues." in lines
     world.until_ready(later)
 
 
@@ -122,8 +122,8 @@ def test_a_plan_continues_over_what_an_earlier_plan_left_pending(world, status):
     later = world.prepare(NAME, version, custom={"scheduler_replicas": 2})
     assert "pending" not in [note.code for note in later.notes]
 
-    told = world.carry_out(later)
-    assert f"Revision 1 was left {status}; it is recorded as failed, and helm continues." in told
+    lines = world.carry_out(later)
+    assert f"Revision 1 was left {status}; it is recorded as failed, and helm continues." in lines
     world.until_ready(later)
 
 
@@ -174,15 +174,15 @@ def test_what_helm_recorded_as_failed_is_a_verdict(world, monkeypatch):
 
 def test_an_api_server_that_does_not_say_what_it_serves_is_away():
     """helm v3 words it so when discovery was forbidden by an API server that had just started."""
-    said = 'Error: unable to build kubernetes objects from current release manifest: unable to recognize "": '
-    assert isinstance(translated(f"{said}unknown", 1), HelmUnavailable)
-    assert isinstance(translated(f'{said}no matches for kind "A" in version "b/v1"', 1), HelmRefused)
+    output = 'Error: unable to build kubernetes objects from current release manifest: unable to recognize "": '
+    assert isinstance(translated(f"{output}unknown", 1), HelmUnavailable)
+    assert isinstance(translated(f'{output}no matches for kind "A" in version "b/v1"', 1), HelmRefused)
 
 
 def test_a_watch_that_broke_says_nothing_of_what_it_watched():
-    said = (
+    output = (
         "Error: INSTALLATION FAILED: failed pre-install: resource Job/a/b not ready. status: {}, message: {}"
         "\ncontext {}"
     )
-    assert isinstance(translated(said.format("Unknown", "", "ended"), 1), HelmUnavailable)
-    assert isinstance(translated(said.format("Failed", "BackoffLimitExceeded", "ended"), 1), HelmRefused)
+    assert isinstance(translated(output.format("Unknown", "", "ended"), 1), HelmUnavailable)
+    assert isinstance(translated(output.format("Failed", "BackoffLimitExceeded", "ended"), 1), HelmRefused)

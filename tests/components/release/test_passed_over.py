@@ -49,8 +49,8 @@ def test_what_helm_left_of_a_first_install_is_deleted_though_its_record_is_gone(
         with pytest.raises(HelmUnavailable):
             world.carry_out(prepared, "revert")
     assert world.site.helm("list", "--all-namespaces", "--all", "--short") == ""
-    told = world.carry_out(prepared, "revert")
-    assert sum("passed over by helm, and is deleted" in line for line in told) == 2
+    lines = world.carry_out(prepared, "revert")
+    assert sum("passed over by helm, and is deleted" in line for line in lines) == 2
     assert [names(world, kind) for kind in KINDS] == [[], []]
     world.until_ready(prepared, "revert")
 
@@ -70,8 +70,8 @@ def test_what_helm_did_not_make_is_made_as_it_recorded_it(world, monkeypatch, ve
         helm(program, job, *given, **how)
         with world.site.sim.lock:
             for kind in KINDS:
-                for one in world.site.sim.store.all(kind):
-                    world.site.sim.api.delete(HELM, kind, one.raw["metadata"]["name"])
+                for stored in world.site.sim.store.all(kind):
+                    world.site.sim.api.delete(HELM, kind, stored.raw["metadata"]["name"])
         if is_tried_again and not died:
             died.append(verb)
             raise HelmUnavailable("killed")
@@ -80,10 +80,10 @@ def test_what_helm_did_not_make_is_made_as_it_recorded_it(world, monkeypatch, ve
     if is_tried_again:
         with pytest.raises(HelmUnavailable):
             world.carry_out(prepared, direction)
-    told = world.carry_out(prepared, direction)
-    assert sum("passed over" in line for line in told) == 2
+    lines = world.carry_out(prepared, direction)
+    assert sum("passed over" in line for line in lines) == 2
     with world.site.sim.lock:
-        there = [one.raw["metadata"] for kind in KINDS for one in world.site.sim.store.all(kind)]
+        there = [stored.raw["metadata"] for kind in KINDS for stored in world.site.sim.store.all(kind)]
     assert [meta["annotations"]["meta.helm.sh/release-name"] for meta in there] == ["volcano"] * 2
     world.until_ready(prepared, direction)
 
@@ -95,9 +95,9 @@ def test_what_helm_did_not_delete_in_an_upgrade_or_a_rollback_is_deleted(world, 
     prepared = without_webhook(world, is_back=is_back)
     others = forbidden(monkeypatch, verb, WEBHOOK)
     direction = "revert" if is_back else "forward"
-    told = world.carry_out(prepared, direction)
+    lines = world.carry_out(prepared, direction)
     assert others, "helm asked for it and was refused"
-    assert any("passed over by helm, and is deleted" in line for line in told)
+    assert any("passed over by helm, and is deleted" in line for line in lines)
     assert names(world, "validatingwebhookconfigurations") == []
     world.until_ready(prepared, direction)
 
@@ -118,13 +118,13 @@ def test_what_the_release_records_again_is_left(world):
     prepared = without_webhook(world, is_back=False)
     world.carry_out(prepared)
     world.carry_out(world.prepare("volcano", version_of("volcano")))
-    told: list[str] = []
+    lines: list[str] = []
     with registry.api_server(world.cluster) as server:
         release = releases.history(server, "volcano-system", "volcano").last.read()
-        job = HelmJob("volcano", "volcano-system", world.site.credentials, 0.0, lambda: False, told.append)
+        job = HelmJob("volcano", "volcano-system", world.site.credentials, 0.0, lambda: False, lines.append)
         passed_over.delete_dropped(server, job, release, prepared.objects)
     assert names(world, "validatingwebhookconfigurations") == [WEBHOOK]
-    assert told == []
+    assert lines == []
 
 
 @pytest.mark.parametrize("verb", ["GET", "PATCH"])
@@ -145,7 +145,9 @@ def without_webhook(world: World, *, is_back: bool) -> Prepared:
     off = {"custom": {"enabled_admissions": "/jobs/mutate"}}
     world.carry_out(world.prepare("volcano", version_of("volcano"), **(off if is_back else {})))
     prepared = world.prepare("volcano", version_of("volcano"), **({} if is_back else off))
-    assert ("created" if is_back else "deleted", WEBHOOK) in [(one.change, one.name) for one in prepared.objects]
+    assert ("created" if is_back else "deleted", WEBHOOK) in [
+        (difference.change, difference.name) for difference in prepared.objects
+    ]
     if is_back:
         world.carry_out(prepared)
     return prepared
@@ -174,7 +176,7 @@ def leaving_some(world: World, *, is_killed: bool) -> Callable[..., None]:
 
     def leaves(program, job, **how):
         with world.site.sim.lock:
-            left = [(kind, one.copy()) for kind in KINDS for one in world.site.sim.store.all(kind)]
+            left = [(kind, stored.copy()) for kind in KINDS for stored in world.site.sim.store.all(kind)]
         uninstall(program, job, **how)
         with world.site.sim.lock:
             for kind, raw in left:
@@ -190,7 +192,7 @@ def leaving_some(world: World, *, is_killed: bool) -> Callable[..., None]:
 
 def names(world: World, kind: str) -> list[str]:
     with world.site.sim.lock:
-        return [one.raw["metadata"]["name"] for one in world.site.sim.store.all(kind)]
+        return [stored.raw["metadata"]["name"] for stored in world.site.sim.store.all(kind)]
 
 
 @pytest.fixture
@@ -206,9 +208,9 @@ def leaving(world, monkeypatch):
     def uninstalls(program, job, **how):
         uninstall(program, job, **how)
         with world.site.sim.lock:
-            for one in world.site.sim.store.all("customresourcedefinitions"):
-                if one.raw["spec"]["group"] == "nvidia.com":
-                    world.site.sim.api.delete(HELM, "customresourcedefinitions", one.raw["metadata"]["name"])
+            for definition in world.site.sim.store.all("customresourcedefinitions"):
+                if definition.raw["spec"]["group"] == "nvidia.com":
+                    world.site.sim.api.delete(HELM, "customresourcedefinitions", definition.raw["metadata"]["name"])
         monkeypatch.setattr(discovery, "read", lambda server: before if late and late.pop() else read(server))
 
     monkeypatch.setattr(Helm, "uninstall", uninstalls)

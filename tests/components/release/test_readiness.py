@@ -33,7 +33,7 @@ def kube() -> Kube:
     return made
 
 
-SERVED = ServedApis("v1.35.4", {(one.api_version, one.kind): one for one in TYPES})
+SERVED = ServedApis("v1.35.4", {(resource.api_version, resource.kind): resource for resource in TYPES})
 
 
 def look(kube: Kube, kind: str, what: dict, **over):
@@ -81,8 +81,8 @@ def test_what_keeps_other_pods_from_being_made_is_read_from_the_newest_event_of_
     raw["status"] |= {"currentNumberScheduled": 1, "replicas": 0}
     kube.say("GET", f"{APPS}/{kind.lower()}s", {"items": [raw]})
     others = event("of one with the same name before", "2026-11-22T13:00:00Z", "u0")
-    told = [event("older", "2026-11-22T11:00:00Z"), event(QUOTA, "2026-11-22T12:00:00Z"), others]
-    kube.say("GET", EVENTS, {"items": told})
+    events = [event("older", "2026-11-22T11:00:00Z"), event(QUOTA, "2026-11-22T12:00:00Z"), others]
+    kube.say("GET", EVENTS, {"items": events})
 
     missing = look(kube, "workloads", {"namespace": "space", "names": ["a"]}).missing
 
@@ -122,9 +122,9 @@ def test_events_that_may_not_be_read_leave_the_sentence_without_a_reason(kube):
 )
 def test_a_workload_is_ready_when_all_its_new_pods_are(kube, plural, raw, missing):
     kube.say("GET", f"{APPS}/{plural}", {"items": [raw]})
-    found = look(kube, "workloads", {"namespace": "space", "names": ["a"]})
-    assert found.is_ready == (missing == "")
-    assert found.missing.startswith(missing)
+    verdict = look(kube, "workloads", {"namespace": "space", "names": ["a"]})
+    assert verdict.is_ready == (missing == "")
+    assert verdict.missing.startswith(missing)
 
 
 def test_a_pod_that_is_not_ready_is_named_with_its_node_and_reason(kube):
@@ -145,7 +145,7 @@ CONTAINERD = 'failed to pull and unpack image "r.example.org/a:1": failed to res
 
 
 @pytest.mark.parametrize(
-    ("reason", "said", "cause"),
+    ("reason", "message", "cause"),
     [
         ("ErrImagePull", CONTAINERD + "r.example.org/a:1: not found", "no such image or tag"),
         (
@@ -172,12 +172,12 @@ CONTAINERD = 'failed to pull and unpack image "r.example.org/a:1": failed to res
         ("CrashLoopBackOff", "back-off 5m0s restarting failed container: not found", ""),
     ],
 )
-def test_an_image_that_cannot_be_pulled_has_a_kind_of_cause(kube, reason, said, cause):
+def test_an_image_that_cannot_be_pulled_has_a_kind_of_cause(kube, reason, message, cause):
     kube.say("GET", f"{APPS}/deployments", {"items": [workload(ready=1)]})
     pod = {
         "metadata": {"name": "a-1", "labels": {"app": "a"}},
         "spec": {"nodeName": "n7"},
-        "status": {"containerStatuses": [{"state": {"waiting": {"reason": reason, "message": said}}}]},
+        "status": {"containerStatuses": [{"state": {"waiting": {"reason": reason, "message": message}}}]},
     }
     kube.say("GET", "/api/v1/namespaces/space/pods", {"items": [pod]})
     missing = look(kube, "workloads", {"names": ["a"]}).missing
@@ -206,19 +206,19 @@ def test_a_field_that_must_stay_so_is_looked_at_again_before_it_counts(kube):
     assert look(kube, "field", POLICY, is_optional=True).is_ready
 
     kube.say("GET", POLICY_PATH, policy("ready"))
-    asked = Readiness(kube, SERVED, "space")
-    first = asked.look([ReadinessTest("field", POLICY)], seen=0)
+    reader = Readiness(kube, SERVED, "space")
+    first = reader.look([ReadinessTest("field", POLICY)], seen=0)
     assert (first.is_ready, first.is_steady) == (False, True)
     assert first.missing == "ClusterPolicy main is as wanted; looked at again, to see that it stays so."
-    assert asked.look([ReadinessTest("field", POLICY)], seen=1).is_ready
-    assert asked.look([ReadinessTest("field", POLICY)]).is_ready, "who only watches asks once"
+    assert reader.look([ReadinessTest("field", POLICY)], seen=1).is_ready
+    assert reader.look([ReadinessTest("field", POLICY)]).is_ready, "who only watches asks once"
 
     absent = ReadinessTest("workloads", {"names": ["a"]})
-    both = asked.look([ReadinessTest("field", POLICY), absent], seen=0)
+    both = reader.look([ReadinessTest("field", POLICY), absent], seen=0)
     assert (both.missing, both.is_steady) == ("Workload space/a is absent.", False)
 
     kube.say("GET", POLICY_PATH, policy("notReady"))
-    other = asked.look([ReadinessTest("field", POLICY)], seen=1)
+    other = reader.look([ReadinessTest("field", POLICY)], seen=1)
     assert (other.missing, other.is_steady) == ("ClusterPolicy main: status.state is notReady, not ready.", False)
 
 

@@ -41,7 +41,7 @@ def test_a_component_is_removed_as_planned_and_a_revert_brings_it_back(world, na
     installed(world, name)
     prepared = removal(world, name)
     assert prepared.action == "remove"
-    assert {one.change for one in prepared.objects} == {"deleted"}
+    assert {difference.change for difference in prepared.objects} == {"deleted"}
     assert prepared.blast is not None
     assert prepared.blast.worst == TABLE[name][ACTIONS.index("remove")]
     assert prepared.blast.undo == TABLE[name][ACTIONS.index("install")]
@@ -131,9 +131,9 @@ def test_a_removal_and_the_installation_after_it_are_put_back_in_reverse_order(w
 
 def test_the_pod_network_is_not_removed_without_another(world):
     installed(world, "cilium")
-    found = [note for note in removal(world, "cilium").notes if note.code == "in-use"]
-    assert [note.severity for note in found] == ["block", "warn"]
-    assert found[1].title.endswith("None of these runs in its place: kube-proxy"), "nor would a Service be reachable"
+    notes = [note for note in removal(world, "cilium").notes if note.code == "in-use"]
+    assert [note.severity for note in notes] == ["block", "warn"]
+    assert notes[1].title.endswith("None of these runs in its place: kube-proxy"), "nor would a Service be reachable"
 
 
 def test_pods_that_hold_gpus_are_counted_when_their_device_plugin_goes(world):

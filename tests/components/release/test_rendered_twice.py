@@ -13,5 +13,5 @@ def test_two_renderings_in_a_row_always_differ(monkeypatch):
     monkeypatch.setattr(conftest, "_as_product", lambda *_, **__: next(made))
     helm, job = SimpleNamespace(program="helm"), SimpleNamespace(credentials=None, release="memory", namespace="a")
     seen = [conftest._template(helm, job, b"chart", {}) for _ in range(7)]
-    assert all(one != other for one, other in itertools.pairwise(seen))
+    assert all(earlier != later for earlier, later in itertools.pairwise(seen))
     assert next(made) == 2, "each chart is rendered twice at most"

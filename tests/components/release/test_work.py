@@ -34,11 +34,11 @@ class World:
         return Prepared.from_json(made.to_json())
 
     def carry_out(self, prepared: Prepared, direction: str = "forward") -> list[str]:
-        told: list[str] = []
+        lines: list[str] = []
         deadline = time.monotonic() + 60
-        how = {"deadline": deadline, "stop": lambda: False, "tell": told.append}
+        how = {"deadline": deadline, "stop": lambda: False, "tell": lines.append}
         work.carry_out(self.cluster, prepared, direction=direction, **how)
-        return told
+        return lines
 
     def look(self, prepared: Prepared, direction: str = "forward") -> ReadinessResult:
         return work.check_readiness(self.cluster, prepared, direction=direction)
@@ -76,7 +76,7 @@ def test_a_component_is_planned_installed_seen_ready_and_removed(world, name, va
     prepared = world.prepare(name, version_of(name), **values)
     assert prepared.action == "install"
     assert [note for note in prepared.notes if note.severity == "block"] == []
-    assert {one.change for one in prepared.objects} <= {"created", "unvalidated"}
+    assert {difference.change for difference in prepared.objects} <= {"created", "unvalidated"}
     assert len(prepared.objects) > 3
 
     assert not world.look(prepared).is_ready
@@ -117,7 +117,7 @@ def test_a_custom_resource_that_somebody_changed_is_planned_and_put_back_though_
     assert (seen.state, seen.differences[0].path) == ("drifted", "spec.driver.enabled")
 
     repair = world.prepare(*wanted)
-    assert (repair.action, [(one.change, one.name) for one in repair.objects]) == (
+    assert (repair.action, [(difference.change, difference.name) for difference in repair.objects]) == (
         "upgrade",
         [("changed", "cluster-policy")],
     )

@@ -62,8 +62,8 @@ folded: >-
     ],
 )
 def test_a_scalar_is_what_go_yaml_takes_it_for(text, value):
-    found = chart_yaml.load(f"a: {text}")["a"]
-    assert (found, type(found)) == (value, type(value))
+    loaded = chart_yaml.load(f"a: {text}")["a"]
+    assert (loaded, type(loaded)) == (value, type(value))
 
 
 def test_keys_are_text_as_in_json():
@@ -121,5 +121,5 @@ def test_helm_reads_the_same():
         "templates/a.yaml": 'a: {{ .Files.Get "doubtful.yaml" | fromYaml | toJson }}',
     }
     job = client.HelmJob("one", "space", deadline=time.monotonic() + 30)
-    said = client.program().template(job, packed(files), {}, kube_version="v1.33.1").decode()
-    assert chart_yaml.load(files["doubtful.yaml"]) == json.loads(said.partition("a: ")[2])
+    rendered = client.program().template(job, packed(files), {}, kube_version="v1.33.1").decode()
+    assert chart_yaml.load(files["doubtful.yaml"]) == json.loads(rendered.partition("a: ")[2])

@@ -36,14 +36,14 @@ def test_the_list_links_to_each_component_and_finds_by_name_purpose_and_intent(c
     for name in NAMES:
         assert reverse("components:component", args=[name]) in page
 
-    def found(query: str) -> list[str]:
+    def search(query: str) -> list[str]:
         answer = client.get(reverse("components:components"), {"q": query})
         return [component.name for component in answer.context["components"]]
 
-    assert found("rdma") == [one.name for one in catalog.search("rdma")]
-    assert found("PREEMPTION") == ["volcano"]
-    assert found("model-load nvme") == ["local-static-provisioner", "gpu-operator"]
-    assert found("xyzzy") == []
+    assert search("rdma") == [component.name for component in catalog.search("rdma")]
+    assert search("PREEMPTION") == ["volcano"]
+    assert search("model-load nvme") == ["local-static-provisioner", "gpu-operator"]
+    assert search("xyzzy") == []
     assert "No component matches" in text_of(client.get(reverse("components:components"), {"q": "xyzzy"}))
 
 
@@ -97,7 +97,7 @@ def test_only_who_may_write_profiles_is_offered_a_new_one(client):
 
 def test_pages_cost_what_a_page_costs(client, django_assert_max_num_queries):
     client.get(reverse("components:components"))
-    with django_assert_max_num_queries(6):  # the frame's: who, roles, counts
+    with django_assert_max_num_queries(6):  # the frame's: user, roles, counts
         client.get(reverse("components:components"))
     with django_assert_max_num_queries(6):
         client.get(reverse("components:component", args=["gpu-operator"]))
@@ -139,12 +139,12 @@ def test_the_list_over_rest_filters_orders_and_refuses_what_it_does_not_know(cli
 def test_one_over_rest_says_what_the_page_says(client, name):
     component = catalog.get(name)
 
-    said = client.get(f"/api/v1/components/{name}").json()
+    body = client.get(f"/api/v1/components/{name}").json()
 
-    assert [preset["name"] for preset in said["presets"]] == list(component.presets)
-    assert [preset["values"] for preset in said["presets"]] == [dict(p.values) for p in component.presets.values()]
-    assert len(said["readiness"]) == len(component.readiness)
-    assert said["newest"] == component.newest
+    assert [preset["name"] for preset in body["presets"]] == list(component.presets)
+    assert [preset["values"] for preset in body["presets"]] == [dict(p.values) for p in component.presets.values()]
+    assert len(body["readiness"]) == len(component.readiness)
+    assert body["newest"] == component.newest
 
 
 def test_an_unknown_one_over_rest_is_a_problem(client):
@@ -156,9 +156,9 @@ def test_an_unknown_one_over_rest_is_a_problem(client):
 # ── Documents ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_documents_are_what_the_catalog_says():
     folder = ROOT / "docs" / "components"
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    documents = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
 
-    assert found == docs.everything(), "run manage.py component_docs --write"
+    assert documents == docs.everything(), "run manage.py component_docs --write"
 
 
 def test_the_command_says_which_documents_are_stale_and_writes_them(settings, tmp_path):
@@ -195,10 +195,10 @@ def test_no_two_boxes_overlap_and_every_arrow_goes_to_the_right(here):
 
     places = [(box.x, box.y) for box in drawn.boxes]
     assert len(set(places)) == len(places)
-    for one in drawn.boxes:
+    for box in drawn.boxes:
         for other in drawn.boxes:
-            if one is not other and one.x == other.x:
-                assert abs(one.y - other.y) >= drawn.box_height
+            if box is not other and box.x == other.x:
+                assert abs(box.y - other.y) >= drawn.box_height
     at = {box.name: box for box in drawn.boxes}
     assert here or at.keys() == set(NAMES)
     for component in catalog.all():
@@ -225,7 +225,7 @@ def test_a_long_arrow_runs_between_the_rows_and_an_implied_one_is_left_out(tmp_p
     write(tmp_path, "after: [c, x]", name="d")
     write(tmp_path, "after: [x, d]", name="e")
     known = catalog.load(tmp_path)
-    arrows = graph._direct({one.name: graph.before(one) for one in known.components.values()})
+    arrows = graph._direct({component.name: graph.before(component) for component in known.components.values()})
 
     assert arrows["c"] == {"b"}
     assert arrows["e"] == {"d"}
@@ -236,11 +236,11 @@ def test_a_long_arrow_runs_between_the_rows_and_an_implied_one_is_left_out(tmp_p
 
 # ── Search ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_search_finds_components_by_name_and_purpose(client):
-    def found(words: str) -> list[str]:
+    def search(words: str) -> list[str]:
         answer = client.get("/api/v1/search", {"q": words}).json()
         groups = [group for group in answer["groups"] if group["kind"] == "component"]
         return [hit["id"] for group in groups for hit in group["results"]]
 
-    assert found("volc") == ["volcano"]
-    assert found("node-feat")[0] == "node-feature-discovery"
-    assert found("xyzzy") == []
+    assert search("volc") == ["volcano"]
+    assert search("node-feat")[0] == "node-feature-discovery"
+    assert search("xyzzy") == []

@@ -46,8 +46,8 @@ FILES = re.compile(r"\.(csv|json|yaml)(\?|$)|/export/.+/|/static/|/logout|[?&]as
 def faults(text: str) -> list[str]:
     """List faults in the page's lines and cells."""
     parts = re.split(r"[\n\t]", text)
-    found = [match for part in parts for rule in WRONG for match in rule.finditer(part)]
-    return [f"“{match.string[max(0, match.start() - 30) : match.end() + 20]}”" for match in found]
+    matches = [match for part in parts for rule in WRONG for match in rule.finditer(part)]
+    return [f"“{match.string[max(0, match.start() - 30) : match.end() + 20]}”" for match in matches]
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,13 @@ class Browsing:
         self.page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         self.page.set_default_timeout(60_000)
         self.page.add_init_script(VIOLATIONS)
-        self.page.on("console", lambda one: self._note(one.text) if is_complaint(one) else None)
+        self.page.on("console", lambda message: self._note(message.text) if is_complaint(message) else None)
         self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.on("requestfailed", lambda one: self._note(failed(one)) if failed(one) else None)
-        self.page.on("response", lambda one: self._note(f"{one.status} {one.url}") if one.status >= 500 else None)
+        self.page.on("requestfailed", lambda request: self._note(failed(request)) if failed(request) else None)
+        self.page.on(
+            "response",
+            lambda response: self._note(f"{response.status} {response.url}") if response.status >= 500 else None,
+        )
         self.page.goto(f"{self.url}/login/")
         self.page.fill("#id_email", f"{person}@example.com")
         self.page.fill("#id_password", values[f"SETPOINT_PASSWORD_{person.upper()}"])
@@ -120,9 +123,9 @@ class Browsing:
         links = self.page.eval_on_selector_all("a[href]", LINKS)
         for wrong in faults(self.page.evaluate(TEXT)):
             self._note(wrong)
-        for found in links:
-            if found.startswith(self.url):
-                yield found.removeprefix(self.url).partition("#")[0]
+        for link in links:
+            if link.startswith(self.url):
+                yield link.removeprefix(self.url).partition("#")[0]
 
 
 OF_AN_OPERATOR = {"/profiles/new/", "/plans/new/", "/gpus/", "/audit/"}

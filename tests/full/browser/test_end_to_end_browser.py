@@ -66,15 +66,15 @@ def browse(empty_site: Site) -> Iterator[Callable[[str], Any]]:
     """`browse("operator")`: a window in which that person is logged in. A complaint in its console fails the test."""
     from playwright.sync_api import sync_playwright
 
-    said: list[str] = []
+    complaints: list[str] = []
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
 
         def go(name: str) -> Any:
             page = chromium.new_context(base_url=empty_site.setpoint.url).new_page()
             page.set_default_timeout(20_000)
-            page.on("console", lambda m: said.append(f"{page.url}: {m.text}") if m.type == "error" else None)
-            page.on("pageerror", lambda error: said.append(f"{page.url}: {error}"))
+            page.on("console", lambda m: complaints.append(f"{page.url}: {m.text}") if m.type == "error" else None)
+            page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
             page.goto("/")
             page.get_by_label("Email").fill(f"{name}@example.com")
             page.get_by_label("Password").fill(PASSWORD)
@@ -84,7 +84,7 @@ def browse(empty_site: Site) -> Iterator[Callable[[str], Any]]:
 
         yield go
         chromium.close()
-    assert not said
+    assert not complaints
 
 
 def connect(page: Any, site: Site) -> None:

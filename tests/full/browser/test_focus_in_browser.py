@@ -19,7 +19,7 @@ TOLD = """() => {
 }"""
 
 
-def told(page: Any) -> str:
+def message(page: Any) -> str:
     """Return the focused message, which a screen reader reads then."""
     page.wait_for_load_state()
     role, text = page.evaluate(TOLD)
@@ -32,7 +32,7 @@ def focused(page: Any) -> str:
 
 
 def push(page: Any, name: str) -> None:
-    """A button of that name, by keyboard, wherever the page stands."""
+    """Press a button of that name by keyboard, wherever the page is scrolled to."""
     page.get_by_role("button", name=re.compile(rf"^\s*{name}")).locator("visible=true").first.focus()
     with page.expect_navigation():
         page.keyboard.press("Enter")
@@ -43,43 +43,43 @@ def test_after_each_act_the_focus_is_at_what_is_said_about_it(world: World, visi
     page = visit(world.operator, f"/plans/{plan}/")
     page.fill("textarea[name=comment]", "Less swapping.")
     push(page, "Request approval")
-    assert told(page).startswith("Approval of P-1 is requested.")
+    assert message(page).startswith("Approval of P-1 is requested.")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('main') !== null"), "the way goes on from there"
 
     theirs = visit(world.approver, f"/plans/{plan}/#verdict")
     theirs.check("input[value=approve]")
     push(theirs, "Approve P-1")
-    assert told(theirs).startswith("You approved P-1")
+    assert message(theirs).startswith("You approved P-1")
 
     page.reload()
     assert focused(page) == "BODY", "said once"
     push(page, "Start P-1")
     page.wait_for_url(re.compile(r"/rollouts/R-1/$"))
-    assert told(page) == "You started R-1, which carries P-1 out."
+    assert message(page) == "You started R-1, which carries P-1 out."
     for _ in range(2):  # updates leave it there
         with page.expect_response(lambda r: r.url.endswith("/live/")):
             pass
-    assert told(page) == "You started R-1, which carries P-1 out."
+    assert message(page) == "You started R-1, which carries P-1 out."
 
     rollout = Rollout.objects.get()
     world.until(rollout, "succeeded")
     page.reload()
     push(page, "Pause")
-    assert told(page).startswith("You paused R-1.")
+    assert message(page).startswith("You paused R-1.")
     push(page, "Resume")
-    assert told(page) == "You resumed R-1."
+    assert message(page) == "You resumed R-1."
     page.goto(f"{live_server.url}/rollouts/R-1/steps/{rollout.steps.get(node_name='n5').pk}/")
     push(page, "Skip")
-    assert told(page) == "You skipped n5 of R-1: it stays as it is."
+    assert message(page) == "You skipped n5 of R-1: it stays as it is."
 
     page.goto(f"{live_server.url}/freezes/")
     page.fill("#id_reason", "Launch")
     page.select_option("#id_cluster", label="atlas")
     push(page, "Stop new starts")
-    assert told(page).startswith("atlas is frozen")
+    assert message(page).startswith("atlas is frozen")
     push(page, "Lift")
-    assert told(page) == "The freeze of atlas is lifted."
+    assert message(page) == "The freeze of atlas is lifted."
 
 
 def test_a_refused_form_puts_the_focus_into_the_first_field_that_is_wrong(world: World, visit: Visit) -> None:

@@ -49,8 +49,8 @@ def heatmap(world: World, visit: Visit, **how: Any) -> Any:
 
 def cells(world: World) -> dict[str, list[Any]]:
     out: dict[str, list[Any]] = {}
-    for one in world.sim.gpus.fleet():
-        out.setdefault(one.node, []).append(one)
+    for gpu in world.sim.gpus.fleet():
+        out.setdefault(gpu.node, []).append(gpu)
     return dict(sorted(out.items()))
 
 
@@ -59,18 +59,18 @@ def test_its_colors_are_the_truth_and_the_mark_leaves_no_trace(world: World, vis
     label = page.evaluate("() => Math.min(150, 16 + 6.6 * 'atlas-gpu-001'.length)")
     silent = world.sim.exporters.silent
     shown = [
-        (one, [label + column * CELL + 3, row * ROW + 4])
+        (gpu, [label + column * CELL + 3, row * ROW + 4])
         for row, gpus in enumerate(list(cells(world).values())[: page.evaluate(ROWS, ROW)])
-        for column, one in enumerate(gpus)
+        for column, gpu in enumerate(gpus)
     ]
     colors = page.evaluate(PIXELS, [point for _, point in shown])
     seen: dict[str, set[str]] = {"busy": set(), "free": set(), "silent": set()}
-    for (one, _), color in zip(shown, colors, strict=True):
-        if one.node in silent:
+    for (gpu, _), color in zip(shown, colors, strict=True):
+        if gpu.node in silent:
             seen["silent"].add(color)
-        elif one.busy > 0.9:
+        elif gpu.busy > 0.9:
             seen["busy"].add(color)
-        elif one.pod is None:
+        elif gpu.pod is None:
             seen["free"].add(color)
     assert len(seen["busy"]) in (1, 2), "one or two steps of the ramp"
     assert len(seen["free"]) == 1
@@ -108,10 +108,10 @@ def test_mouse_and_keyboard_say_the_gpu_its_pod_and_its_figures(world: World, vi
     assert f"{node}, GPU 0" in page.inner_text("#heat-pick")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    said = page.inner_text("#heat-pick")
-    assert f"{below}, GPU 1" in said
-    assert others[1].pod is None or others[1].pod[1] in said
-    assert f"{round(100 * others[1].busy)} %" in said
+    caption = page.inner_text("#heat-pick")
+    assert f"{below}, GPU 1" in caption
+    assert others[1].pod is None or others[1].pod[1] in caption
+    assert f"{round(100 * others[1].busy)} %" in caption
 
     label = 16 + 6.6 * len(node)
     # A person's eye follows a page that scrolls; so does this, unlike a mouse that is moved to where a cell was.
@@ -128,10 +128,10 @@ def test_pages_of_gpus_with_data_have_no_obstacle(
     world: World, visit: Visit, live_server: Any, device: str, theme: str
 ) -> None:
     page = heatmap(world, visit, width=WIDTHS[device], theme=theme)
-    found = {"cluster": obstacles(page)}
-    (sick,) = {one.node for one in world.sim.gpus.fleet() if one.xid}
+    by_page = {"cluster": obstacles(page)}
+    (sick,) = {gpu.node for gpu in world.sim.gpus.fleet() if gpu.xid}
     node = world.cluster.nodes.get(name=sick)
     for name, path in (("fleet", "/gpus/"), ("node", f"/nodes/{node.pk}/")):
         page.goto(live_server.url + path)
-        found[name] = obstacles(page)
-    assert not {name: what for name, what in found.items() if what}
+        by_page[name] = obstacles(page)
+    assert not {name: what for name, what in by_page.items() if what}

@@ -188,14 +188,14 @@ def test_a_live_update_takes_neither_focus_nor_place_nor_words(world: World, vis
     page.wait_for_timeout(200)
     before = page.evaluate("[document.activeElement.innerText.trim(), scrollY]")
     assert before[1] > 0
-    said = page.inner_text("#rollout")
+    text_before = page.inner_text("#rollout")
 
     for _ in range(3):
         world.tick(3)
         world.slice(rollout)
     two_updates(page)
 
-    assert page.inner_text("#rollout") != said, "or nothing was updated"
+    assert page.inner_text("#rollout") != text_before, "or nothing was updated"
     assert page.evaluate("[document.activeElement.innerText.trim(), scrollY]") == before
 
 
@@ -224,14 +224,14 @@ def test_nothing_typed_or_chosen_is_lost_in_a_live_update(world: World, visit: V
     tab_to(page, id="revert-reason")
     page.keyboard.type("The launch is tomor")
     page.keyboard.press("ArrowLeft")
-    said = page.inner_text("#rollout")
+    text_before = page.inner_text("#rollout")
 
     rollout_actions.skip(rollout, rollout.steps.filter(status="queued").last(), by=world.operator)
     two_updates(page)
     page.keyboard.press("ArrowRight")
     page.keyboard.type("row.")
 
-    assert page.inner_text("#rollout") != said, "or nothing was updated"
+    assert page.inner_text("#rollout") != text_before, "or nothing was updated"
     assert page.input_value("#revert-reason") == "The launch is tomorrow."
     assert page.input_value("#in-flight") == "revert"
 

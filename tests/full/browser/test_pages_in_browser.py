@@ -92,7 +92,7 @@ def failed(request: Any) -> str:
 def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
     """`visit(person, path, width=..., theme=...)`: a page of a logged-in user. Fails on any console message."""
     contexts: list[Any] = []
-    said: list[str] = []
+    complaints: list[str] = []
     states: dict[str, Any] = {}
 
     def go(person: Any, path: str, *, width: int = 1440, theme: str = "light", **options: Any) -> Any:
@@ -103,10 +103,20 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(30_000)  # a shared machine is slow now and then
-        page.on("console", lambda message: said.append(f"{path}: {message.text}") if is_complaint(message) else None)
-        page.on("pageerror", lambda error: said.append(f"{path}: {error}"))
-        page.on("requestfailed", lambda one: said.append(f"{path}: {failed(one)}") if failed(one) else None)
-        page.on("response", lambda one: said.append(f"{path}: {one.status} {one.url}") if one.status >= 500 else None)
+        page.on(
+            "console", lambda message: complaints.append(f"{path}: {message.text}") if is_complaint(message) else None
+        )
+        page.on("pageerror", lambda error: complaints.append(f"{path}: {error}"))
+        page.on(
+            "requestfailed",
+            lambda request: complaints.append(f"{path}: {failed(request)}") if failed(request) else None,
+        )
+        page.on(
+            "response",
+            lambda response: (
+                complaints.append(f"{path}: {response.status} {response.url}") if response.status >= 500 else None
+            ),
+        )
         page.add_init_script(VIOLATIONS)
         if person and not state:
             page.goto(f"{live_server.url}/login/")
@@ -122,20 +132,20 @@ def visit(browser: Any, live_server: Any) -> Iterator[Visit]:
         yield go
         for context in contexts:
             context.close()
-    assert not said
+    assert not complaints
 
 
 def obstacles(page: Any) -> list[Any]:
     """List axe's violations, elements that stick out to the right, and a missing or doubled main heading."""
     page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate(
+    violations = page.evaluate(
         "async () => (await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
     )
     if not page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"):
-        found.append("overflows to the right")
+        violations.append("overflows to the right")
     if page.locator("h1").count() != 1:
-        found.append(f"{page.locator('h1').count()} main headings")
-    return found
+        violations.append(f"{page.locator('h1').count()} main headings")
+    return violations
 
 
 NO_PAGES = {
@@ -157,7 +167,7 @@ def pages(world: World) -> dict[str, str]:
     reviews.request(plan, by=world.admin)
     given = [route for (method, route), got in expected().items() if method == "GET" and got[WHO.index("admin")] == 200]
     ours = [route for route in given if not route.startswith("api/v1/") and route not in NO_PAGES]
-    found = {route: doors.address(route) for route in ours if not route.endswith(PARTS)}
+    addresses = {route: doors.address(route) for route in ours if not route.endswith(PARTS)}
     views = [
         "/search/?q=n", "/search/?q=nothing-like-it", "/approvals/?view=mine", "/approvals/?view=mine&q=nothing",
         "/rollouts/R-1/nodes/?q=nothing", f"/plans/{plan}/?view=node", f"/plans/{plan}/?show=all", "/nodes/?q=nothing",
@@ -165,9 +175,9 @@ def pages(world: World) -> dict[str, str]:
     client = Client()
     client.force_login(world.admin)
     assert {view: client.get(view).status_code for view in views} == dict.fromkeys(views, 200)
-    parts = {route for route, address in found.items() if b"</html>" not in client.get(address).content}
+    parts = {route for route, address in addresses.items() if b"</html>" not in client.get(address).content}
     assert parts == set(), "no pages: say so in NO_PAGES or by the address"
-    return found | {"api/v1/docs": "/api/v1/docs", "nothing": "/nothing-here/"} | {view: view for view in views}
+    return addresses | {"api/v1/docs": "/api/v1/docs", "nothing": "/nothing-here/"} | {view: view for view in views}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -181,15 +191,15 @@ def test_no_page_has_an_obstacle(
     assert len(there) > 30
     assert "people/" in there
 
-    found = {}
+    by_page = {}
     page = visit(world.admin, "/", width=WIDTHS[device], theme=theme)
     for route, path in there.items():
         page.goto(live_server.url + path)
         if route != "api/v1/docs":  # Swagger's own markup is not ours to mend; it must only load without complaint
-            found[route] = obstacles(page)
-    found["login/"] = obstacles(visit(None, "/login/", width=WIDTHS[device], theme=theme))
+            by_page[route] = obstacles(page)
+    by_page["login/"] = obstacles(visit(None, "/login/", width=WIDTHS[device], theme=theme))
 
-    assert not {path: what for path, what in found.items() if what}
+    assert not {path: what for path, what in by_page.items() if what}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -199,20 +209,20 @@ def test_the_first_run_has_no_obstacle(live_server: Any, visit: Visit, device: s
     token = setup.prepare()
     assert token
     page = visit(None, "/login/", width=WIDTHS[device], theme=theme)
-    found = {"login/": obstacles(page)}
+    by_page = {"login/": obstacles(page)}
 
     page.click("text=Set up this installation")
-    found["the token"] = obstacles(page)
+    by_page["the token"] = obstacles(page)
     page.fill("#id_token", "not-this-one")
     page.click("button:has-text('Continue')")
     page.wait_for_selector("[role=alert], .t-bad")
-    found["a wrong token"] = obstacles(page)
+    by_page["a wrong token"] = obstacles(page)
     page.fill("#id_token", token)
     page.click("button:has-text('Continue')")
     page.wait_for_selector("h1:has-text('Create the first administrator')")
-    found["the person"] = obstacles(page)
+    by_page["the person"] = obstacles(page)
 
-    assert not {path: what for path, what in found.items() if what}
+    assert not {path: what for path, what in by_page.items() if what}
 
 
 def test_a_plan_is_requested_approved_started_and_followed_to_its_end(world: World, visit: Visit) -> None:
@@ -286,13 +296,13 @@ def test_a_hidden_tab_asks_nothing(world: World, visit: Visit) -> None:
     page = visit(world.operator, f"/rollouts/R-{rollout.number}/")
     with page.expect_response(lambda r: r.url.endswith("/live/")):
         pass
-    asked: list[str] = []
+    requested: list[str] = []
     page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
 
     page.wait_for_timeout(4500)
 
-    assert not [url for url in asked if url.endswith("/live/")]
+    assert not [url for url in requested if url.endswith("/live/")]
 
 
 def test_a_refused_form_keeps_what_was_typed_and_says_why_beside_the_field(world: World, visit: Visit) -> None:
@@ -313,17 +323,17 @@ def test_a_press_on_an_impossible_action_does_nothing(world: World, visit: Visit
     rollout = world.started()
     page = visit(world.operator, f"/rollouts/R-{rollout.number}/")
     button = page.locator("button[aria-disabled=true]:has-text('Resume')")
-    said = page.locator(f"#{button.get_attribute('aria-describedby')}").inner_text()
+    reason = page.locator(f"#{button.get_attribute('aria-describedby')}").inner_text()
 
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
     button.click(force=True)  # as a person would, who does not know
     page.wait_for_timeout(300)
 
-    assert said.startswith("Not possible:")
+    assert reason.startswith("Not possible:")
     assert not sent
     assert page.url.endswith(f"/rollouts/R-{rollout.number}/")
-    assert not next(one for one in possible_actions.all_actions(rollout) if one.verb == "resume").is_possible
+    assert not next(action for action in possible_actions.all_actions(rollout) if action.verb == "resume").is_possible
 
 
 def test_the_theme_is_the_persons_own_and_stays(world: World, visit: Visit) -> None:

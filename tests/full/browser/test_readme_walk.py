@@ -40,11 +40,11 @@ def walk(heading: str) -> list[tuple[str, str]]:
     numbered = re.search(r"\n1\. (.|\n)*?(?=\n\n|\Z)", text)
     assert numbered, heading
     steps = " ".join(numbered[0].split())
-    found = []
+    instructions = []
     for match in TERM.finditer(steps):
         kind = str(match.lastgroup)
-        found.append((kind, match[kind]))
-    return found
+        instructions.append((kind, match[kind]))
+    return instructions
 
 
 def as_shown(text: str) -> str:

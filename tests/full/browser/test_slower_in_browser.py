@@ -1,4 +1,4 @@
-"""Nodes that are off their profile and slower, in a real browser: no obstacle where there is data, and by keyboard."""
+"""Non-compliant and underperforming nodes in a real browser: no obstacle where there is data, and by keyboard."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def world(live_server: Any, clock: Any) -> Paced:
 
 @pytest.fixture
 def person() -> Any:
-    found = UserFactory(is_superuser=True)
-    found.set_password(PASSWORD)
-    found.save(update_fields=["password"])
-    return found
+    user = UserFactory(is_superuser=True)
+    user.set_password(PASSWORD)
+    user.save(update_fields=["password"])
+    return user
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -39,16 +39,16 @@ def test_pages_of_slower_nodes_have_no_obstacle(
     world: Paced, person: Any, visit: Visit, live_server: Any, device: str, theme: str
 ) -> None:
     page = visit(person, "/gpus/slower/", width=WIDTHS[device], theme=theme)
-    found = {"all": obstacles(page)}
+    by_page = {"all": obstacles(page)}
     node = Node.objects.get(name="n0002")
     for path in ("/gpus/slower/?cell=off-slower", "/gpus/slower/?name=nobody", "/compliance/", f"/nodes/{node.pk}/"):
         page.goto(live_server.url + path)
-        found[path] = obstacles(page)
+        by_page[path] = obstacles(page)
     page.goto(f"{live_server.url}/clusters/{world.cluster.pk}/")
     page.evaluate("document.querySelector('#pace').scrollIntoView()")  # it may be replaced at any moment
     page.wait_for_selector("#pace a:has-text('n0002')")
-    found["cluster"] = obstacles(page)
-    assert not {name: what for name, what in found.items() if what}
+    by_page["cluster"] = obstacles(page)
+    assert not {name: what for name, what in by_page.items() if what}
 
 
 def test_from_a_number_to_its_nodes_by_keyboard(world: Paced, person: Any, visit: Visit) -> None:

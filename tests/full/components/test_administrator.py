@@ -43,7 +43,7 @@ subjects: [{kind: ServiceAccount, name: operator, namespace: {{ .Release.Namespa
 
 
 LEEWAY = 60
-"""Seconds for which API servers go on to accept a token that has ended, for the sake of clocks."""
+"""Seconds for which API servers still accept a token that has expired, for the sake of clocks."""
 
 
 def apply(plane: Plane, until: Any) -> None:

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.django_db
 EVERY_RUN = ("node-problem-detector",)
 """Each takes half a minute with each helm: all are tried with SETPOINT_ALL_CHARTS=1."""
 TRIED = [
-    one for one in COMPONENTS if one.name not in {case.name for case in CASES} and (one.name in EVERY_RUN or IS_ALL)
+    component
+    for component in COMPONENTS
+    if component.name not in {case.name for case in CASES} and (component.name in EVERY_RUN or IS_ALL)
 ]
 HOOKS = {"argo-cd", "velero", "vertical-pod-autoscaler"}
 """Of these a hook waits for its pod before or behind the install."""
@@ -60,7 +62,7 @@ class Installed(Place):
         hooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration,apiservice"
         self.plane.kubectl("delete", hooks, "-l", "app.kubernetes.io/managed-by=Helm", "--ignore-not-found")
         if self.component.namespace != "kube-system":
-            # The node goes with the test, and nobody ends the pods on it, for which the namespace would wait.
+            # The node goes with the test, and nothing ends the pods on it, for which the namespace would wait.
             here = ("--all", "-n", self.component.namespace)
             self.plane.kubectl("delete", "daemonsets,deployments,statefulsets,jobs", *here)
             self.plane.kubectl("delete", "pods", *here, "--force", "--grace-period=0")
@@ -69,13 +71,13 @@ class Installed(Place):
 
 
 @pytest.mark.skipif(not TRIED, reason="needs charts: there are no archives")
-@pytest.mark.parametrize("component", TRIED, ids=lambda one: one.name)
+@pytest.mark.parametrize("component", TRIED, ids=lambda component: component.name)
 def test_a_component_is_planned_and_installed_with_the_catalogs_values_and_removed(cluster, fenced, component):
     place = Installed(cluster, fenced, component)
     try:
         first = place.prepare()
         place.grant(first)
-        prepared = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=30)
+        prepared = eventually(lambda: None if lacking(prepared := place.prepare()) else prepared, seconds=30)
         assert [note.title for note in prepared.notes if note.severity == "block"] == []
         assert prepared.action == "install"
 

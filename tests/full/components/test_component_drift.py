@@ -94,10 +94,13 @@ def test_what_somebody_else_writes_is_seen_within_a_minute_and_by_name(watched: 
         "set", "image", "daemonset/tiny-agent", "main=evil.example.org/agent", "-n", space, "--field-manager=mallory"
     )
     row = watched.until("drifted", "set by mallory")
-    (one,) = row.differences
-    assert one["path"] == "spec.template.spec.containers[main].image"
-    assert (one["approved"], one["live"]) == ("registry.example.org/agent:4.0.0", "evil.example.org/agent")
-    assert one["at"]
+    (difference,) = row.differences
+    assert difference["path"] == "spec.template.spec.containers[main].image"
+    assert (difference["approved"], difference["live"]) == (
+        "registry.example.org/agent:4.0.0",
+        "evil.example.org/agent",
+    )
+    assert difference["at"]
 
     kubectl("delete", "configmap", "tiny-settings", "-n", space)
     row = watched.until("drifted", f"ConfigMap {space}/tiny-settings is gone")
@@ -107,12 +110,12 @@ def test_what_somebody_else_writes_is_seen_within_a_minute_and_by_name(watched: 
     deadline = time.monotonic() + WITHIN_SECONDS
     while (row := watched.until("drifted")).total < 3:
         assert time.monotonic() < deadline, row.differences
-    scaled = next(one for one in row.differences if one["path"] == "spec.replicas")
+    scaled = next(difference for difference in row.differences if difference["path"] == "spec.replicas")
     assert (scaled["approved"], scaled["live"], scaled["who"]) == ("1", "3", "kubectl (through scale)")
     assert "autoscaler" in scaled["note"]
 
     repair = world.prepare("4.0.0", color="blue")
-    assert {one.name: one.change for one in repair.objects} == {
+    assert {difference.name: difference.change for difference in repair.objects} == {
         "tiny-agent": "changed",
         "tiny-scaled": "changed",
         "tiny-settings": "created",
@@ -123,4 +126,4 @@ def test_what_somebody_else_writes_is_seen_within_a_minute_and_by_name(watched: 
     by_hand(world, "pink")
     row = watched.until("foreign")
     assert "Another party made revision 3 of tiny" in row.sentence
-    assert {"version", "color"} <= {one["path"] for one in row.differences}
+    assert {"version", "color"} <= {difference["path"] for difference in row.differences}

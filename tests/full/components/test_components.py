@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 
 def shown(prepared: Prepared) -> dict[tuple[str, str], str]:
-    return {(one.kind, one.name): one.change for one in prepared.objects}
+    return {(difference.kind, difference.name): difference.change for difference in prepared.objects}
 
 
 def test_a_first_install_and_its_revert(world: World) -> None:
@@ -43,7 +43,7 @@ def test_a_first_install_and_its_revert(world: World) -> None:
         ("Secret", "tiny-made"): "unvalidated",
         ("DaemonSet", "tiny-agent"): "unvalidated",
     }
-    assert "blue" in next(one.diff for one in prepared.objects if one.name == "tiny-settings")
+    assert "blue" in next(difference.diff for difference in prepared.objects if difference.name == "tiny-settings")
     assert prepared.masked == ("v1/Secret//tiny-made#/stringData/password",)
     assert world.data() is None, "a plan wrote something"
 
@@ -68,7 +68,7 @@ def test_a_removal_is_planned_carried_out_and_put_back(world: World) -> None:
     world.until_ready(first)
     made = work.prepare(world.cluster, WantedComponent("tiny", is_gone=True))
     removal = Prepared.from_json(made.to_json())
-    assert (removal.action, {one.change for one in removal.objects}) == ("remove", {"deleted"})
+    assert (removal.action, {difference.change for difference in removal.objects}) == ("remove", {"deleted"})
 
     world.carry_out(removal)
     world.until_ready(removal)
@@ -141,16 +141,16 @@ def test_an_upgrade_shows_what_it_will_do_does_it_and_goes_back(world: World) ->
         ("ConfigMap", "tiny-settings"): "changed",
         ("DaemonSet", "tiny-agent"): "changed",
     }
-    settings = next(one.diff for one in second.objects if one.name == "tiny-settings")
+    settings = next(difference.diff for difference in second.objects if difference.name == "tiny-settings")
     assert "-  color: blue\n-  old: only in the first\n+  color: red" in settings
-    daemon = next(one.diff for one in second.objects if one.kind == "DaemonSet")
+    daemon = next(difference.diff for difference in second.objects if difference.kind == "DaemonSet")
     assert "+        image: registry.example.org/agent:2.0.0" in daemon
     assert "-        - name: OLD" in daemon
     assert [note.title for note in second.notes if note.code == "restart"] == [
         f"DaemonSet {world.namespace}/tiny-agent restarts on 2 nodes"
     ]
 
-    before = {one.name: one for one in second.objects}
+    before = {difference.name: difference for difference in second.objects}
     world.carry_out(second)
     world.until_ready(second)
     assert world.data() == {"color": "red"}
@@ -194,9 +194,9 @@ def test_a_release_left_pending_is_mended_when_it_is_ours(world: World) -> None:
     world.left_pending(first)
     assert world.statuses() == ["pending-upgrade"]
 
-    told = world.carry_out(first)
+    lines = world.carry_out(first)
 
-    assert "Revision 1 was left pending-upgrade; it is recorded as failed, and helm continues." in told
+    assert "Revision 1 was left pending-upgrade; it is recorded as failed, and helm continues." in lines
     assert world.history().last.status == "deployed"
     world.until_ready(first)
 
@@ -256,10 +256,10 @@ def test_a_secret_is_resolved_when_helm_runs_and_shown_nowhere(world: World) -> 
     world.plane.kubectl("create", "secret", "generic", "mine", "-n", world.namespace, "--from-literal=word=hunter2222")
 
     prepared = world.prepare(given=reference)
-    told = world.carry_out(prepared)
+    lines = world.carry_out(prepared)
 
     hidden = (base64.b64encode(b"hunter2222").decode(), "hunter2222")
-    assert not any(text in str((prepared.to_json(), told)) for text in hidden)
+    assert not any(text in str((prepared.to_json(), lines)) for text in hidden)
     data = world.plane.kubectl("get", "secret", "tiny-made", "-n", world.namespace, "-o", "jsonpath={.data.given}")
     assert data == hidden[0]
     assert world.prepare(given=reference).action == "none"
@@ -288,8 +288,8 @@ def test_helm_killed_half_way_leaves_a_pending_release_which_the_next_try_mends(
     assert not world.data() or before
 
     a_node(labels={"hooks": world.namespace})
-    told = world.carry_out(prepared)
-    assert any("was left pending" in line for line in told)
+    lines = world.carry_out(prepared)
+    assert any("was left pending" in line for line in lines)
     world.until_ready(prepared)
     assert world.history().last.status == "deployed"
     world.carry_out(prepared, "revert")
@@ -333,9 +333,9 @@ def test_a_plan_names_the_account_that_was_made_a_cluster_administrator(world: W
         prepared = world.prepare()
     finally:
         deployed.kubectl("delete", "clusterrolebinding", "for-an-hour")
-    found = [note for note in prepared.notes if note.code == "cluster-admin"]
-    assert "for-an-hour" in found[0].title
-    assert names.HELM_SERVICE_ACCOUNT in found[0].title
+    notes = [note for note in prepared.notes if note.code == "cluster-admin"]
+    assert "for-an-hour" in notes[0].title
+    assert names.HELM_SERVICE_ACCOUNT in notes[0].title
     assert replace(prepared, notes=before.notes).digest != prepared.digest, "it is part of what is approved"
 
 

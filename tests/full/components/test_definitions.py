@@ -22,22 +22,26 @@ def test_a_chart_with_objects_of_its_own_kinds_is_planned_installed_removed_and_
     first = world.prepare("1.0.0")
 
     assert blocks(first) == []
-    assert {(one.kind, one.name.partition(".")[0]) for one in first.objects if one.change != "same"} == {
+    assert {
+        (difference.kind, difference.name.partition(".")[0])
+        for difference in first.objects
+        if difference.change != "same"
+    } == {
         ("Namespace", world.name),
         ("CustomResourceDefinition", "widgets"),
         ("CustomResourceDefinition", "gadgets"),
         ("ConfigMap", f"{world.name}-settings"),
         ("Widget", world.name),
     }
-    served = next(one.diff for one in first.objects if one.kind == "ConfigMap")
+    served = next(difference.diff for difference in first.objects if difference.kind == "ConfigMap")
     assert "served: 'true'" in served, "helm creates crds/ before it renders, so an install finds its own kinds served"
     assert "revert-leaves" in codes(first)
     assert "revert-destroys" not in codes(first)
 
     world.carry_out(first)
     assert world.status(first) == "deployed"
-    told = world.admin.get("configmaps", f"{world.name}-settings", world.name)["data"]
-    assert told == {"served": "true"}, "what is installed is what the plan showed"
+    data = world.admin.get("configmaps", f"{world.name}-settings", world.name)["data"]
+    assert data == {"served": "true"}, "what is installed is what the plan showed"
     assert world.prepare("1.0.0").action == "none"
 
     world.carry_out(first, "revert")
@@ -62,7 +66,11 @@ def test_an_upgrade_creates_the_definitions_that_the_plan_lists_and_leaves_those
 
     assert blocks(upgrade) == []
     assert {"crd-stale", "crds-created"} <= codes(upgrade)
-    made = [(one.change, one.name) for one in upgrade.objects if one.kind == "CustomResourceDefinition"]
+    made = [
+        (difference.change, difference.name)
+        for difference in upgrade.objects
+        if difference.kind == "CustomResourceDefinition"
+    ]
     assert made == [("created", f"gadgets.{world.group}")]
     world.carry_out(upgrade)
     assert world.status(upgrade) == "deployed"
@@ -90,7 +98,7 @@ def test_an_older_definition_of_somebody_else_is_left_as_it_is(world: World) -> 
 
     assert blocks(prepared) == []
     assert "crd-stale" in codes(prepared)
-    made = [one.name for one in prepared.objects if one.kind == "CustomResourceDefinition"]
+    made = [difference.name for difference in prepared.objects if difference.kind == "CustomResourceDefinition"]
     assert made == [f"gadgets.{world.group}"]
     world.carry_out(prepared)
     assert world.status(prepared) == "deployed"
@@ -145,21 +153,23 @@ def test_a_chart_that_looks_things_up_is_planned_and_says_where_it_could_not_ask
     world.plane.kubectl("create", "namespace", world.name)
     world.plane.kubectl("create", "configmap", "asked-for", "-n", world.name)
 
-    def said() -> tuple[set[str], str]:
+    def codes_and_diff() -> tuple[set[str], str]:
         prepared = world.prepare("1.0.0")
         assert blocks(prepared) == []
-        return codes(prepared), next(one.diff for one in prepared.objects if one.name == f"{world.name}-found")
+        return codes(prepared), next(
+            difference.diff for difference in prepared.objects if difference.name == f"{world.name}-found"
+        )
 
-    found, diff = said()
+    note_codes, diff = codes_and_diff()
     if client.program().is_v4:
-        assert "not-looked-up" in found
+        assert "not-looked-up" in note_codes
     else:
-        assert "not-looked-up" not in found
+        assert "not-looked-up" not in note_codes
         assert "there: 'true'" in diff
     world.plane.kubectl("apply", "-f", "-", text=world.crd("Widget"))
     eventually(lambda: world.serves("Widget"), lambda: "the kind is not served")
-    found, diff = said()
-    assert "not-looked-up" not in found
+    note_codes, diff = codes_and_diff()
+    assert "not-looked-up" not in note_codes
     assert "there: 'true'" in diff
 
 

@@ -68,12 +68,12 @@ def approved(site: Site, stage: Releases, pool: int, deployed: Plane, proxy: Fau
 def waits(site: Site, rollout: str, *words: str) -> None:
     """The step waits with those words, and nothing has failed."""
 
-    def said() -> bool:
+    def is_waiting() -> bool:
         step = site.steps(rollout)["cilium"]
         assert step["status"] in ("queued", "applying", "verifying"), site.story(rollout)
         return all(word in step["waiting_for"] for word in words)
 
-    eventually(said, lambda: site.story(rollout), seconds=PATIENCE)
+    eventually(is_waiting, lambda: site.story(rollout), seconds=PATIENCE)
     assert site.rollout(rollout)["status"] == "running"
 
 
@@ -91,7 +91,7 @@ def is_refused(plane: Plane, token: str) -> bool:
 
 
 def alerts(site: Site) -> set[str]:
-    return {one["rule"] for one in site.operator.every("alerts") if one["status"] != "closed"}
+    return {alert["rule"] for alert in site.operator.every("alerts") if alert["status"] != "closed"}
 
 
 def ends(site: Site, stage: Releases, rollout: str) -> None:

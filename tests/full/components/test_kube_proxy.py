@@ -1,4 +1,4 @@
-"""kube-proxy as kubeadm writes it, on a real API server: removed by the identities of the manifests, and put back.
+"""kube-proxy as kubeadm writes it, on a real API server: removed by the identities of the manifests, and restored.
 
 What may go wrong between, and a worker that dies anywhere, is tried on the simulated fleet:
 tests/components/release/test_kube_proxy.py.
@@ -77,19 +77,19 @@ class Stage:
 
     def carry_out(self, prepared: Prepared, direction: str = "forward") -> list[str]:
         """Again and again while it waits, as the engine does; then until it is ready."""
-        told: list[str] = []
+        lines: list[str] = []
         until = time.monotonic() + 90
         while time.monotonic() < until:
-            how: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": told.append}
+            how: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": lines.append}
             try:
                 work.carry_out(self.cluster, prepared, direction=direction, **how)
             except HelmWaits as waits:
-                told.append(str(waits))
+                lines.append(str(waits))
                 time.sleep(0.2)
                 continue
             eventually(lambda: work.check_readiness(self.cluster, prepared, direction=direction).is_ready, seconds=60)
-            return told
-        raise AssertionError(told[-1])
+            return lines
+        raise AssertionError(lines[-1])
 
     def seen(self) -> dict[str, Any]:
         return {plural: proxies.meaning(proxies.there(self.admin, plural)) for plural in BOTH}
@@ -144,18 +144,18 @@ def test_it_is_planned_removed_and_put_back_and_a_foreign_edit_is_refused(stage:
     proxies.replace(stage.admin, proxies.daemonset())
 
     prepared = stage.prepare()
-    told = stage.carry_out(prepared)
+    lines = stage.carry_out(prepared)
     assert stage.seen() == dict.fromkeys(BOTH)
-    assert any("is removed; the plan keeps it" in line for line in told)
+    assert any("is removed; the plan keeps it" in line for line in lines)
     assert conformance.conform(stage.cluster, stage.wish).state == "compliant"
     assert stage.prepare().action == "none"
 
-    told = stage.carry_out(prepared, "revert")
+    lines = stage.carry_out(prepared, "revert")
     assert stage.seen() == before
     ready = proxies.there(stage.admin, "daemonsets")
     assert ready is not None
     assert ready["status"]["numberReady"] >= 2, "its pods are at work again before the other network has gone"
-    assert any(line.startswith(f"{stage.name} stays until DaemonSet kube-system/kube-proxy") for line in told)
+    assert any(line.startswith(f"{stage.name} stays until DaemonSet kube-system/kube-proxy") for line in lines)
 
 
 def test_one_that_kubeadm_brings_back_is_drift_and_removed_by_a_plan(stage: Stage) -> None:

@@ -88,11 +88,11 @@ def prepare(fleet: KubeFleet, team: str, **how: str) -> PreparedPolicies:
 
 
 def carry_out(fleet: KubeFleet, prepared: PreparedPolicies, direction: str = "forward") -> list[str]:
-    told: list[str] = []
-    ends: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": told.append}
+    lines: list[str] = []
+    ends: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": lines.append}
     policy_objects.carry_out(fleet, prepared, direction=direction, **ends)
     eventually(lambda: policy_objects.check_readiness(fleet, prepared, direction=direction).is_ready)
-    return told
+    return lines
 
 
 def test_without_the_role_the_plan_says_which_file_to_apply(controller_fleet: KubeFleet, team: str) -> None:
@@ -109,7 +109,7 @@ def test_with_it_they_go_there_stay_without_drift_and_go_back(
     fleet = controller_fleet
     prepared = prepare(fleet, team)
     assert [note.code for note in prepared.notes] == ["namespace-stays"]
-    assert {one.ref.kind: one.change for one in prepared.objects} == {
+    assert {policy.ref.kind: policy.change for policy in prepared.objects} == {
         "Namespace": "created",
         "PriorityClass": "created",
         "RuntimeClass": "created",
@@ -122,17 +122,17 @@ def test_with_it_they_go_there_stay_without_drift_and_go_back(
     quota = eventually(lambda: "hard" in cluster_admin.get("resourcequotas", "gpus", team).get("status", {}))
     assert quota
     again = prepare(fleet, team)
-    assert ([one.change for one in again.objects], again.changes) == (["same"] * 5, 0)
+    assert ([policy.change for policy in again.objects], again.changes) == (["same"] * 5, 0)
 
     more = prepare(fleet, team, **{"requests.nvidia.com/gpu": "16"})
-    [changed] = [one for one in more.objects if one.change == "changed"]
+    [changed] = [policy for policy in more.objects if policy.change == "changed"]
     assert "-    requests.nvidia.com/gpu: '8'" in changed.diff
     carry_out(fleet, more)
     carry_out(fleet, more, "revert")
     assert prepare(fleet, team).changes == 0, "a revert goes back to what was before"
 
-    told = carry_out(fleet, prepared, "revert")
-    assert told[-1] == f"Namespace {team} stays: what is in it is not ours to delete."
+    lines = carry_out(fleet, prepared, "revert")
+    assert lines[-1] == f"Namespace {team} stays: what is in it is not ours to delete."
     left = deployed.kubectl("get", "resourcequota,limitrange", "-n", team, "-o", "name")
     left += deployed.kubectl("get", "priorityclass,runtimeclass", team, "--ignore-not-found", "-o", "name")
     assert (left, cluster_admin.get("namespaces", team)["metadata"]["labels"]["team"]) == ("", "a")
@@ -181,14 +181,14 @@ def test_a_field_that_somebody_changed_is_taken_as_shown_and_put_back(
     assert limit[0]["default"] == {"memory": "9Gi"}, "which comes before the quota, and was to be taken, too"
 
     prepared = prepare(fleet, team)
-    told = carry_out(fleet, prepared)
-    assert told[-1].endswith('and takes spec.hard["requests.nvidia.com/gpu"] from alice.')
+    lines = carry_out(fleet, prepared)
+    assert lines[-1].endswith('and takes spec.hard["requests.nvidia.com/gpu"] from alice.')
     assert gpus() == ("8", ["setpoint"])
     carry_out(fleet, prepared)
     assert prepare(fleet, team).changes == 0
 
-    told = carry_out(fleet, prepared, "revert")
-    assert "is 5 again, as alice had it; Setpoint holds it from now on." in told[0]
+    lines = carry_out(fleet, prepared, "revert")
+    assert "is 5 again, as alice had it; Setpoint holds it from now on." in lines[0]
     assert gpus() == ("5", ["setpoint"])
     assert cluster_admin.get("limitranges", "pods", team)["spec"]["limits"] == limit
 
@@ -304,13 +304,15 @@ def test_settings_labels_a_taint_quotas_queues_and_components_go_there_and_back(
     site.act(rollout, "revert")
     site.until(rollout, "reverted", seconds=240)
 
-    said = " ".join(f["title"] + f["detail"] for f in plan["findings"])
+    findings_text = " ".join(f["title"] + f["detail"] for f in plan["findings"])
     stays = _may_stay(team) - before  # another test may have left a namespace of the same name
     left = eventually(
-        lambda: (found := standing(deployed) - before) == stays and found,
+        lambda: (added := standing(deployed) - before) == stays and added,
         lambda: f"left behind: {sorted(standing(deployed) - before)}, expected {sorted(stays)}",
     )
-    assert all(line.split()[-1] in said or line.split()[-1] in IMPLIED for line in left), "not said in the plan"
+    assert all(line.split()[-1] in findings_text or line.split()[-1] in IMPLIED for line in left), (
+        "not said in the plan"
+    )
     assert before <= standing(deployed) | left
     assert {name: _marks(cluster_admin, name) for name in NODES} == marks
     written = site.judge().writes.keys() - {"configmaps"}  # with which Setpoint marks the cluster as its own

@@ -181,18 +181,18 @@ def prepare(fleet: KubeFleet, objects: tuple[WantedObject, ...]) -> PreparedPoli
 
 
 def carry_out(fleet: KubeFleet, prepared: PreparedPolicies, direction: str = "forward") -> list[str]:
-    told: list[str] = []
-    ends: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": told.append}
+    lines: list[str] = []
+    ends: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": lines.append}
     policy_objects.carry_out(fleet, prepared, direction=direction, **ends)
     eventually(
         lambda: policy_objects.check_readiness(fleet, prepared, direction=direction).is_ready,
         lambda: policy_objects.check_readiness(fleet, prepared, direction=direction).missing,
     )
-    return told
+    return lines
 
 
 def refs(prepared: PreparedPolicies) -> dict[str, ObjectRef]:
-    return {one.ref.kind: one.ref for one in prepared.objects if not one.ref.name.endswith("-local")}
+    return {policy.ref.kind: policy.ref for policy in prepared.objects if not policy.ref.name.endswith("-local")}
 
 
 @pytest.mark.usefixtures("may")
@@ -205,7 +205,9 @@ def test_each_kind_is_made_drifts_is_repaired_and_put_back(
     assert [note.code for note in prepared.notes if note.severity == "warn"] == []
     carry_out(fleet, prepared)
     again = prepare(fleet, wanted(team))
-    assert {one.title: one.change for one in again.objects if one.change != "same"} == {}, "defaults are no drift"
+    assert {policy.title: policy.change for policy in again.objects if policy.change != "same"} == {}, (
+        "defaults are no drift"
+    )
     assert policy_conformance.conform(fleet, wanted(team)).state == COMPLIANT
 
     of_kind = refs(prepared)
@@ -224,21 +226,21 @@ def test_each_kind_is_made_drifts_is_repaired_and_put_back(
     repair = prepare(fleet, wanted(team))
     assert [note.detail for note in repair.notes if note.severity == "block"] == []
     # Kubernetes judges a binding by its Role as it is, which grants every Secret by now: first the Role.
-    assert {one.ref.kind for one in repair.objects if one.change == "changed"} == {*DRIFT} - {"RoleBinding"}
+    assert {policy.ref.kind for policy in repair.objects if policy.change == "changed"} == {*DRIFT} - {"RoleBinding"}
     assert [note.code for note in repair.notes if note.severity == "warn" and "RoleBinding" in note.title] == [
         "policy-later"
     ]
-    assert {take.manager for one in repair.objects for take in one.takes} == {"alice"}
+    assert {take.manager for policy in repair.objects for take in policy.takes} == {"alice"}
     carry_out(fleet, repair)
     second = prepare(fleet, wanted(team))
-    assert [one.ref.kind for one in second.objects if one.change == "changed"] == ["RoleBinding"]
+    assert [policy.ref.kind for policy in second.objects if policy.change == "changed"] == ["RoleBinding"]
     carry_out(fleet, second)
     for kind, (_, _, path) in DRIFT.items():
         assert managed_fields.holders(fleet.policy(of_kind[kind]), path[:1])[-1:] != ["alice"], kind
     assert policy_conformance.conform(fleet, wanted(team)).state == COMPLIANT
 
-    told = carry_out(fleet, prepared, "revert")
-    stay = [line for line in told if "stays" in line]
+    lines = carry_out(fleet, prepared, "revert")
+    stay = [line for line in lines if "stays" in line]
     assert [line.partition(" stays")[0] for line in stay] == [
         f"PersistentVolumeClaim {team}/models", f"PersistentVolume {team}",
     ], "what is bound holds data; the local volume that nobody claimed is gone"  # fmt: skip

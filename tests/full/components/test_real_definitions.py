@@ -48,7 +48,7 @@ def test_a_real_chart_with_kinds_of_its_own_is_planned_for_a_cluster_without_the
 
     assert definitions
     assert [text for text in blocks(prepared) if "Kubernetes" not in text] == []
-    made = {one.name for one in prepared.objects if one.kind == "CustomResourceDefinition"}
+    made = {difference.name for difference in prepared.objects if difference.kind == "CustomResourceDefinition"}
     assert made == {*definitions}
     assert "revert-leaves" in codes(prepared)
 

@@ -37,8 +37,8 @@ def half_removed(world: World, prepared: Prepared) -> None:
 
 
 def is_there(world: World) -> bool:
-    found = ("get", f"widgets.{world.group}", world.name, "-n", world.name, "--ignore-not-found", "-o", "name")
-    return world.serves("Widget") and bool(world.plane.kubectl(*found))
+    arguments = ("get", f"widgets.{world.group}", world.name, "-n", world.name, "--ignore-not-found", "-o", "name")
+    return world.serves("Widget") and bool(world.plane.kubectl(*arguments))
 
 
 def test_a_removal_that_ended_after_its_definitions_were_gone_is_finished(world: World) -> None:

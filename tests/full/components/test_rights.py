@@ -39,9 +39,9 @@ pytestmark = pytest.mark.django_db
 NEWEST = ("cilium-1.20.0.tgz", "gpu-operator-v26.7.0.tgz", "volcano-1.15.1.tgz")
 """Each takes a quarter of a minute with each helm: all of some 70 are tried with SETPOINT_ALL_CHARTS=1."""
 ARCHIVES = [
-    one
-    for one in sorted((CHARTS / "archives").glob("*.tgz"))
-    if one.name in NEWEST or os.environ.get("SETPOINT_ALL_CHARTS") == "1"
+    path
+    for path in sorted((CHARTS / "archives").glob("*.tgz"))
+    if path.name in NEWEST or os.environ.get("SETPOINT_ALL_CHARTS") == "1"
 ]
 RIGHTS = ("rights", "rights-dangerous")
 OF_RIGHTS = (
@@ -50,7 +50,7 @@ OF_RIGHTS = (
     "cluster-admin privileges",
     'bindings.rbac.authorization.k8s.io "',  # the role of a binding is looked for only where the right to bind lacks
 )
-"""In what helm says."""
+"""In helm's output."""
 
 
 @pytest.fixture(scope="module")
@@ -121,15 +121,15 @@ class Place:
     def grant(self, prepared: Prepared, *, is_whole: bool = True, without: str = "") -> None:
         """Grant what the plan shows, less one resource, as the cluster's administrator does."""
         assert prepared.authority
-        needs = tuple(one for one in prepared.authority.rights if not without or without not in one.resources)
-        found = rights.Rights(self.name, needs, release=prepared.release)
-        text = found.text(is_whole=is_whole)
+        needs = tuple(right for right in prepared.authority.rights if not without or without not in right.resources)
+        role = rights.Rights(self.name, needs, release=prepared.release)
+        text = role.text(is_whole=is_whole)
         for space, more in re.findall(r"^# .*: kubectl create namespace (\S+)(.*)$", text, re.MULTILINE):
             if not self._has(space):
                 self.plane.kubectl("create", "namespace", space)
                 for command in more.split(" && kubectl ")[1:]:
                     self.plane.kubectl(*command.split())
-        if found.objects(is_whole=is_whole):
+        if role.objects(is_whole=is_whole):
             self.plane.kubectl("apply", "-f", "-", text=text)
 
     def _has(self, space: str) -> bool:
@@ -164,12 +164,12 @@ def test_the_generated_role_is_all_that_a_real_chart_needs(cluster, fenced, arch
         place = Place(cluster, fenced, archive.read_bytes(), tmp_path)
     except archives.BadArchive:
         return  # which tests/components/charts/test_real_archives.py is about
-    found: list[Prepared] = []
-    if why := failed(lambda: found.append(place.prepare())):
+    plans: list[Prepared] = []
+    if why := failed(lambda: plans.append(place.prepare())):
         record_property("not planned", why)
         return  # it does not render with its own values alone
     try:
-        place.grant(found[0])
+        place.grant(plans[0])
         prepared = eventually(lambda: None if lacking(again := place.prepare()) else again, seconds=30)
         if blocks := [note.title for note in prepared.notes if note.severity == "block"]:
             record_property("blocked", "; ".join(blocks))
@@ -187,7 +187,7 @@ def failed(what: Callable[[], Any]) -> str:
     try:
         what()
     except (FleetError, HelmError) as error:
-        is_of_rights = isinstance(error, Forbidden) or any(one in str(error) for one in OF_RIGHTS)
+        is_of_rights = isinstance(error, Forbidden) or any(word in str(error) for word in OF_RIGHTS)
         if is_of_rights:
             raise
         return str(error)
@@ -210,7 +210,7 @@ def test_a_real_chart_is_installed_again_over_the_definitions_that_its_removal_l
     try:
         place.grant(place.prepare())
         for time_ in ("first", "second"):
-            prepared = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=60)
+            prepared = eventually(lambda: None if lacking(prepared := place.prepare()) else prepared, seconds=60)
             assert [note.title for note in prepared.notes if note.severity == "block"] == [], time_
             assert (prepared.action, [n.code for n in prepared.notes if n.code == "not-looked-up"]) == ("install", [])
             place.carry_out(prepared)
@@ -240,7 +240,7 @@ def test_a_chart_with_a_namespace_of_its_own_installs_over_the_one_that_its_role
         first = place.prepare()
         assert lacking(first) == ["rights"]
         place.grant(first)
-        prepared = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=30)
+        prepared = eventually(lambda: None if lacking(prepared := place.prepare()) else prepared, seconds=30)
         assert [note.title for note in prepared.notes if note.severity == "block"] == []
         place.carry_out(prepared)
         assert place.records()
@@ -283,13 +283,13 @@ def test_with_one_rule_less_it_is_found_in_the_plan_and_just_before_helm(cluster
         first = place.prepare()
         assert lacking(first) == ["rights"]
         place.grant(first)
-        whole = eventually(lambda: None if lacking(found := place.prepare()) else found, seconds=30)
+        whole = eventually(lambda: None if lacking(prepared := place.prepare()) else prepared, seconds=30)
 
-        for resource, said in (("things", "update things.example.org"), ("clusterroles", "bind clusterroles")):
+        for resource, right in (("things", "update things.example.org"), ("clusterroles", "bind clusterroles")):
             place.grant(first, without=resource)
-            poor = eventually(lambda: found if lacking(found := place.prepare()) else None, seconds=30)
-            [note] = [one for one in poor.notes if one.code == "rights"]
-            assert said in note.title
+            poor = eventually(lambda: prepared if lacking(prepared := place.prepare()) else None, seconds=30)
+            [note] = [note for note in poor.notes if note.code == "rights"]
+            assert right in note.title
             with pytest.raises(Forbidden, match="helm has not begun"):
                 place.carry_out(whole)
             assert not place.records(), "nothing was done"

@@ -97,10 +97,10 @@ class World:
         return Prepared.from_json(made.to_json())
 
     def carry_out(self, prepared: Prepared, direction: str = "forward", seconds: float = 60, **how: Any) -> list[str]:
-        told: list[str] = []
-        limits = {"deadline": time.monotonic() + seconds, "stop": lambda: False, "tell": told.append} | how
+        lines: list[str] = []
+        limits = {"deadline": time.monotonic() + seconds, "stop": lambda: False, "tell": lines.append} | how
         work.carry_out(self.cluster, prepared, direction=direction, **limits)
-        return told
+        return lines
 
     def until_ready(self, prepared: Prepared, direction: str = "forward") -> None:
         until = time.monotonic() + 60
@@ -113,11 +113,11 @@ class World:
             return releases.history(server, self.namespace, "tiny")
 
     def statuses(self) -> list[str]:
-        return [one.status for one in self.history().revisions]
+        return [revision.status for revision in self.history().revisions]
 
     def data(self, name: str = "tiny-settings") -> dict[str, str] | None:
-        found = self.admin.find("configmaps", name, self.namespace)
-        return None if found is None else found.get("data") or {}
+        config_map = self.admin.find("configmaps", name, self.namespace)
+        return None if config_map is None else config_map.get("data") or {}
 
     def left_pending(self, prepared: Prepared) -> None:
         """Leave a release as a helm does that was killed at the worst moment."""

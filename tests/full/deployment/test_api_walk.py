@@ -27,9 +27,9 @@ pytestmark = [
 
 def blocks(language: str) -> str:
     """All of the page's blocks in one language, as a reader would run them, one after the other."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(found) >= 3
-    return "\n".join(found)
+    listings = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(listings) >= 3
+    return "\n".join(listings)
 
 
 @pytest.fixture(scope="module")

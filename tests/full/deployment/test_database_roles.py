@@ -58,8 +58,8 @@ class Database:
 
     def run(self, role: str, statement: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.url(role), autocommit=True) as connection:
-            found = connection.execute(statement)  # type: ignore[call-overload]
-            return list(found) if found.description else []
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return list(cursor) if cursor.description else []
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +103,12 @@ def test_the_whole_job_is_done_by_the_role_that_cannot_change_the_record(
     actions = {record["action"] for record in site.admin.every("audit")}
     assert {"rollout.start", "rollout.revert"} <= actions, actions
     eventually(
-        lambda: "0 records not yet sealed" in (told := site.setpoint.manage("verify_audit")) and told,
+        lambda: "0 records not yet sealed" in (output := site.setpoint.manage("verify_audit")) and output,
         lambda: site.setpoint.attempt("verify_audit"),
     )
-    told = site.setpoint.attempt("verify_audit")
-    assert told.returncode == 0
-    assert "may change" not in told.stderr, "this role may not"
+    completed = site.setpoint.attempt("verify_audit")
+    assert completed.returncode == 0
+    assert "may change" not in completed.stderr, "this role may not"
 
 
 def test_what_the_owner_may_do_is_warned_of_and_works_all_the_same(database: Database, site: Site) -> None:
@@ -116,11 +116,11 @@ def test_what_the_owner_may_do_is_warned_of_and_works_all_the_same(database: Dat
     environment = site.setpoint.environment
     environment["SETPOINT_DATABASE_URL"] = database.url("setpoint_owner")
     try:
-        told = site.setpoint.attempt("verify_audit")
+        completed = site.setpoint.attempt("verify_audit")
     finally:
         environment["SETPOINT_DATABASE_URL"] = database.url("setpoint_app")
-    assert told.returncode == 0, told.stderr
-    assert "may change" in told.stderr
+    assert completed.returncode == 0, completed.stderr
+    assert "may change" in completed.stderr
 
 
 @pytest.mark.usefixtures("site")
@@ -157,8 +157,8 @@ def test_the_applications_role_is_refused_by_the_database_itself(
 
 def rights(database: Database, table: str) -> set[str]:
     kinds = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
-    asked = ", ".join(f"has_table_privilege('setpoint_app', '{table}', '{kind}')" for kind in kinds)
-    answers = database.run("setpoint_owner", f"SELECT {asked}")[0]
+    columns = ", ".join(f"has_table_privilege('setpoint_app', '{table}', '{kind}')" for kind in kinds)
+    answers = database.run("setpoint_owner", f"SELECT {columns}")[0]
     return {kind for kind, has in zip(kinds, answers, strict=True) if has}
 
 
@@ -180,8 +180,8 @@ def test_an_installation_with_one_role_gets_two_by_an_upgrade_that_brings_new_ta
             assert rights(database, table) == {"SELECT", "INSERT"}, table
         assert rights(database, "audit_chain") == {"SELECT", "INSERT", "UPDATE", "DELETE"}
         assert rights(database, "django_migrations") == {"SELECT"}
-        told = setpoint.attempt("migrate", "--check")
-        assert told.returncode == 0, told.stderr
+        completed = setpoint.attempt("migrate", "--check")
+        assert completed.returncode == 0, completed.stderr
 
         # By the owner alone, past every command of ours: a table and a sequence of a later version.
         database.run("setpoint_owner", "CREATE TABLE later (id bigserial PRIMARY KEY)")
@@ -189,7 +189,7 @@ def test_an_installation_with_one_role_gets_two_by_an_upgrade_that_brings_new_ta
         assert rights(database, "later") == {"SELECT", "INSERT", "UPDATE", "DELETE"}
         database.run("setpoint_owner", "DROP TABLE later")
 
-        # Whoever gave it too much: the next upgrade takes it back.
+        # Granted too much by hand: the next upgrade revokes it.
         database.run("setpoint_owner", "GRANT ALL ON ALL TABLES IN SCHEMA public TO setpoint_app")
         setpoint.migrate()
         assert rights(database, "audit_seal") == {"SELECT", "INSERT"}
@@ -211,8 +211,8 @@ def test_an_application_that_could_take_the_owners_place_is_refused_in_words(
         as_superuser(postgres, made)
     application = f"postgresql://{role}:x@127.0.0.1:{postgres.port}/{database.name}"
     with Installation(application, redis_server.url, owner_url=database.url("setpoint_owner")) as setpoint:
-        told = setpoint.attempt("migrate", "--no-input")
-    assert told.returncode != 0
-    assert "SETPOINT_APPLICATION_DATABASE_URL" in told.stderr
-    assert names in told.stderr
-    assert "Traceback" not in told.stderr
+        completed = setpoint.attempt("migrate", "--no-input")
+    assert completed.returncode != 0
+    assert "SETPOINT_APPLICATION_DATABASE_URL" in completed.stderr
+    assert names in completed.stderr
+    assert "Traceback" not in completed.stderr

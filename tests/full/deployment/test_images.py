@@ -123,10 +123,10 @@ def test_no_process_is_root_or_can_become_it_or_write_outside_its_scratch(setpoi
     assert pids
     for pid in pids:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        said = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        assert set(said["Uid"].split()) == set(said["Gid"].split()) == {"10001"}
-        assert {int(said[f"Cap{kind}"], 16) for kind in ("Prm", "Eff", "Bnd")} == {0}
-        assert said["NoNewPrivs"] == "1"
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        assert set(status["Uid"].split()) == set(status["Gid"].split()) == {"10001"}
+        assert {int(status[f"Cap{kind}"], 16) for kind in ("Prm", "Eff", "Bnd")} == {0}
+        assert status["NoNewPrivs"] == "1"
     tried = setpoint.containers[name].execute(
         "sh", "-c", "touch /opt/setpoint/app/x; touch /x; touch /tmp/x /var/lib/setpoint/x && echo scratch"
     )
@@ -159,11 +159,11 @@ def test_a_rollout_of_a_setting_and_a_component_runs_from_the_images_and_back(
 
 
 def test_the_worker_of_helm_has_a_helm(setpoint: Shipped) -> None:
-    asked = setpoint.containers["helm"].execute(
+    completed = setpoint.containers["helm"].execute(
         "python", "-c", "import django; django.setup(); from components.helm import client; print(client.program())"
     )
-    assert asked.returncode == 0, asked.stderr
-    assert "/opt/setpoint/venv/bin/helm" in asked.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "/opt/setpoint/venv/bin/helm" in completed.stdout
 
 
 def test_the_servers_image_holds_no_key_no_compiler_and_nothing_of_the_tests(server: Image) -> None:
@@ -220,9 +220,9 @@ def test_the_agent_reads_this_kernel_and_answers_as_the_manifest_starts_it(agent
         try:
             with (tmp_path / "log").open("ab") as log:
                 process = container.run(log)
-            said: Any = api.RequestHandlerClass
-            assert said.has_written.wait(PATIENCE_SECONDS), (tmp_path / "log").read_text()
-            status = Status.from_json(said.written["status"])
+            handler: Any = api.RequestHandlerClass
+            assert handler.has_written.wait(PATIENCE_SECONDS), (tmp_path / "log").read_text()
+            status = Status.from_json(handler.written["status"])
             here = Path("/proc/sys/net/core/somaxconn").read_text().strip()
             assert status.observed["net.core.somaxconn"] == here
             assert status.node_uid == "uid-1"

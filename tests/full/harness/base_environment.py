@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL_SECONDS = 1200
-"""A judgement: 60 packages over a slow line."""
+"""A judgment: 60 packages over a slow line."""
 
 
 @cache

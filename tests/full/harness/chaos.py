@@ -59,7 +59,7 @@ class HelmChaos(Chaos):
     VICTIMS = ("helm-program", "helm-program", "helm-program", "helm", "helm-2", "worker", "kube-apiserver")
     WRITES = ("install", "upgrade", "rollback", "uninstall")
     PATIENCE_SECONDS = 8.0
-    """A helm that writes is there for a second or two: it is waited for, or most kills would meet nobody."""
+    """A helm that writes runs for a second or two: it is waited for, or most kills would hit no process."""
 
     def __init__(
         self, setpoint: Installation, fleet: KwokFleet, plane: Plane, seed: str, *, kills: int, pause: float = 2.0
@@ -80,10 +80,10 @@ class HelmChaos(Chaos):
     def _kill_helm(self, later: float) -> None:
         deadline = time.monotonic() + self.PATIENCE_SECONDS
         while time.monotonic() < deadline and not self._over.wait(0.02):
-            if found := next(self._helms(), None):
+            if pid := next(self._helms(), None):
                 self._over.wait(later)
                 with suppress(ProcessLookupError):  # it was done by then
-                    os.kill(found, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                     self.met += 1
                 return
 

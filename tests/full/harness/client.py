@@ -39,9 +39,9 @@ class Person:
     def set_password(self, link: str, password: str, code: str = "") -> None:
         """Set the password behind a single-use link, as its owner does in a browser."""
         page = self._pool.request("GET", link, redirect=False)
-        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
-        assert found, page.data[:500]
-        form = {"password": password, "again": password, "code": code, "csrfmiddlewaretoken": found[1]}
+        match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
+        assert match, page.data[:500]
+        form = {"password": password, "again": password, "code": code, "csrfmiddlewaretoken": match[1]}
         headers = {"Cookie": _header(_cookies(page)), "Content-Type": "application/x-www-form-urlencoded"}
         answer = self._pool.request("POST", link, body=urlencode(form), headers=headers, redirect=False)
         assert answer.status == 302, f"{self.email} could not set a password: {answer.status}"
@@ -50,9 +50,9 @@ class Person:
         """Log in as a browser does, then make a personal token over REST within that session."""
         page = self._pool.request("GET", f"{self.url}/login/", redirect=False)
         cookies = _cookies(page)
-        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
-        assert found, page.data[:500]
-        form = {"email": self.email, "password": password, "csrfmiddlewaretoken": found[1]}
+        match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
+        assert match, page.data[:500]
+        form = {"email": self.email, "password": password, "csrfmiddlewaretoken": match[1]}
         headers = {"Cookie": _header(cookies), "Content-Type": "application/x-www-form-urlencoded"}
         answer = self._pool.request("POST", f"{self.url}/login/", body=urlencode(form), headers=headers, redirect=False)
         assert answer.status == 302, f"{self.email} could not log in: {answer.status}"
@@ -141,8 +141,8 @@ def eventually(
     """The first true answer of `what`. Fails with `says` when time is up."""
     deadline = time.monotonic() + seconds
     while True:
-        if found := what():
-            return found
+        if result := what():
+            return result
         if time.monotonic() > deadline:
             raise AssertionError(f"not so after {seconds:.0f} s: {says()}")
         time.sleep(pause)

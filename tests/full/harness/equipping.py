@@ -74,8 +74,8 @@ def give_helm(site: Site, plane: Plane, admin: Admin) -> None:
     rules += [{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["*"]}]
     role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": CHARTS}, "rules": rules}
     subjects = [
-        {"kind": "ServiceAccount", "name": one, "namespace": names.NAMESPACE}
-        for one in (names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT)
+        {"kind": "ServiceAccount", "name": account, "namespace": names.NAMESPACE}
+        for account in (names.HELM_SERVICE_ACCOUNT, names.CONTROLLER_SERVICE_ACCOUNT)
     ]
     reference = {"apiGroup": RBAC.partition("/")[0], "kind": "ClusterRole", "name": CHARTS}
     binding = {"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": CHARTS}, "roleRef": reference}
@@ -103,7 +103,7 @@ def equipped(
         site.setpoint.stop(name)
     definitions.delete(plane, STAY)
     for name in ("volcano-system", "gpu-operator"):
-        plane.kubectl("delete", "namespace", name, "--ignore-not-found")  # the next test may make it anew
+        plane.kubectl("delete", "namespace", name, "--ignore-not-found")  # the next test may create it again
     plane.kubectl("delete", "clusterrolebinding,clusterrole", CHARTS)
     plane.kubectl("delete", "-f", str(RIGHTS))
     plane.kubectl("delete", "-f", str(DEPLOY / "setpoint-policies.yaml"))

@@ -1,9 +1,9 @@
 """A proxy of faults in front of a real API server: it ends TLS, passes each request on by itself, and spoils what it is
 told to.
 
-Whoever speaks through it shows their own token to the API server, whose audit log stays the witness. Which requests a
-share hits is decided by a seed. Only HTTP/1.1, only loopback, and a connection upstream for each request, so that
-nothing of one request can reach another.
+Each client shows its own token to the API server, whose audit log stays the witness. Which requests a share hits is
+decided by a seed. Only HTTP/1.1, only loopback, and a connection upstream for each request, so that nothing of one
+request can reach another.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fault:
     cuts: bool = False
     """The connection ends in the middle of the answer's body, after the API server has done what was asked."""
     page: int = 0
-    """Lists come in pages of so many objects, whatever was asked."""
+    """Lists come in pages of so many objects, regardless of the limit that was asked for."""
 
 
 NOTHING = Fault()
@@ -110,8 +110,8 @@ class FaultProxy:
     async def _end(self) -> None:
         self._server.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        for one in others:
-            one.cancel()
+        for task in others:
+            task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
     def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
@@ -294,9 +294,9 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 async def _refuse(writer: asyncio.StreamWriter, status: int, retry_after: str) -> bool:
     """Answer like an API server in trouble: a Status, with or without Retry-After."""
     message, reason = _TROUBLE[status]
-    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
-    said |= {"code": status}  # type: ignore[dict-item]
-    body = json.dumps(said).encode()
+    answer = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
+    answer |= {"code": status}  # type: ignore[dict-item]
+    body = json.dumps(answer).encode()
     lines = [f"HTTP/1.1 {status} Trouble", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     lines += [f"Retry-After: {retry_after}"] if retry_after else []
     writer.write("\r\n".join(lines).encode() + _END + body)

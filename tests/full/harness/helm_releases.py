@@ -39,21 +39,21 @@ class Releases:
 
     def pending(self) -> list[str]:
         return [
-            f"{name} {one.number} {one.status}"
+            f"{name} {revision.number} {revision.status}"
             for name in NAMESPACES
-            for one in self.history(name).revisions
-            if one.is_pending
+            for revision in self.history(name).revisions
+            if revision.is_pending
         ]
 
     def live(self, name: str) -> set[tuple[str, str]]:
         """(kind, name) of everything that says it is the release's."""
-        found = yaml.load(
+        listing = yaml.load(
             self.plane.kubectl("get", KINDS, "-A", "-l", "app.kubernetes.io/managed-by=Helm", "-o", "json"),
             yaml.CSafeLoader,
         )
         return {
             (raw["kind"], raw["metadata"]["name"])
-            for raw in found["items"]
+            for raw in listing["items"]
             if (raw["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name") == name
         }
 

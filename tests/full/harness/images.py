@@ -33,7 +33,7 @@ LEAVES_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 PIP_KEYS = ("index-url", "extra-index-url", "find-links", "proxy", "timeout", "trusted-host")
 SECONDS = 1200
-"""A judgement: packages over a slow line."""
+"""A judgment: packages over a slow line."""
 
 
 class ImageFailed(RuntimeError):
@@ -71,8 +71,8 @@ class Images:
             *self._package_indexes(), f"--file={dockerfile}", f"--tag={name}", str(ROOT),
         )  # fmt: skip
         container = self._buildah("from", f"localhost/{name}")
-        told = json.loads(self._buildah("inspect", "--type=image", f"localhost/{name}"))
-        return Image(Path(self._buildah("mount", container)), told["OCIv1"]["config"])
+        inspected = json.loads(self._buildah("inspect", "--type=image", f"localhost/{name}"))
+        return Image(Path(self._buildah("mount", container)), inspected["OCIv1"]["config"])
 
     def archive(self, name: str, reference: str, target: Path) -> None:
         """Write a built image as an archive that container runtimes import under that reference."""
@@ -138,11 +138,13 @@ def cache_folder() -> Path:
 def debian_archives(release: str = RELEASE) -> Sequence[str]:
     """The archive that this machine's apt uses; none: Debian's own, which mmdebstrap knows."""
     try:
-        told = ran("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Origin: Debian", "Label: Debian")
+        targets = ran(
+            "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Origin: Debian", "Label: Debian"
+        )
     except ImageFailed:
         return ()
-    found = {uri for uri, suite in (line.split() for line in told.splitlines()) if "-" not in suite}
-    return [f"deb {uri} {release} main" for uri in sorted(found)[:1]]
+    uris = {uri for uri, suite in (line.split() for line in targets.splitlines()) if "-" not in suite}
+    return [f"deb {uri} {release} main" for uri in sorted(uris)[:1]]
 
 
 def pip_settings() -> str:

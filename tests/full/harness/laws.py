@@ -65,7 +65,7 @@ class Judge:
     """Successful writes by Setpoint, by `resource` or `resource/subresource`."""
     helm_writes: int = 0
     cordons: dict[str, str] = field(default_factory=dict)
-    """By node: who holds the cordon now, `<installation>/<step>`, or a user's name."""
+    """By node: the holder of the cordon, `<installation>/<step>`, or a user's name."""
     _asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The spec that was last written for each node."""
     _marked: set[str] = field(default_factory=set)
@@ -194,7 +194,7 @@ class Judge:
             return
         if node not in self._marked:
             self._break(event, f"uncordoned {node}, which it had not cordoned (law 5)")
-        elif holder and not self._is_ours(holder):  # nobody's: a person took the cordon off and left our mark
+        elif holder and not self._is_ours(holder):  # no one's: a person took the cordon off and left our mark
             self._break(event, f"uncordoned {node}, whose cordon is {holder}'s (law 5)")
         if not meta.get("resourceVersion"):
             self._break(event, f"uncordoned {node} without looking at the version it had (law 5)")
@@ -264,8 +264,8 @@ class Judge:
         if attempt < self._attempts.get(pk, 0):
             self._break(event, f"went back to attempt {attempt} on {node} (law 6)")
         self._attempts[pk] = attempt
-        asked = json.dumps({k: v for k, v in spec.items() if k not in ("restart", "observe")}, sort_keys=True)
-        if self._specs.setdefault((pk, attempt, bool(grant)), asked) != asked:
+        canonical = json.dumps({k: v for k, v in spec.items() if k not in ("restart", "observe")}, sort_keys=True)
+        if self._specs.setdefault((pk, attempt, bool(grant)), canonical) != canonical:
             self._break(event, f"asked {node} for something else within attempt {attempt} (law 6)")
         if grant:
             # Written again after a lost answer, the same permission ends later: it is one grant all the same.

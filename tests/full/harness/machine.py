@@ -1,8 +1,8 @@
 """This machine as a node: the real agent as a process, on the real kernel, in a network namespace of its own.
 
 Settings that belong to a network namespace are written in that namespace, which goes away; all others are the machine's
-and are put back by `close`, whatever happened. kwok keeps the Node object Ready; a script called `systemctl` under the
-agent's host root stands for the kubelet and offers the huge pages that the kernel really has.
+and are put back by `close` in every case. kwok keeps the Node object Ready; a script called `systemctl` under the
+agent's host root represents the kubelet and offers the huge pages that the kernel really has.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class Machine:
         """Reads how many huge pages there are only when it is restarted, as the kubelet does."""
         seen = 0
         while not self._over.wait(0.1):
-            told = len(self.restarts.read_text().splitlines()) if self.restarts.exists() else 0
-            if told != seen:
-                seen = told
+            restarts = len(self.restarts.read_text().splitlines()) if self.restarts.exists() else 0
+            if restarts != seen:
+                seen = restarts
                 self._offer_pages()
 
     def _offer_pages(self) -> None:
@@ -137,7 +137,7 @@ class Machine:
     def agent_says(self) -> str:
         return (self.folder / "agent.log").read_text()[-3000:]
 
-    # ── the kernel, past everybody ────────────────────────────────────────────────────────────────────────────────
+    # ── the kernel, read directly ─────────────────────────────────────────────────────────────────────────────────
     def value(self, key: str) -> str:
         """Read the kernel's current value here, without the agent."""
         path = machines_own(key)

@@ -60,7 +60,7 @@ class Standing:
         self.kernel = VirtualKernel(self.hardware, lambda: str(uuid.uuid4()))
         self.kubelet_runs = 1
         self.has_restarted = False
-        """The kubelet or the machine; whoever plays the cluster's side of that sets it back."""
+        """The kubelet or the machine; the test that plays the cluster's side of it sets it back."""
         if file and file.exists():
             self._load(json.loads(file.read_text()))
         else:
@@ -212,9 +212,9 @@ class Member:
             self._publish(after)
 
     def _confirm(self) -> Confirmed | None:
-        found, date = self._client.tuning(self.name)
-        is_same = found is not None and found["metadata"]["uid"] == self._known[0]
-        return Confirmed(Spec.from_json(found["spec"]), date) if found and is_same else None
+        tuning, date = self._client.tuning(self.name)
+        is_same = tuning is not None and tuning["metadata"]["uid"] == self._known[0]
+        return Confirmed(Spec.from_json(tuning["spec"]), date) if tuning and is_same else None
 
     def _publish(self, status: Status) -> None:
         fresh = {key: value for key, value in status.to_json().items() if value is not None}

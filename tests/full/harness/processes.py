@@ -191,5 +191,5 @@ class Installation:
 
 def _fresh_keys(file: str = "setpoint.env") -> dict[str, str]:
     """Return what `make secrets` would write, so that a new key is known here as soon as it exists."""
-    found = runpy.run_path(str(ROOT / "deploy" / "new_environment.py"))["files"]()[file]
-    return dict(line.split("=", 1) for line in found.splitlines() if line and not line.startswith("#"))
+    content = runpy.run_path(str(ROOT / "deploy" / "new_environment.py"))["files"]()[file]
+    return dict(line.split("=", 1) for line in content.splitlines() if line and not line.startswith("#"))

@@ -262,8 +262,8 @@ def postgres_binaries() -> Path:
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
     if installed:
         return installed[-1].parent
-    if found := shutil.which("postgres"):
-        return Path(found).resolve().parent
+    if path := shutil.which("postgres"):
+        return Path(path).resolve().parent
     raise ServerMissing(
         "PostgreSQL's server is not installed (postgres is neither under /usr/lib/postgresql nor on PATH)"
     )

@@ -66,8 +66,8 @@ class Shipped(Installation):
         container = self._container(arguments[0], service)
         try:
             process = container.run(subprocess.PIPE, stdin=subprocess.PIPE)
-            said, complaint = process.communicate((text or "").encode(), timeout=300)
-            return subprocess.CompletedProcess(arguments, process.returncode, said.decode(), complaint.decode())
+            output, complaint = process.communicate((text or "").encode(), timeout=300)
+            return subprocess.CompletedProcess(arguments, process.returncode, output.decode(), complaint.decode())
         finally:
             container.close()
 

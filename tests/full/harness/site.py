@@ -94,15 +94,15 @@ class Site:
 
     def node(self, name: str) -> dict[str, Any]:
         """Return the current node of that name as Setpoint sees it."""
-        found = [n for n in self.operator.every("nodes", cluster=self.cluster["id"], name=name) if n["name"] == name]
-        if not found:
+        rows = [n for n in self.operator.every("nodes", cluster=self.cluster["id"], name=name) if n["name"] == name]
+        if not rows:
             raise LookupError(name)
-        return dict(self.operator.get(f"nodes/{found[0]['id']}"))
+        return dict(self.operator.get(f"nodes/{rows[0]['id']}"))
 
     def compliance(self, name: str) -> str:
         """Return the state of compliance that REST gives for a node."""
-        found = self.operator.every("compliance/nodes", cluster=self.cluster["id"], name=name)
-        return next((str(row["state"]) for row in found if row["name"] == name), "")
+        rows = self.operator.every("compliance/nodes", cluster=self.cluster["id"], name=name)
+        return next((str(row["state"]) for row in rows if row["name"] == name), "")
 
     def observed(self, name: str, key: str) -> str | None:
         try:
@@ -156,9 +156,9 @@ class Site:
 
     def approve(self, plan: Mapping[str, Any]) -> dict[str, Any]:
         """Requested by its maker, approved by as many others as it needs."""
-        asked = self.operator.post(f"plans/{plan['id']}/actions/request", {"comment": "please"})
-        answer = dict(asked)
-        for somebody in (self.approver, self.second)[: asked["approval"]["needed"]]:
+        requested = self.operator.post(f"plans/{plan['id']}/actions/request", {"comment": "please"})
+        answer = dict(requested)
+        for somebody in (self.approver, self.second)[: requested["approval"]["needed"]]:
             typed = {"digest": plan["digest"], "consent": plan["summary"].get("consent", "")}
             answer = dict(somebody.post(f"plans/{plan['id']}/actions/approve", typed))
         assert answer["status"] == "approved", answer
@@ -203,7 +203,7 @@ class Site:
         """Wait until the rollout has one of these statuses."""
         return dict(
             eventually(
-                lambda: (found := self.rollout(pk))["status"] in statuses and found,
+                lambda: (rollout := self.rollout(pk))["status"] in statuses and rollout,
                 lambda: self.story(pk),
                 seconds=seconds,
             )
@@ -220,12 +220,12 @@ class Site:
 
     def story(self, pk: str) -> str:
         """All that is known of a rollout, for a failed test."""
-        found = self.rollout(pk)
+        rollout = self.rollout(pk)
         steps = [
             f"  {name} {s['status']} ({s['direction']} {s['attempt']}): {s['waiting_for'] or s['error']}"
             for name, s in self.steps(pk).items()
         ]
-        head = f"{found['name']} {found['status']}: {found['waiting_for']}"
+        head = f"{rollout['name']} {rollout['status']}: {rollout['waiting_for']}"
         return "\n".join([head, *steps, *self.events(pk)[-40:], *self._all_complaints()])
 
     def _all_complaints(self) -> list[str]:

@@ -166,7 +166,7 @@ def test_not_even_a_cluster_admin_answers_for_a_node_or_keeps_its_tuning_alive(t
             attempt()
     after = cluster_admin.get(names.PLURAL, name)
     assert "status" not in after
-    assert [one["uid"] for one in after["metadata"]["ownerReferences"]] == [tuned["metadata"]["uid"]]
+    assert [reference["uid"] for reference in after["metadata"]["ownerReferences"]] == [tuned["metadata"]["uid"]]
 
 
 def test_the_policies_bind_a_user_name_which_a_cluster_admin_can_take(tuned, deployed):
@@ -223,7 +223,7 @@ def test_a_report_beyond_the_schema_is_refused(tuned, as_agent, cluster_admin):
     assert "status" not in cluster_admin.get(names.PLURAL, name)
 
 
-# ── What must go on working ───────────────────────────────────────────────────────────────────────────────────────────
+# ── What must keep working ────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_deleted_nodes_tuning_is_collected(tuned, cluster_admin):
     cluster_admin.delete("nodes", tuned["metadata"]["name"])
     cluster_admin.wait_gone(names.PLURAL, tuned["metadata"]["name"])

@@ -1,7 +1,7 @@
 """The agent's core on the kernel of the machine that runs the tests: written by the agent, read back here by hand.
 
 What belongs to a network namespace is written in one of the test's own; what belongs to the machine is changed for the
-moment of a test, and put back whatever happens.
+moment of a test, and put back in every case.
 """
 
 from __future__ import annotations
@@ -254,8 +254,8 @@ def test_network_keys_change_in_their_own_namespace_and_nowhere_else(agent, tmp_
 REFUSES = [sys.executable, "-m", "agent", "--server", "https://127.0.0.1:1", "--ca-file", ""]
 
 
-@pytest.mark.parametrize(("unshared", "said"), [([], ""), (["--net"], "hostNetwork"), (["--ipc"], "hostIPC")])
-def test_the_agent_refuses_another_namespace_than_its_first_process_s(agent, tmp_path, unshared, said):
+@pytest.mark.parametrize(("unshared", "message"), [([], ""), (["--net"], "hostNetwork"), (["--ipc"], "hostIPC")])
+def test_the_agent_refuses_another_namespace_than_its_first_process_s(agent, tmp_path, unshared, message):
     """Process 1 of a PID namespace of its own takes the place of the node's; the agent is started beside it."""
     (tmp_path / "token").write_text("not a bound token")
     inner = ["unshare", *unshared, *REFUSES] if unshared else REFUSES
@@ -270,15 +270,15 @@ def test_the_agent_refuses_another_namespace_than_its_first_process_s(agent, tmp
     )
     assert ran.returncode == 3, ran.stderr
     # In the right namespaces the next thing it looks at is its token.
-    assert (said or "does not name a node") in ran.stderr
+    assert (message or "does not name a node") in ran.stderr
 
 
 def loadable() -> str | None:
     """A module of the allow-list that this kernel has on disk and that is not loaded: harmless ones only."""
     release = os.uname().release
     for name in ("dummy", "nbd", "sch_fq", "tcp_bbr", "nvme_fabrics"):
-        found = any(pathlib.Path(f"/lib/modules/{release}").rglob(f"{name.replace('_', '[-_]')}.ko*"))
-        if found and not pathlib.Path(f"/sys/module/{name}").exists():
+        has_file = any(pathlib.Path(f"/lib/modules/{release}").rglob(f"{name.replace('_', '[-_]')}.ko*"))
+        if has_file and not pathlib.Path(f"/sys/module/{name}").exists():
             return name
     return None
 

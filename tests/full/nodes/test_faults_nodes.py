@@ -17,7 +17,7 @@ from tests.full.harness.site import ENDED, Site
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
 _serial = itertools.count(1)
 DRAINS = "taints:\n- key: example.com/maintenance\n  value: {value}\n  effect: NoExecute\n"
-"""Of a pod that such a taint evicts: who has one is drained first."""
+"""Of a pod that such a taint evicts: a node that has one is drained first."""
 
 
 @pytest.fixture(scope="module")
@@ -215,9 +215,9 @@ def test_a_drain_waits_for_the_disruption_budget_that_the_plan_named_and_goes_on
     assert {f["code"]: f["severity"] for f in refused["findings"]}["bare-pods"] == "block"
 
     plan = scene.site.plan(pool, revision, delete_unmanaged_pods=True, canary=1, batch="1", order="name")
-    found = {f["code"]: f for f in plan["findings"]}
-    assert guard in found["pdb"]["title"]
-    assert found["pdb"]["nodes"] == [scene.first]
+    findings = {f["code"]: f for f in plan["findings"]}
+    assert guard in findings["pdb"]["title"]
+    assert findings["pdb"]["nodes"] == [scene.first]
     assert plan["summary"]["pods_evicted"] == 1
 
     scene.site.approve(plan)

@@ -1,7 +1,7 @@
 """One kind of trouble at a time between Setpoint and a real API server, for rollouts that drain and reboot real nodes.
 
-Whatever the trouble, no step fails of it: a rollout goes on through what lets calls through now and then, waits and
-says why where none comes through, and continues by itself. Nothing is asked twice, the budget is kept, and every row is
+No trouble fails a step: a rollout makes progress where some calls get through, waits and says why where none does, and
+continues by itself. Nothing is asked twice, the budget is kept, and every row is
 as its object is in the end. Agents and the judge speak past the proxy.
 """
 
@@ -141,13 +141,13 @@ def test_an_api_server_that_says_nothing_but_503_is_waited_for(under: Under, sit
     under.start()
     under.until_under_way()
     proxy.fault = Fault(statuses=(503,))
-    eventually(lambda: "503" in told(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
+    eventually(lambda: "503" in waiting_text(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
     assert site.rollout(under.pk)["status"] == "running"
     proxy.fault = NOTHING
     under.end()
 
 
-def told(site: Site, pk: str) -> str:
+def waiting_text(site: Site, pk: str) -> str:
     """Return what an operator reads about a waiting rollout: its own sentence, and its steps'."""
     steps = site.steps(pk).values()
     return " ".join([site.rollout(pk)["waiting_for"], *(s["waiting_for"] for s in steps)])
@@ -168,7 +168,9 @@ def test_answers_that_drip_are_waited_for_with_the_reason_and_go_on(
     under.start()
     under.until_under_way()
     proxy.fault = Fault(drip=(8, 1.0))
-    eventually(lambda: "not end in time" in told(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
+    eventually(
+        lambda: "not end in time" in waiting_text(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE
+    )
     assert site.rollout(under.pk)["status"] == "running"
     proxy.fault = NOTHING
     under.end()
@@ -209,8 +211,8 @@ PATHS = ("/api/v1/nodes", "/api/v1/pods", f"/apis/{names.API_VERSION}/{names.PLU
 def forgotten(plane: Plane) -> dict[str, str]:
     """Continue tokens, by path, that the API server has forgotten; no watch can begin at their versions either.
 
-    Kubernetes 1.35 answers further pages from its memory as long as it has them, whatever etcd has forgotten: so it is
-    started again.
+    Kubernetes 1.35 answers further pages from its memory as long as it has them, even those that etcd has forgotten: so
+    it is started again.
     """
     server = ApiServer(plane.admin, policy=LOOPBACK, timeout=30)
     try:
@@ -239,7 +241,7 @@ def test_what_etcd_has_forgotten_in_the_middle_of_a_list_and_of_a_watch_costs_ti
     proxy.further_page = old
     proxy.fault = Fault(page=1)
     proxy.cut_all()
-    eventually(lambda: "expire" in told(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
+    eventually(lambda: "expire" in waiting_text(site, under.pk), lambda: site.story(under.pk), seconds=PATIENCE)
     assert site.rollout(under.pk)["status"] == "running"
     proxy.fault, proxy.further_page = Fault(page=1), None
     under.end()

@@ -26,7 +26,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
     """Run all calls at the same moment. Returns each one's answer, or the Problem it met."""
     together = Barrier(len(calls))
 
-    def one(call: Callable[[], Any]) -> Any:
+    def call_at_barrier(call: Callable[[], Any]) -> Any:
         together.wait(10)
         try:
             return call()
@@ -34,7 +34,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
             return problem
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(one, calls))
+        return list(pool.map(call_at_barrier, calls))
 
 
 def test_of_many_starts_at_once_one_wins(site: Site, fleet: KwokFleet):
@@ -73,9 +73,9 @@ def test_two_approvers_at_once_both_count_and_the_plan_is_approved_once(site: Si
     answers = at_once(lambda: site.approver.post(path, body), lambda: site.second.post(path, body))
 
     assert not [a for a in answers if isinstance(a, Problem)], answers
-    found = site.operator.get(f"plans/{plan['id']}")
-    assert found["status"] == "approved"
-    assert sorted(found["approval"]["approved_by"]) == [site.approver.email, site.second.email]
+    approved = site.operator.get(f"plans/{plan['id']}")
+    assert approved["status"] == "approved"
+    assert sorted(approved["approval"]["approved_by"]) == [site.approver.email, site.second.email]
 
 
 def test_an_approval_and_a_rejection_at_once_never_leave_an_approved_plan(site: Site, fleet: KwokFleet):

@@ -45,10 +45,10 @@ def through(site: Site, fleet: KwokFleet, fault: Callable[[], None]) -> str:
     site.until(rollout, "succeeded")
     assert {step["attempt"] for step in site.steps(rollout).values()} == {1}
     for node in NODES:
-        found = site.cluster_admin.get("nodetunings", node)
-        assert Status.from_json(found["status"]).observed["hugepages-2Mi"] == wanted, (
-            found["spec"],
-            found["status"],
+        tuning = site.cluster_admin.get("nodetunings", node)
+        assert Status.from_json(tuning["status"]).observed["hugepages-2Mi"] == wanted, (
+            tuning["spec"],
+            tuning["status"],
         )
     return rollout
 

@@ -1,8 +1,8 @@
 """Several processes hand clusters over, take them, come and die at the same moment: each cluster has one holder.
 
-On PostgreSQL, where transactions overlap. The clock stands still while all of them tick at once, and moves in between,
-so that nothing depends on how fast this machine is. Who holds what is noted at the moment when a process begins to
-watch a cluster, and when it ends that.
+On PostgreSQL, where transactions overlap. The clock is fixed while all of them tick at once, and moves in between,
+so that nothing depends on how fast this machine is. Each cluster's holder is noted when a process begins to watch it,
+and when it ends that.
 """
 
 from __future__ import annotations
@@ -80,17 +80,17 @@ class Processes:
         work = [process.tick for process in self.alive.values()] + list(also)
         together = threading.Barrier(len(work))
 
-        def run(one: Callable[[], None], pause: float) -> None:
+        def run(task: Callable[[], None], pause: float) -> None:
             try:
                 together.wait(PATIENCE_SECONDS)
                 time.sleep(pause)
-                one()
+                task()
             except BaseException as error:
                 self.wrong.append(repr(error))
             finally:
                 connections.close_all()
 
-        threads = [threading.Thread(target=run, args=(one, self.chance.uniform(0, 0.02))) for one in work]
+        threads = [threading.Thread(target=run, args=(task, self.chance.uniform(0, 0.02))) for task in work]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -60,7 +60,7 @@ def equipped(deployed: Plane, cluster_admin: Admin) -> Iterator[Plane]:
         {"apiGroups": ["setpoint.dev", "apps", "batch"], "resources": ["*"], "verbs": ["*"]},
     ]
     role = {"apiVersion": RBAC[6:], "kind": "ClusterRole", "metadata": {"name": "mistake"}, "rules": rules}
-    accounts = [f"--serviceaccount={names.NAMESPACE}:{one}" for one in (CONTROLLER, HELM)]
+    accounts = [f"--serviceaccount={names.NAMESPACE}:{identity}" for identity in (CONTROLLER, HELM)]
     deployed.kubectl("apply", "-f", "-", text=json.dumps(role))
     deployed.kubectl("create", "clusterrolebinding", "mistake", "--clusterrole=mistake", *accounts)
     yield deployed
@@ -204,16 +204,18 @@ TABLE = [
 @pytest.mark.parametrize(("what", "method", "path", "body", "query", "may"), TABLE, ids=[row[0] for row in TABLE])
 def test_what_each_identity_may_do(hands, what, method, path, body, query, may):
     """`yes`: neither RBAC nor a policy forbade it."""
-    found = {one: hands(one).may(method, path, body, **query) for one in (CONTROLLER, HELM, ISSUER)}
-    assert found == {one: word == "yes" for one, word in zip((CONTROLLER, HELM, ISSUER), may.split(), strict=True)}
+    permitted = {identity: hands(identity).may(method, path, body, **query) for identity in (CONTROLLER, HELM, ISSUER)}
+    assert permitted == {
+        identity: word == "yes" for identity, word in zip((CONTROLLER, HELM, ISSUER), may.split(), strict=True)
+    }
 
 
 def test_no_identity_impersonates(equipped, hands):
-    for one in (CONTROLLER, HELM, ISSUER):
-        server = hands(one).server
+    for identity in (CONTROLLER, HELM, ISSUER):
+        server = hands(identity).server
         server._client.default_headers["Impersonate-User"] = "system:kube-controller-manager"
         try:
-            assert not hands(one).may("GET", f"{CORE}/nodes")
+            assert not hands(identity).may("GET", f"{CORE}/nodes")
         finally:
             del server._client.default_headers["Impersonate-User"]
 

@@ -1,6 +1,6 @@
 """Law 12 on the real control plane: docs/operating.md, *Restore a backup* and *Move a cluster*, word for word.
 
-The API server, its admission policies and the agents' journals outlive the database. Whatever a takeover shows is held
+The API server, its admission policies and the agents' journals outlive the database. All that a takeover shows is held
 against the kernels, which are looked at past Setpoint, in the files that keep the agents' machines.
 """
 
@@ -75,9 +75,9 @@ class Nodes:
 
     def cordons(self) -> dict[str, str]:
         """Return the owner of each cordon, by node."""
-        found = {node: self.admin.get("nodes", node) for node in self.all}
-        marks = {node: raw["metadata"]["annotations"].get(names.CORDONED_BY, "") for node, raw in found.items()}
-        return {node: marks[node] for node, raw in found.items() if raw["spec"].get("unschedulable")}
+        nodes = {node: self.admin.get("nodes", node) for node in self.all}
+        marks = {node: raw["metadata"]["annotations"].get(names.CORDONED_BY, "") for node, raw in nodes.items()}
+        return {node: marks[node] for node, raw in nodes.items() if raw["spec"].get("unschedulable")}
 
     def spec(self, node: str) -> dict[str, Any]:
         return dict(self.admin.get("nodetunings", node)["spec"])
@@ -137,8 +137,8 @@ def stop(site: Site) -> None:
 
 def newer(site: Site) -> dict[str, dict[str, Any]]:
     """Return the newer NodeTunings that the product shows, by node."""
-    told = site.admin.get(f"clusters/{site.cluster['id']}/takeover")
-    return {one["name"]: one for one in told["newer"]}
+    answer = site.admin.get(f"clusters/{site.cluster['id']}/takeover")
+    return {row["name"]: row for row in answer["newer"]}
 
 
 def take_over(site: Site, nodes: Nodes) -> None:
@@ -148,16 +148,16 @@ def take_over(site: Site, nodes: Nodes) -> None:
     shown = newer(site)
     assert set(shown) == set(nodes.all)
     for node in (nodes.done, nodes.amid):
-        assert {one["key"]: one["now"] for one in shown[node]["settings"]} == kernels[node]
-        assert {one["key"]: one["original"] for one in shown[node]["settings"]} == ORIGINALS
-        assert all(one["is_written"] for one in shown[node]["settings"])
-    assert {node: one["cordon"] for node, one in shown.items() if one["cordon"]} == cordons
+        assert {setting["key"]: setting["now"] for setting in shown[node]["settings"]} == kernels[node]
+        assert {setting["key"]: setting["original"] for setting in shown[node]["settings"]} == ORIGINALS
+        assert all(setting["is_written"] for setting in shown[node]["settings"])
+    assert {node: row["cordon"] for node, row in shown.items() if row["cordon"]} == cordons
 
-    asked = site.admin.post(where, {"message": "They are newer than the database.", "release_cordons": True})
+    takeover = site.admin.post(where, {"message": "They are newer than the database.", "release_cordons": True})
     with pytest.raises(Problem) as refused:
-        site.admin.post(f"{where}/actions/approve", {"digest": asked["digest"]})
+        site.admin.post(f"{where}/actions/approve", {"digest": takeover["digest"]})
     assert refused.value.status == 403
-    site.consenter.post(f"{where}/actions/approve", {"digest": asked["digest"]})
+    site.consenter.post(f"{where}/actions/approve", {"digest": takeover["digest"]})
     eventually(
         lambda: site.admin.get(where)["takeover"]["status"] == "done",
         lambda: f"{site.admin.get(where)} {site.complaints('worker')}",
@@ -183,7 +183,7 @@ def assert_plans_are_blocked(site: Site, pools: tuple[int, int], revision: str) 
     for pool in pools:
         plan = site.plan(pool, revision)
         held = site.operator.every(f"plans/{plan['id']}/nodes")
-        assert all(one["left_out"] for one in held), held
+        assert all(row["left_out"] for row in held), held
         with pytest.raises(Problem):
             site.operator.post(f"plans/{plan['id']}/actions/request", {"comment": "please"})
 
@@ -220,8 +220,8 @@ def test_a_restored_backup_takes_over_what_is_newer(
     nodes.leave_amid(site, pools, {"vm.swappiness": "20", "hugepages-2Mi": "32"})
 
     postgres.restore(backup)
-    told = site.setpoint.attempt("verify_audit")
-    assert told.returncode != 0, "the kept heads are newer than the record"
+    completed = site.setpoint.attempt("verify_audit")
+    assert completed.returncode != 0, "the kept heads are newer than the record"
     site.setpoint.manage("verify_audit", "--accept", "restored the backup of today")
     site.setpoint.start(*PROCESSES)
     eventually(lambda: set(newer(site)) == set(nodes.all), lambda: newer(site))

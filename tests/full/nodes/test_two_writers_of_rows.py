@@ -119,8 +119,8 @@ def test_in_hundreds_of_interleavings_the_newest_version_stays(kind: str, seed: 
     seen = [(number, chance.randrange(2, 1000)) for number in range(NODES) for _ in range(6)]
     newest = {number: max(version for at, version in seen if at == number) for number in range(NODES)}
     parts: list[list[tuple[int, int]]] = [[] for _ in range(4)]
-    for one in chance.sample(seen, len(seen)):
-        chance.choice(parts).append(one)
+    for observation in chance.sample(seen, len(seen)):
+        chance.choice(parts).append(observation)
     together = threading.Barrier(len(parts))
 
     def write(part: list[tuple[int, int]]) -> None:
@@ -134,7 +134,7 @@ def test_in_hundreds_of_interleavings_the_newest_version_stays(kind: str, seed: 
 
     # What is lost within a writer's own chunk is not what this is about.
     for part in parts:
-        part.sort(key=lambda one: one[1])
+        part.sort(key=lambda observation: observation[1])
     with ThreadPoolExecutor(len(parts)) as pool:
         list(pool.map(write, parts))
     column = {"nodes": "name", "tunings": "node__name", "pods": "name"}[kind]
@@ -155,8 +155,8 @@ def test_in_hundreds_of_interleavings_what_was_deleted_stays_deleted(kind: str, 
     seen = [(number, version) for number in range(NODES) for version in chance.sample(range(2, 1000), 6)]
     newest = {number: max(v for n, v in seen if n == number) for number in range(NODES) if number not in deletion}
     parts: list[list[tuple[int, int]]] = [[] for _ in range(4)]
-    for one in chance.sample(seen, len(seen)):
-        chance.choice(parts).append(one)
+    for observation in chance.sample(seen, len(seen)):
+        chance.choice(parts).append(observation)
     dead = chance.sample(sorted(deletion.items()), len(deletion))
     together = threading.Barrier(len(parts) + 1)
     began = now()
@@ -165,7 +165,7 @@ def test_in_hundreds_of_interleavings_what_was_deleted_stays_deleted(kind: str, 
         try:
             together.wait(PATIENCE_SECONDS)
             for start in range(0, len(part), 7):
-                last = dict(sorted(part[start : start + 7], key=lambda one: one[1]))
+                last = dict(sorted(part[start : start + 7], key=lambda observation: observation[1]))
                 observe(cluster, [raw(number, version) for number, version in last.items()], complete=False)
         finally:
             connections.close_all()

@@ -55,7 +55,7 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
         (2, "half", low, "0.01x100"),  # its other GPU works
         (3, "half", high, "0.8x100"),
         (4, "engine", low, "0.4x100"),  # utilization alone proves nothing
-        (5, "", low, "0.01x100"),  # nobody holds it
+        (5, "", low, "0.01x100"),  # no pod holds it
         (6, "young", f"_x80 {0.01 * scale:g}x20", "_x80 0.01x20"),
     ):
         input_ += [series(busy, gpu, pod, use), series(engine, gpu, pod, active)]
@@ -72,9 +72,9 @@ def test_the_rules_fire_on_what_setpoint_calls_amiss(tmp_path: Path, generation:
             {
                 "expr": f'count by (alertname, {labels}) (ALERTS{{alertstate="firing",alertname="{name}"}})',
                 "eval_time": "48m",
-                "exp_samples": [{"labels": f'{{alertname="{name}",{said}}}', "value": 1}],
+                "exp_samples": [{"labels": f'{{alertname="{name}",{label}}}', "value": 1}],
             }
-            for name, labels, said in (
+            for name, labels, label in (
                 ("SetpointHeldIdle", "workload_pod", 'workload_pod="idle"'),
                 ("SetpointThermal", "UUID", 'UUID="GPU-3"'),
                 ("SetpointThermalThrottle", "UUID", 'UUID="GPU-4"'),

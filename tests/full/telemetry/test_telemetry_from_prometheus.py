@@ -141,7 +141,7 @@ def test_an_exporter_with_a_list_of_counters_of_its_own_is_seen_like_any_other(r
     query = urlencode({"query": prometheus.census('cluster="lean"')})
     with urllib.request.urlopen(f"{server.url}/api/v1/query?{query}", timeout=10) as answer:
         result = json.load(answer)["data"]["result"]
-    assert [int(one["value"][1]) for one in result] == [len(devices)]
+    assert [int(sample["value"][1]) for sample in result] == [len(devices)]
 
 
 @pytest.mark.parametrize("honors", [False, True])
@@ -149,8 +149,8 @@ def test_amds_exporter_is_read_alike(read, honors):
     source = read(f'cluster="{title("amd", honors)}"')
     assert (source.state, source.sentence, source.generations) == ("well", "", ["amd"])
     assert source.honor_labels == ("on" if honors else "off")
-    devices = {(one.uuid, one.instance): one for one in GpuDevice.objects.filter(cluster=source.cluster_id)}
-    assert {uuid: one.holders for (uuid, _), one in devices.items() if one.holders} == {
+    devices = {(device.uuid, device.instance): device for device in GpuDevice.objects.filter(cluster=source.cluster_id)}
+    assert {uuid: device.holders for (uuid, _), device in devices.items() if device.holders} == {
         "AMD-692409005408-0": [["team-chat", "llama-0", "vllm"]],
         "AMD-692409005410": [["team-vision", "vit-0", "main"]],
     }

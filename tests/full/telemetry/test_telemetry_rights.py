@@ -66,12 +66,12 @@ def test_the_optional_manifest_is_what_reading_exporters_takes(deployed, control
         deployed.kubectl("apply", "-f", str(MANIFEST))
         # The API server knows of a new role after a moment.
         eventually(lambda: read(source).state == source.State.WELL)
-    # Schedulers that nobody installed are not served, which is no refusal.
+    # Schedulers that are not installed are not served, which is no refusal.
     eventually(lambda: not pending.read(controller_fleet).refused)
     assert pending.read(controller_fleet).systems == []
     assert (source.sentence, source.exporter_versions) == ("", ["4.8.2"])
-    found = GpuDevice.objects.filter(cluster=cluster).values_list("uuid", "node_name", "values")
-    assert sorted(found) == [
+    rows = GpuDevice.objects.filter(cluster=cluster).values_list("uuid", "node_name", "values")
+    assert sorted(rows) == [
         ("GPU-1", NODE, {"busy": 0.9, "power": 400}),
         ("GPU-2", NODE, {"busy": 0, "power": 400}),
     ]

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.django_db
 
 
 def alerts(**how):
-    found = export.groups(ScrapeSettings(), **how)[1]["rules"]
-    return {one["labels"]["setpoint_rule"]: one for one in found}
+    rules = export.groups(ScrapeSettings(), **how)[1]["rules"]
+    return {rule["labels"]["setpoint_rule"]: rule for rule in rules}
 
 
 def test_every_rule_that_is_on_is_in_it_with_its_own_limits(db):
@@ -36,11 +36,11 @@ def test_every_rule_that_is_on_is_in_it_with_its_own_limits(db):
 
 
 def test_both_generations_stand_in_each_query_in_one_unit(db):
-    recorded = {one["record"]: one["expr"] for one in export.groups(ScrapeSettings())[0]["rules"]}
+    recorded = {rule["record"]: rule["expr"] for rule in export.groups(ScrapeSettings())[0]["rules"]}
     busy = recorded["setpoint:gpu_busy:ratio"]
     assert "DCGM_FI_DEV_GPU_UTIL * 0.01 or DCGM_FI_DEV_GPU_UTIL_RATIO" in busy
     assert '"workload_pod", "$1", "exported_pod"' in busy
-    honest = {one["record"]: one["expr"] for one in export.groups(ScrapeSettings(honors_labels=True))[0]["rules"]}
+    honest = {rule["record"]: rule["expr"] for rule in export.groups(ScrapeSettings(honors_labels=True))[0]["rules"]}
     assert '"workload_pod", "$1", "pod"' in honest["setpoint:gpu_busy:ratio"]
     for expression in recorded.values():
         assert any(raw in expression for raw in NVIDIA)
@@ -69,6 +69,6 @@ def test_what_is_not_there_or_not_known_is_refused(client):
     ClusterFactory(name="atlas", environment="production")
     api = TokenClient(user)
     unknown = api.get("/api/v1/gpus/prometheus-rule?cluster=atlas")
-    assert (unknown.status_code, [one["field"] for one in unknown.json()["errors"]]) == (400, ["cluster"])
+    assert (unknown.status_code, [error["field"] for error in unknown.json()["errors"]]) == (400, ["cluster"])
     assert api.get("/api/v1/gpus/prometheus-rule?nope=1").status_code == 400
     assert api.get("/api/v1/gpus/grafana-dashboard?honor_labels=maybe").status_code == 400

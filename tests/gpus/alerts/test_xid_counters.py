@@ -23,7 +23,7 @@ def world(clock):
     cluster = ClusterFactory()
     Node.objects.create(cluster=cluster, uid="n1", name="n1", is_ready=True, gpu_count=1)
 
-    def told(*xids: Xid) -> list[str]:
+    def sentences(*xids: Xid) -> list[str]:
         """Return the sentences of the rule after one more reading, with these XIDs."""
         sample = Sample(DeviceKey("GPU-1"), "n1", "0", "H100", "", "", (), {Metric.BUSY: 0.5}, xids)
         devices.store(cluster.pk, Reading(now(), (sample,)), claimed=transaction.atomic)
@@ -31,7 +31,7 @@ def world(clock):
         TelemetrySource.objects.update_or_create(cluster=cluster, defaults=fields)
         return [condition.sentence for condition in rules.fatal_xids(cluster.pk, 0).conditions]
 
-    return told
+    return sentences
 
 
 def total(count: int, code: int = 79) -> Xid:
@@ -69,11 +69,11 @@ def test_the_gauge_of_a_counted_code_sticks_no_more_and_that_of_another_does(wor
     world(total(1), LAST)
     clock.forward(AWHILE)
     assert world(total(1), LAST) == []
-    (told,) = world(total(1, 95), LAST)
-    assert "XID 79" in told
+    (sentence,) = world(total(1, 95), LAST)
+    assert "XID 79" in sentence
     clock.forward(AWHILE)
-    (told,) = world(total(1, 95), LAST)
-    assert ("XID 79" in told, "XID 95" in told, "Time unknown" in told) == (True, False, True)
+    (sentence,) = world(total(1, 95), LAST)
+    assert ("XID 79" in sentence, "XID 95" in sentence, "Time unknown" in sentence) == (True, False, True)
 
 
 def test_what_was_stored_without_a_time_gets_one(world, clock):

@@ -36,10 +36,10 @@ KINDS = [
 @hypothesis_settings(max_examples=40, deadline=None)
 def test_what_starts_and_what_is_stranded_are_all_that_is_free(free, size):
     room = Counter(free)
-    found = fit.size_of(size, room)
-    assert found.gang + found.stranded == sum(free)
-    assert fit.can_start([[found.pods, size]], room)
-    assert not fit.can_start([[found.pods + 1, size]], room)
+    capacity = fit.size_of(size, room)
+    assert capacity.gang + capacity.stranded == sum(free)
+    assert fit.can_start([[capacity.pods, size]], room)
+    assert not fit.can_start([[capacity.pods + 1, size]], room)
 
 
 def tries_all(pods: list[int], free: tuple[int, ...]) -> bool:
@@ -47,7 +47,7 @@ def tries_all(pods: list[int], free: tuple[int, ...]) -> bool:
     for order in set(permutations(pods)):
         rest = list(free)
         for size in order:
-            place = next((at for at, one in enumerate(rest) if one >= size), None)
+            place = next((at for at, free_gpus in enumerate(rest) if free_gpus >= size), None)
             if place is None:
                 break
             rest[place] -= size
@@ -95,7 +95,7 @@ class World:
             self.sim.store.register(kind.qualified, kind)
 
     def create(self, plural: str, name: str, *, namespace: str = "", **body) -> None:
-        kind = next(one for one in KINDS if one.plural == plural)
+        kind = next(kind for kind in KINDS if kind.plural == plural)
         metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
         self.sim.store.create(kind.qualified, {"metadata": metadata, **body})
 
@@ -125,9 +125,9 @@ def world(db, clock):
 
 
 def test_free_gpus_by_node_and_the_largest_gang(world):
-    found = world.answer()
-    assert (found["offered"], found["free"], found["out"], found["largest"]) == (32, 13, 8, 8)
-    (model,) = found["models"]
+    answer = world.answer()
+    assert (answer["offered"], answer["free"], answer["out"], answer["largest"]) == (32, 13, 8, 8)
+    (model,) = answer["models"]
     assert {row["free"]: row["nodes"] for row in model["by_free"]} == {8: 1, 5: 1, 0: 1} | dict.fromkeys(
         (1, 2, 3, 4, 6, 7), 0
     )
@@ -154,7 +154,7 @@ def test_volcano_counts_eight_thousand_milli_gpus_as_eight(world):
         spec={"minMember": 4, "queue": "train", "minResources": {"nvidia.com/gpu": "32000m", "cpu": "4"}},
         status={"phase": "Pending", "conditions": [unschedulable]},
     )
-    # Quotas call the same GPUs by a second name; what runs waits no more; who wants none is not shown.
+    # Quotas call the same GPUs by a second name; what runs waits no more; what wants none is not shown.
     both = {"nvidia.com/gpu": "2", "requests.nvidia.com/gpu": "2"}
     world.create("podgroups", "eval", namespace="llm", spec={"minResources": both}, status={"phase": "Inqueue"})
     world.create("podgroups", "done", namespace="llm", spec={"minResources": both}, status={"phase": "Running"})
@@ -163,13 +163,13 @@ def test_volcano_counts_eight_thousand_milli_gpus_as_eight(world):
     world.create("queues", "train", spec={"capability": {"nvidia.com/gpu": "16"}}, status=status)
     row = world.look()
     assert (row.systems, row.count) == (["volcano"], 2) or row.systems == ["volcano", "kueue"]
-    found = world.answer()
-    gangs = {gang["name"]: gang for gang in found["gangs"]}
+    answer = world.answer()
+    gangs = {gang["name"]: gang for gang in answer["gangs"]}
     assert (gangs["pretrain"]["gpus"], gangs["pretrain"]["pods"], gangs["pretrain"]["queue"]) == (32, [[4, 8]], "train")
     assert gangs["pretrain"]["reason"] == "4/4 tasks in gang unschedulable"
     assert gangs["pretrain"]["verdict"] == "It requests 32 GPUs; 13 of one model are free."
     assert (gangs["eval"]["gpus"], gangs["eval"]["fits"]) == (2, True)
-    (queue,) = (one for one in found["queues"] if one["system"] == "volcano")
+    (queue,) = (queue for queue in answer["queues"] if queue["system"] == "volcano")
     assert (queue["held"], queue["limit"], queue["waiting"], queue["state"]) == (11, 16, 2, "Open")
     page = world.page()
     assert "llm/pretrain" in page
@@ -196,11 +196,11 @@ def test_kueue_says_what_each_set_of_pods_wants(world):
     status = {"pendingWorkloads": 1, "flavorsReservation": used, "conditions": active}
     world.create("clusterqueues", "shared", spec=spec, status=status)
     world.look()
-    found = world.answer()
-    (gang,) = found["gangs"]
+    answer = world.answer()
+    (gang,) = answer["gangs"]
     assert (gang["name"], gang["gpus"], gang["pods"], gang["reason"]) == ("job-a", 12, [[1, 4], [2, 4]], reason)
     assert (gang["fits"], gang["verdict"][:24]) == (True, "Enough GPUs are free: it")
-    queue = next(one for one in found["queues"] if one["system"] == "kueue")
+    queue = next(queue for queue in answer["queues"] if queue["system"] == "kueue")
     assert (queue["held"], queue["limit"], queue["waiting"], queue["state"]) == (12, 16, 1, "Active")
 
 
@@ -281,13 +281,13 @@ def test_what_mig_splits_fits_nobody_who_wants_a_gpu_and_is_counted_by_its_profi
     both = {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}
     world.create("podgroups", "both", namespace="t", spec={"minMember": 2, "minResources": both}, status={})
     world.look()
-    found = world.answer()
+    answer = world.answer()
 
-    models = {one["profile"]: (one["offered"], one["free"]) for one in found["models"]}
+    models = {model["profile"]: (model["offered"], model["free"]) for model in answer["models"]}
     assert models == {"": (20, 9), "1g.10gb": (14, 14), "3g.40gb": (8, 2)}
-    assert (found["offered"], found["free"], found["largest"]) == (20, 9, 8)
-    assert (found["instances_offered"], found["instances_free"]) == (22, 16)
-    gangs = {gang["name"]: gang for gang in found["gangs"]}
+    assert (answer["offered"], answer["free"], answer["largest"]) == (20, 9, 8)
+    assert (answer["instances_offered"], answer["instances_free"]) == (22, 16)
+    gangs = {gang["name"]: gang for gang in answer["gangs"]}
     assert {name: (gang["profile"], gang["fits"]) for name, gang in gangs.items()} == {
         "small": ("1g.10gb", True), "many": ("3g.40gb", False), "both": (waiting.SEVERAL, False),
     }  # fmt: skip
@@ -315,10 +315,10 @@ def test_shares_are_no_whole_gpus_and_fit_only_those_who_ask_by_their_name(world
         least = {resource: str(count)}
         world.create("podgroups", name, namespace="t", spec={"minMember": count, "minResources": least}, status={})
     world.look()
-    found = world.answer()
+    answer = world.answer()
 
-    assert {one["profile"]: (one["offered"], one["free"]) for one in found["models"]} == {whole: (32, 20)}
-    assert (found["offered"], found["free"], found["largest"]) == (0, 0, 0)
-    fits = {gang["name"]: gang["fits"] for gang in found["gangs"]}
+    assert {model["profile"]: (model["offered"], model["free"]) for model in answer["models"]} == {whole: (32, 20)}
+    assert (answer["offered"], answer["free"], answer["largest"]) == (0, 0, 0)
+    fits = {gang["name"]: gang["fits"] for gang in answer["gangs"]}
     assert fits == {"gpus": not suffix, "shares": bool(suffix)}
     assert ("a pod that wants a GPU may be given one" in " ".join(world.page().split())) == (not suffix)

@@ -31,9 +31,12 @@ def fleet(seed: int, *, effect: float, nodes: int = 80, gpus: int = 8) -> list[P
 def test_an_effect_of_8_percent_is_covered_and_seen():
     hits = 0
     for seed in range(SEEDS):
-        found = estimation.difference_in_differences(fleet(seed, effect=0.08))
-        assert found.ratio_interval
-        hits += found.ratio_interval.low <= 0.08 <= found.ratio_interval.high and found.verdict == EffectVerdict.ROSE
+        estimate = estimation.difference_in_differences(fleet(seed, effect=0.08))
+        assert estimate.ratio_interval
+        hits += (
+            estimate.ratio_interval.low <= 0.08 <= estimate.ratio_interval.high
+            and estimate.verdict == EffectVerdict.ROSE
+        )
     assert hits >= 90
 
 
@@ -55,7 +58,9 @@ def test_measures_beside_the_primary_one_are_together_as_rarely_wrong_as_it():
     for seed in range(200):
         measures = [fleet(seed * 10 + number, effect=0, nodes=24, gpus=2) for number in range(5)]
         for confidence in (0.95, 0.99):
-            verdicts = {estimation.difference_in_differences(one, confidence=confidence).verdict for one in measures}
+            verdicts = {
+                estimation.difference_in_differences(measure, confidence=confidence).verdict for measure in measures
+            }
             is_wrong = bool(verdicts & {EffectVerdict.ROSE, EffectVerdict.FELL})
             strict, loose = strict + (is_wrong and confidence == 0.99), loose + (is_wrong and confidence == 0.95)
     assert strict / 200 <= 0.09
@@ -63,10 +68,10 @@ def test_measures_beside_the_primary_one_are_together_as_rarely_wrong_as_it():
 
 
 def test_a_look_before_the_end_gives_the_direction_alone():
-    found = estimation.difference_in_differences(fleet(1, effect=0.3))
-    assert found.verdict == EffectVerdict.ROSE
-    interim = estimation.without_verdict(found, by_points=False)
-    assert (interim.verdict, interim.ratio_interval) == (EffectVerdict.HIGHER, found.ratio_interval)
+    estimate = estimation.difference_in_differences(fleet(1, effect=0.3))
+    assert estimate.verdict == EffectVerdict.ROSE
+    interim = estimation.without_verdict(estimate, by_points=False)
+    assert (interim.verdict, interim.ratio_interval) == (EffectVerdict.HIGHER, estimate.ratio_interval)
 
 
 @pytest.mark.parametrize("by_points", [True, False])
@@ -101,11 +106,11 @@ def test_gpus_of_a_node_do_not_count_as_many_proofs():
 def test_the_figures_of_a_case_worked_by_hand():
     """Treated 10 -> 12 and 20 -> 22; control 10 -> 11: without the change 30 would have become 33."""
     pairs = [Pair(10, 12, "a"), Pair(20, 22, "b"), Pair(10, 11, "c", is_treated=False)]
-    found = estimation.difference_in_differences(pairs)
-    assert found.ratio == pytest.approx(34 / 33 - 1)
-    assert (found.points, found.before, found.after, found.expected) == (1, 15, 17, 16)
-    assert (found.devices, found.clusters, found.control_devices, found.control_clusters) == (2, 2, 1, 1)
-    assert found.verdict == EffectVerdict.NO_INTERVAL
+    estimate = estimation.difference_in_differences(pairs)
+    assert estimate.ratio == pytest.approx(34 / 33 - 1)
+    assert (estimate.points, estimate.before, estimate.after, estimate.expected) == (1, 15, 17, 16)
+    assert (estimate.devices, estimate.clusters, estimate.control_devices, estimate.control_clusters) == (2, 2, 1, 1)
+    assert estimate.verdict == EffectVerdict.NO_INTERVAL
     alone = estimation.before_and_after(pairs)
     assert alone.ratio == pytest.approx(34 / 30 - 1)
     assert (alone.points, alone.control_devices) == (2, 0)
@@ -114,12 +119,12 @@ def test_the_figures_of_a_case_worked_by_hand():
 def test_of_two_equal_clusters_the_jackknife_is_the_textbook_interval():
     """Five nodes, one GPU each: mean difference ± t(4) · s/√5."""
     differences = [0.02, 0.05, 0.01, 0.04, 0.08]
-    found = estimation.before_and_after(Pair(0.5, 0.5 + d, str(d)) for d in differences)
+    estimate = estimation.before_and_after(Pair(0.5, 0.5 + d, str(d)) for d in differences)
     mean = sum(differences) / 5
     deviation = math.sqrt(sum((d - mean) ** 2 for d in differences) / 4)
-    assert found.points == pytest.approx(mean)
-    assert found.points_interval
-    assert found.points_interval.high - mean == pytest.approx(2.776445 * deviation / math.sqrt(5), rel=1e-5)
+    assert estimate.points == pytest.approx(mean)
+    assert estimate.points_interval
+    assert estimate.points_interval.high - mean == pytest.approx(2.776445 * deviation / math.sqrt(5), rel=1e-5)
 
 
 def nodes_of(count: int, is_treated: bool = True, stratum: str = "") -> Iterable[Pair]:
@@ -129,38 +134,42 @@ def nodes_of(count: int, is_treated: bool = True, stratum: str = "") -> Iterable
 
 @pytest.mark.parametrize(("treated", "control"), [(FEWEST_CLUSTERS - 1, 20), (20, FEWEST_CLUSTERS - 1)])
 def test_too_few_nodes_get_no_interval_and_are_told_why(treated, control):
-    found = estimation.difference_in_differences([*nodes_of(treated), *nodes_of(control, is_treated=False)])
-    assert (found.verdict, found.ratio_interval, found.points_interval) == (EffectVerdict.NO_INTERVAL, None, None)
-    assert f"{FEWEST_CLUSTERS - 1} nodes or jobs" in found.why
-    assert found.ratio is not None
+    estimate = estimation.difference_in_differences([*nodes_of(treated), *nodes_of(control, is_treated=False)])
+    assert (estimate.verdict, estimate.ratio_interval, estimate.points_interval) == (
+        EffectVerdict.NO_INTERVAL,
+        None,
+        None,
+    )
+    assert f"{FEWEST_CLUSTERS - 1} nodes or jobs" in estimate.why
+    assert estimate.ratio is not None
 
 
 def test_a_stratum_without_a_control_is_left_out_and_counted():
     both = [*nodes_of(6, stratum="h100"), *nodes_of(6, is_treated=False, stratum="h100")]
-    found = estimation.difference_in_differences([*both, *nodes_of(3, stratum="a100")])
-    assert (found.devices, found.left_out) == (6, 3)
+    estimate = estimation.difference_in_differences([*both, *nodes_of(3, stratum="a100")])
+    assert (estimate.devices, estimate.left_out) == (6, 3)
 
 
 def test_strata_that_are_too_small_are_taken_together():
     pairs = [pair for n in range(6) for arm in (True, False) for pair in nodes_of(1, arm, f"model-{n}")]
-    found = estimation.difference_in_differences(pairs)
-    assert (found.devices, found.control_devices, found.left_out) == (6, 6, 0)
+    estimate = estimation.difference_in_differences(pairs)
+    assert (estimate.devices, estimate.control_devices, estimate.left_out) == (6, 6, 0)
 
 
 def test_shares_that_were_zero_are_judged_by_points():
     """Throttling that was not there before has no ratio, and is not called infinite."""
-    found = estimation.before_and_after((Pair(0, 0.02 + n / 1000, str(n)) for n in range(8)), by_points=True)
-    assert (found.ratio, found.ratio_interval, found.verdict) == (None, None, EffectVerdict.HIGHER)
+    estimate = estimation.before_and_after((Pair(0, 0.02 + n / 1000, str(n)) for n in range(8)), by_points=True)
+    assert (estimate.ratio, estimate.ratio_interval, estimate.verdict) == (None, None, EffectVerdict.HIGHER)
     nothing = estimation.before_and_after((Pair(0, 0, str(n)) for n in range(8)), by_points=True)
     assert (nothing.points, nothing.verdict) == (0, EffectVerdict.SAME)
 
 
 def test_one_node_that_carries_everything_gets_no_interval_of_the_ratio():
     pairs = [Pair(1, 2, "a"), *(Pair(0, 0, f"idle-{n}") for n in range(9))]
-    found = estimation.before_and_after(pairs)
-    assert found.ratio == pytest.approx(1)
-    assert found.ratio_interval is None
-    assert found.verdict == EffectVerdict.HIGHER
+    estimate = estimation.before_and_after(pairs)
+    assert estimate.ratio == pytest.approx(1)
+    assert estimate.ratio_interval is None
+    assert estimate.verdict == EffectVerdict.HIGHER
 
 
 @pytest.mark.parametrize("judge", [estimation.before_and_after, estimation.difference_in_differences])

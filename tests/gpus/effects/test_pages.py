@@ -22,10 +22,10 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def worked(clock, monkeypatch):
     def make(*args, **kwargs):
-        found = Worked(*args, **kwargs)
-        found.truth.effect, found.truth.noise = 0.08, 0.02
-        monkeypatch.setattr(history, "buckets", found.truth.buckets)
-        return found
+        scenario = Worked(*args, **kwargs)
+        scenario.truth.effect, scenario.truth.noise = 0.08, 0.02
+        monkeypatch.setattr(history, "buckets", scenario.truth.buckets)
+        return scenario
 
     return make
 
@@ -44,11 +44,11 @@ def page():
 
 
 def test_an_ordinary_rollout_says_what_it_cannot_say(worked, page):
-    one = worked(12)
-    one.study()
-    text = page(f"/rollouts/R-{one.rollout.number}/")
+    scenario = worked(12)
+    scenario.study()
+    text = page(f"/rollouts/R-{scenario.rollout.number}/")
     assert "before and after only, not causal" in text
-    tensor = one.effects()["tensor"]
+    tensor = scenario.effects()["tensor"]
     assert f"+{tensor.ratio * 100:.1f} %" in text
     assert f"+{tensor.ratio_low * 100:.1f} % to +{tensor.ratio_high * 100:.1f} %" in text
     assert "24 GPUs, 12 nodes or jobs" in text
@@ -59,53 +59,55 @@ def test_an_ordinary_rollout_says_what_it_cannot_say(worked, page):
 
 
 def test_a_measured_one_shows_the_control_and_what_would_have_been(worked, page):
-    one = worked(24, control=8, order="measured", seed=7)
-    one.study()
-    text = page(f"/rollouts/R-{one.rollout.number}/")
+    scenario = worked(24, control=8, order="measured", seed=7)
+    scenario.study()
+    text = page(f"/rollouts/R-{scenario.rollout.number}/")
     assert "difference in differences" in text
     assert "Without it" in text
     assert "32 GPUs, 16 nodes or jobs; control 16, 8 nodes or jobs" in text
 
 
 def test_the_profile_lists_what_its_rollouts_did(worked, page):
-    one = worked(12)
-    one.study()
-    text = page(f"/profiles/{one.revision.profile.name}/")
-    assert f"R-{one.rollout.number} r1" in text
+    scenario = worked(12)
+    scenario.study()
+    text = page(f"/profiles/{scenario.revision.profile.name}/")
+    assert f"R-{scenario.rollout.number} r1" in text
     assert "n = 24 GPUs, 12 nodes or jobs" in text
 
 
 def test_too_few_nodes_are_shown_without_an_interval(worked, page):
-    one = worked(3)
-    one.study()
-    text = page(f"/rollouts/R-{one.rollout.number}/")
+    scenario = worked(3)
+    scenario.study()
+    text = page(f"/rollouts/R-{scenario.rollout.number}/")
     assert "3 nodes or jobs in all; an interval needs 5" in text
     assert " none " in text
 
 
 def test_before_there_is_anything_to_say_the_page_says_when(worked, page):
-    one = worked(6, ago=timedelta(minutes=2))
-    one.study()
-    assert "the first figures come 30 minutes after a change has settled" in page(f"/rollouts/R-{one.rollout.number}/")
+    scenario = worked(6, ago=timedelta(minutes=2))
+    scenario.study()
+    assert "the first figures come 30 minutes after a change has settled" in page(
+        f"/rollouts/R-{scenario.rollout.number}/"
+    )
 
 
 def test_rollouts_that_nothing_is_known_of_have_no_panel(worked, page):
-    one = worked(3)
-    assert "Effect on GPUs" not in page(f"/rollouts/R-{one.rollout.number}/")
+    scenario = worked(3)
+    assert "Effect on GPUs" not in page(f"/rollouts/R-{scenario.rollout.number}/")
 
 
 def test_every_figure_can_be_computed_again_from_the_exported_pairs(worked):
-    one = worked(24, control=8, order="measured", seed=7)
-    one.study()
+    scenario = worked(24, control=8, order="measured", seed=7)
+    scenario.study()
     api = TokenClient(UserFactory(is_superuser=True))
-    found = api.get(f"/api/v1/gpus/effects/{one.rollout.pk}").json()
-    assert (found["design"], found["nodes"], found["control_nodes"]) == ("difference in differences", 16, 8)
-    nodes = api.get(f"/api/v1/gpus/effects/{one.rollout.pk}/nodes?limit=100").json()["results"]
-    for said in found["effects"]:
+    body = api.get(f"/api/v1/gpus/effects/{scenario.rollout.pk}").json()
+    assert (body["design"], body["nodes"], body["control_nodes"]) == ("difference in differences", 16, 8)
+    nodes = api.get(f"/api/v1/gpus/effects/{scenario.rollout.pk}/nodes?limit=100").json()["results"]
+    for effect in body["effects"]:
         again = estimation.difference_in_differences(
             [
                 Pair(
-                    *device["figures"][said["measure"]],
+                    *device["figures"][effect["measure"]],
                     cluster=node["node_name"],
                     stratum=node["stratum"],
                     is_treated=node["is_treated"],
@@ -113,46 +115,46 @@ def test_every_figure_can_be_computed_again_from_the_exported_pairs(worked):
                 for node in nodes
                 for device in node["devices"]
             ],
-            by_points=BY_NAME[said["measure"]].by_points,
-            confidence=said["confidence"],
+            by_points=BY_NAME[effect["measure"]].by_points,
+            confidence=effect["confidence"],
         )
-        assert said["points"] == pytest.approx(again.points)
-        assert said["verdict"] == again.verdict
-        assert (said["devices"], said["clusters"]) == (again.devices, again.clusters)
+        assert effect["points"] == pytest.approx(again.points)
+        assert effect["verdict"] == again.verdict
+        assert (effect["devices"], effect["clusters"]) == (again.devices, again.clusters)
         if again.ratio_interval:
-            assert said["ratio_low"] == pytest.approx(again.ratio_interval.low)
+            assert effect["ratio_low"] == pytest.approx(again.ratio_interval.low)
 
 
 def test_lists_are_filtered_and_refuse_what_they_do_not_know(worked):
-    one = worked(6)
-    one.study()
+    scenario = worked(6)
+    scenario.study()
     api = TokenClient(UserFactory(is_superuser=True))
-    assert api.get(f"/api/v1/gpus/effects?cluster={one.cluster.pk}&is_causal=false").json()["count"] == 1
+    assert api.get(f"/api/v1/gpus/effects?cluster={scenario.cluster.pk}&is_causal=false").json()["count"] == 1
     assert api.get("/api/v1/gpus/effects?is_causal=true").json()["count"] == 0
     assert api.get("/api/v1/gpus/effects?profile=other").json()["count"] == 0
     assert api.get("/api/v1/gpus/effects?color=red").status_code == 400
 
 
 def test_people_see_only_their_clusters(worked):
-    one = worked(6)
-    one.study()
+    scenario = worked(6)
+    scenario.study()
     api = TokenClient(UserFactory(roles=["viewer@env:production"]), scopes=["read"])
     assert api.get("/api/v1/gpus/effects").json()["count"] == 0
-    assert api.get(f"/api/v1/gpus/effects/{one.rollout.pk}").status_code == 404
-    assert api.get(f"/api/v1/gpus/effects/{one.rollout.pk}/nodes").status_code == 404
+    assert api.get(f"/api/v1/gpus/effects/{scenario.rollout.pk}").status_code == 404
+    assert api.get(f"/api/v1/gpus/effects/{scenario.rollout.pk}/nodes").status_code == 404
 
 
 @pytest.mark.parametrize("status", ["stopped", "failed"])
 def test_a_rollout_that_failed_somewhere_costs_at_most_fifteen_queries(worked, django_assert_max_num_queries, status):
-    one = worked(6)
-    one.study()
-    step = one.rollout.steps.order_by("pk").first()
-    one.rollout.steps.filter(pk=step.pk).update(status="failed", is_live=False, error="The kernel answers 60.")
-    type(one.rollout).objects.filter(pk=one.rollout.pk).update(status=status)
+    scenario = worked(6)
+    scenario.study()
+    step = scenario.rollout.steps.order_by("pk").first()
+    scenario.rollout.steps.filter(pk=step.pk).update(status="failed", is_live=False, error="The kernel answers 60.")
+    type(scenario.rollout).objects.filter(pk=scenario.rollout.pk).update(status=status)
     person = UserFactory(roles=["admin@*"])
     client = Client()
     client.force_login(person)
-    path = f"/rollouts/R-{one.rollout.number}/"
+    path = f"/rollouts/R-{scenario.rollout.number}/"
     client.get(path)
     with django_assert_max_num_queries(15):
         answer = client.get(path)
@@ -160,14 +162,14 @@ def test_a_rollout_that_failed_somewhere_costs_at_most_fifteen_queries(worked, d
 
 
 def test_a_profile_costs_the_same_queries_with_one_study_and_with_ten(worked, django_assert_max_num_queries):
-    one = worked(6)
-    one.study()
+    scenario = worked(6)
+    scenario.study()
     for number in range(9):
-        other = one.another(ago=timedelta(days=9))
+        other = scenario.another(ago=timedelta(days=9))
         study = Study.objects.create(rollout=other, hours=6, settle_minutes=15, state="done", due_at=None)
         StudyEffect.objects.create(study=study, measure="busy", position=0, verdict="no data", points=number)
     with django_assert_max_num_queries(4):
-        assert len(reports.of_profile(UserFactory(is_superuser=True), one.revision.profile)) == 10
+        assert len(reports.of_profile(UserFactory(is_superuser=True), scenario.revision.profile)) == 10
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_shares_are_said_in_percent_and_their_difference_in_points():
 
 
 @pytest.mark.parametrize(
-    ("state", "is_causal", "said"),
+    ("state", "is_causal", "reason"),
     [
         ("waiting", True, "Measured once the last changed node is done and has settled for 20 min."),
         ("waiting", False, "Measured from 20 min after each node's change."),
@@ -203,5 +205,5 @@ def test_shares_are_said_in_percent_and_their_difference_in_points():
         ("done", True, "No GPU had readings, and work, in both windows: no result."),
     ],
 )
-def test_a_study_without_figures_says_why(state, is_causal, said):
-    assert reports.why_no_lines(Study(state=state, is_causal=is_causal, settle_minutes=20)).startswith(said)
+def test_a_study_without_figures_says_why(state, is_causal, reason):
+    assert reports.why_no_lines(Study(state=state, is_causal=is_causal, settle_minutes=20)).startswith(reason)

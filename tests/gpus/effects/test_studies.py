@@ -42,14 +42,14 @@ def bucket(n: int = 0, *, held: float = 1.0, covered: float = 1.0, holder: str =
 def test_the_two_windows_are_as_long_and_never_touch_the_change(began, took, settle, length, passed):
     start = AT + timedelta(seconds=began)
     ended = start + timedelta(seconds=took)
-    found = windows.matched(
+    pair = windows.matched(
         start, ended, settle=timedelta(seconds=settle), length=timedelta(seconds=length),
         until=ended + timedelta(seconds=passed),
     )  # fmt: skip
-    if found is None:
+    if pair is None:
         assert passed < settle + 600
         return
-    before, after = found
+    before, after = pair
     assert before.end - before.start == after.end - after.start <= timedelta(seconds=max(length, 300))
     assert before.end <= start
     assert after.start >= ended + timedelta(seconds=settle)
@@ -59,9 +59,9 @@ def test_the_two_windows_are_as_long_and_never_touch_the_change(began, took, set
 def test_a_device_is_compared_while_it_is_held():
     buckets = [bucket(n, tensor=0.4) for n in range(6)] + [bucket(n, tensor=0.5) for n in range(6, 12)]
     buckets += [bucket(n, tensor=0.0, held=0.0) for n in range(6, 9)]  # a pause between two jobs
-    found = windows.compare(buckets, Window(AT, AT + 6 * FIVE), Window(AT + 6 * FIVE, AT + 12 * FIVE), "")
-    assert found["left_out"] == ""
-    assert found["figures"]["tensor"] == [0.4, 0.5]
+    comparison = windows.compare(buckets, Window(AT, AT + 6 * FIVE), Window(AT + 6 * FIVE, AT + 12 * FIVE), "")
+    assert comparison["left_out"] == ""
+    assert comparison["figures"]["tensor"] == [0.4, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_device_is_compared_while_it_is_held():
 )
 def test_what_cannot_be_compared_is_left_out_with_the_reason(second, why):
     buckets = [bucket(n, busy=0.9) for n in range(6)] + second
-    found = windows.compare(buckets, Window(AT, AT + 6 * FIVE), Window(AT + 6 * FIVE, AT + 12 * FIVE), "")
-    assert (found["left_out"], found["figures"]) == (why, {})
+    comparison = windows.compare(buckets, Window(AT, AT + 6 * FIVE), Window(AT + 6 * FIVE, AT + 12 * FIVE), "")
+    assert (comparison["left_out"], comparison["figures"]) == (why, {})
 
 
 def test_what_was_not_reported_is_no_figure():
     buckets = [bucket(n, busy=0.9) for n in range(12)]
-    found = windows.compare(buckets, Window(AT, AT + 6 * FIVE), Window(AT + 6 * FIVE, AT + 12 * FIVE), "")
-    assert set(found["figures"]) == {"busy"}
+    comparison = windows.compare(buckets, Window(AT, AT + 6 * FIVE), Window(AT + 6 * FIVE, AT + 12 * FIVE), "")
+    assert set(comparison["figures"]) == {"busy"}
 
 
 def test_throttled_time_is_a_share_and_power_counts_while_busy():
@@ -96,7 +96,7 @@ def test_throttled_time_is_a_share_and_power_counts_while_busy():
 
 
 @pytest.mark.parametrize(
-    ("model", "said", "expected"),
+    ("model", "values", "expected"),
     [
         ("NVIDIA H100 80GB HBM3", {}, 0.5 * 1.5e9 / 1.98e9),
         ("NVIDIA-A100-SXM4-80GB", {}, 0.5 * 1.5e9 / 1.41e9),
@@ -104,8 +104,8 @@ def test_throttled_time_is_a_share_and_power_counts_while_busy():
         ("Something New", {Metric.MAX_SM_CLOCK: 3e9}, 0.25),
     ],
 )
-def test_ofu_is_tensor_activity_at_the_boards_best_clock(model, said, expected):
-    assert boards.ofu({Metric.TENSOR: 0.5, Metric.SM_CLOCK: 1.5e9, **said}, model) == (
+def test_ofu_is_tensor_activity_at_the_boards_best_clock(model, values, expected):
+    assert boards.ofu({Metric.TENSOR: 0.5, Metric.SM_CLOCK: 1.5e9, **values}, model) == (
         None if expected is None else pytest.approx(expected)
     )
     assert boards.ofu({Metric.TENSOR: 0.5}, model) is None
@@ -137,218 +137,218 @@ def test_devices_vary_with_their_job_where_it_is_on_several_nodes():
 @pytest.fixture
 def worked(db, clock, monkeypatch):
     def make(*args, **kwargs):
-        found = Worked(*args, **kwargs)
-        monkeypatch.setattr(history, "buckets", found.truth.buckets)
-        return found
+        scenario = Worked(*args, **kwargs)
+        monkeypatch.setattr(history, "buckets", scenario.truth.buckets)
+        return scenario
 
     return make
 
 
 def test_an_ordinary_rollout_is_told_before_and_after_only(worked):
-    one = worked(12)
-    one.truth.effect = 0.08
-    study, found = one.study(), one.effects()
+    scenario = worked(12)
+    scenario.truth.effect = 0.08
+    study, effects = scenario.study(), scenario.effects()
     assert not study.is_causal
-    assert found["tensor"].verdict == "higher"
-    assert found["tensor"].ratio_low <= 0.08 <= found["tensor"].ratio_high
-    assert (found["tensor"].devices, found["tensor"].clusters, found["tensor"].control_devices) == (24, 12, 0)
-    assert found["busy"].verdict == "no change"
-    assert [name for name, row in found.items() if row.is_primary] == ["ofu"]
-    assert found["ofu"].ratio == pytest.approx(found["tensor"].ratio, rel=1e-4)
+    assert effects["tensor"].verdict == "higher"
+    assert effects["tensor"].ratio_low <= 0.08 <= effects["tensor"].ratio_high
+    assert (effects["tensor"].devices, effects["tensor"].clusters, effects["tensor"].control_devices) == (24, 12, 0)
+    assert effects["busy"].verdict == "no change"
+    assert [name for name, row in effects.items() if row.is_primary] == ["ofu"]
+    assert effects["ofu"].ratio == pytest.approx(effects["tensor"].ratio, rel=1e-4)
     assert (study.state, study.due_at, study.counts["nodes"]) == ("done", None, 12)
 
 
 def test_the_same_hours_of_the_day_before_stand_beside_them(worked):
-    one = worked(6)
-    one.truth.effect = 0.08
-    one.study()
-    tensor = one.effects()["tensor"]
+    scenario = worked(6)
+    scenario.truth.effect = 0.08
+    scenario.study()
+    tensor = scenario.effects()["tensor"]
     assert tensor.day_before == pytest.approx(tensor.before)
     assert tensor.day_before_change == pytest.approx(tensor.ratio, abs=1e-4)
-    shown = reports.of_rollout(UserFactory(is_superuser=True), one.rollout)
+    shown = reports.of_rollout(UserFactory(is_superuser=True), scenario.rollout)
     (line,) = [line for line in shown["lines"] if line.measure.name == "tensor"]
     assert (line.day_before, line.since_day_before) == (line.before, line.change)
 
 
 def test_a_look_before_the_window_is_over_is_interim(worked, clock):
-    one = worked(24, control=8, order="measured", seed=7, ago=timedelta(hours=2))
-    one.truth.effect, one.truth.noise = 0.3, 0.02
-    assert one.study().state == "measuring"
-    found = one.effects()["tensor"]
-    assert (found.verdict, found.ratio_low > 0) == ("higher", True)
-    assert reports.of_rollout(UserFactory(is_superuser=True), one.rollout)["is_interim"]
+    scenario = worked(24, control=8, order="measured", seed=7, ago=timedelta(hours=2))
+    scenario.truth.effect, scenario.truth.noise = 0.3, 0.02
+    assert scenario.study().state == "measuring"
+    tensor = scenario.effects()["tensor"]
+    assert (tensor.verdict, tensor.ratio_low > 0) == ("higher", True)
+    assert reports.of_rollout(UserFactory(is_superuser=True), scenario.rollout)["is_interim"]
     clock.forward(7 * 3600)
-    assert one.study().state == "done"
-    found = one.effects()
-    assert {name: row.verdict for name, row in found.items() if name in ("tensor", "ofu")} == {
+    assert scenario.study().state == "done"
+    effects = scenario.effects()
+    assert {name: row.verdict for name, row in effects.items() if name in ("tensor", "ofu")} == {
         "tensor": "rose", "ofu": "rose",
     }  # fmt: skip
-    assert (found["ofu"].is_primary, found["ofu"].confidence) == (True, 0.95)
-    assert found["tensor"].confidence == pytest.approx(0.99)
+    assert (effects["ofu"].is_primary, effects["ofu"].confidence) == (True, 0.95)
+    assert effects["tensor"].confidence == pytest.approx(0.99)
 
 
 def test_a_measured_one_tells_the_change_from_what_happened_to_all(worked):
-    one = worked(24, control=8, order="measured", seed=7)
-    one.truth.effect, one.truth.others, one.truth.noise = 0.08, 0.3, 0.02
-    study, found = one.study(), one.effects()["tensor"]
+    scenario = worked(24, control=8, order="measured", seed=7)
+    scenario.truth.effect, scenario.truth.others, scenario.truth.noise = 0.08, 0.3, 0.02
+    study, tensor = scenario.study(), scenario.effects()["tensor"]
     assert study.is_causal
     assert (study.counts["nodes"], study.counts["control_nodes"]) == (16, 8)
-    assert found.verdict == "rose"
-    assert found.ratio_low <= 0.08 <= found.ratio_high < 0.2
-    assert found.expected == pytest.approx(found.before * 1.3, rel=0.05)
+    assert tensor.verdict == "rose"
+    assert tensor.ratio_low <= 0.08 <= tensor.ratio_high < 0.2
+    assert tensor.expected == pytest.approx(tensor.before * 1.3, rel=0.05)
     assert study.state == "done"  # though the rollout waits to carry out the control
 
 
 def test_its_arms_share_their_windows(worked):
-    one = worked(6, control=2, order="measured", seed=7)
-    one.study()
+    scenario = worked(6, control=2, order="measured", seed=7)
+    scenario.study()
     rows = StudyNode.objects.all()
     assert len({(row.began_at, row.ended_at) for row in rows}) == 1
-    assert rows[0].began_at == one.rollout.started_at
+    assert rows[0].began_at == scenario.rollout.started_at
 
 
 def test_a_control_that_was_carried_out_early_ends_the_window(worked, clock):
-    one = worked(6, control=2, order="measured", seed=7, ago=timedelta(hours=3))
+    scenario = worked(6, control=2, order="measured", seed=7, ago=timedelta(hours=3))
     early = now() - timedelta(hours=1)
-    control = Step.objects.filter(rollout=one.rollout, plan_node__is_control=True)
+    control = Step.objects.filter(rollout=scenario.rollout, plan_node__is_control=True)
     control.update(status="succeeded", entered_at=early)
-    study = one.study()
+    study = scenario.study()
     assert study.state == "done"
     assert study.ends_at == windows.down(early)
 
 
 def test_while_the_window_runs_it_is_measured_again_and_kept_when_it_is_over(worked, clock):
-    one = worked(6, ago=timedelta(hours=1))
-    study = one.study()
+    scenario = worked(6, ago=timedelta(hours=1))
+    study = scenario.study()
     assert study.state == "measuring"
-    first = one.effects()["tensor"].devices, StudyNode.objects.filter(is_final=True).count()
+    first = scenario.effects()["tensor"].devices, StudyNode.objects.filter(is_final=True).count()
     assert first == (12, 0)
     clock.forward(7 * 3600)
-    assert one.study().state == "done"
-    asked = len(one.truth.asked)
-    one.truth.effect = 9.0  # the buckets are gone by then, or say something else
+    assert scenario.study().state == "done"
+    reads = len(scenario.truth.asked)
+    scenario.truth.effect = 9.0  # the buckets are gone by then, or say something else
     clock.forward(86_400 * 4)
     tasks.study()
-    assert len(one.truth.asked) == asked
-    assert one.effects()["tensor"].ratio < 1
+    assert len(scenario.truth.asked) == reads
+    assert scenario.effects()["tensor"].ratio < 1
 
 
 def test_before_there_is_a_window_nothing_is_said(worked):
-    one = worked(6, ago=timedelta(minutes=5))
-    study = one.study()
-    assert (study.state, one.effects()) == ("measuring", {})
+    scenario = worked(6, ago=timedelta(minutes=5))
+    study = scenario.study()
+    assert (study.state, scenario.effects()) == ("measuring", {})
 
 
 def test_a_node_is_first_read_when_its_window_has_something_to_say(worked, clock):
     """Read sooner, it would have nothing to say, and not be asked again before half an hour more had passed."""
-    one = worked(6, ago=timedelta(minutes=25))
+    scenario = worked(6, ago=timedelta(minutes=25))
     studies.adopt()
     for _ in range(4):
-        found = studies.find(one.rollout.pk)
-        assert studies.advance(found)
+        study = studies.find(scenario.rollout.pk)
+        assert studies.advance(study)
         clock.forward(600)
-    assert one.effects()["tensor"].devices == 12
+    assert scenario.effects()["tensor"].devices == 12
 
 
 def test_nodes_that_something_else_changed_are_left_out_and_counted(worked):
-    one = worked(12)
-    other = one.another(ago=timedelta(hours=4), nodes=3)
-    study = one.study()
+    scenario = worked(12)
+    other = scenario.another(ago=timedelta(hours=4), nodes=3)
+    study = scenario.study()
     assert study.counts["nodes_left_out"] == {f"changed by R-{other.number} as well": 3}
-    assert one.effects()["tensor"].clusters == 9
+    assert scenario.effects()["tensor"].clusters == 9
 
 
 def test_so_are_nodes_put_back_and_nodes_that_went(worked):
-    one = worked(12)
+    scenario = worked(12)
     studies.adopt()
     study = Study.objects.select_related("rollout__plan").get()
     studies._find_nodes(study)
-    Step.objects.filter(rollout=one.rollout, node_name="n001").update(status="reverted", direction="revert")
+    Step.objects.filter(rollout=scenario.rollout, node_name="n001").update(status="reverted", direction="revert")
     Node.objects.filter(name="n002").update(gone_at=now() - timedelta(hours=2))
-    study = one.study()
+    study = scenario.study()
     assert study.counts["nodes_left_out"] == {"put back": 1, "no longer there": 1}
 
 
 def test_a_node_whose_row_is_gone_keeps_no_later_one_out(worked):
-    one = worked(6)
-    later = Step.objects.filter(rollout=one.rollout, node_name__gt="n002")
+    scenario = worked(6)
+    later = Step.objects.filter(rollout=scenario.rollout, node_name__gt="n002")
     later.update(status="applying")
     studies.adopt()
     studies._find_nodes(Study.objects.select_related("rollout__plan").get())
     StudyNode.objects.filter(node_name="n000").update(node=None)
     later.update(status="succeeded")
-    assert set(one.study().nodes.values_list("node_name", flat=True)) == {f"n00{i}" for i in range(6)}
+    assert set(scenario.study().nodes.values_list("node_name", flat=True)) == {f"n00{i}" for i in range(6)}
 
 
 def test_gpus_that_nobody_held_and_other_peoples_work_are_counted(worked):
-    one = worked(12)
-    one.truth.free = {"n000", "n001"}
-    study = one.study()
+    scenario = worked(12)
+    scenario.truth.free = {"n000", "n001"}
+    study = scenario.study()
     assert study.counts["devices_left_out"] == {"not held": 4}
-    assert one.effects()["tensor"].devices == 20
+    assert scenario.effects()["tensor"].devices == 20
 
 
 def test_one_job_over_all_nodes_is_one_proof(worked):
-    one = worked(12)
-    one.truth.holder = {f"n{i:03}": f"team/pretrain-{i}" for i in range(12)}
-    found = (one.study(), one.effects()["tensor"])[1]
-    assert (found.devices, found.clusters, found.verdict) == (24, 1, "lower")
-    assert found.ratio_low is None
-    assert "1 nodes or jobs" not in found.why
+    scenario = worked(12)
+    scenario.truth.holder = {f"n{i:03}": f"team/pretrain-{i}" for i in range(12)}
+    tensor = (scenario.study(), scenario.effects()["tensor"])[1]
+    assert (tensor.devices, tensor.clusters, tensor.verdict) == (24, 1, "lower")
+    assert tensor.ratio_low is None
+    assert "1 nodes or jobs" not in tensor.why
 
 
 def test_jobs_on_both_arms_are_counted(worked):
-    one = worked(12, control=5, order="measured", seed=1)
-    one.truth.holder = {"n000": "team/both-0", "n011": "team/both-1"}
-    assert one.study().counts["on_both"] == 4
+    scenario = worked(12, control=5, order="measured", seed=1)
+    scenario.truth.holder = {"n000": "team/both-0", "n011": "team/both-1"}
+    assert scenario.study().counts["on_both"] == 4
 
 
 def test_of_two_workers_one_looks(worked):
-    one = worked(6)
+    scenario = worked(6)
     studies.adopt()
     first = Study.objects.select_related("rollout__plan", "rollout__cluster").get()
     second = Study.objects.select_related("rollout__plan", "rollout__cluster").get()
     assert (studies.advance(first), studies.advance(second)) == (True, False)
-    assert one.effects()
+    assert scenario.effects()
 
 
 def test_rollouts_without_gpus_or_without_nodes_have_no_study(worked):
-    one = worked(3)
-    Step.objects.filter(rollout=one.rollout).delete()
+    scenario = worked(3)
+    Step.objects.filter(rollout=scenario.rollout).delete()
     assert studies.adopt() == 0
     assert Rollout.objects.count() == 1
 
 
 def test_a_large_rollout_is_read_in_slices(worked, monkeypatch):
     monkeypatch.setattr(studies, "NODES_A_SLICE", 4)
-    one = worked(10)
-    study = one.study()
+    scenario = worked(10)
+    study = scenario.study()
     # Both windows, and by itself the second one's hours of the day before: a day at once would be too much memory.
-    assert [len(nodes) for nodes in one.truth.asked] == [4, 4, 4, 4, 2, 2]
-    assert max(one.truth.spans[::2]) < timedelta(hours=13)
-    assert max(one.truth.spans[1::2]) < timedelta(hours=6.5)
+    assert [len(nodes) for nodes in scenario.truth.asked] == [4, 4, 4, 4, 2, 2]
+    assert max(scenario.truth.spans[::2]) < timedelta(hours=13)
+    assert max(scenario.truth.spans[1::2]) < timedelta(hours=6.5)
     assert (study.counts["nodes"], study.state) == (10, "done")
 
 
 def test_a_measured_rollout_is_read_once(worked):
-    one = worked(6, control=2, order="measured", seed=7)
-    one.study()
-    assert len(one.truth.asked) == 1
-    assert {row.day_before for row in one.effects().values()} == {None}
+    scenario = worked(6, control=2, order="measured", seed=7)
+    scenario.study()
+    assert len(scenario.truth.asked) == 1
+    assert {row.day_before for row in scenario.effects().values()} == {None}
 
 
 def test_the_cost_of_a_look_does_not_grow_with_nodes(worked, django_assert_max_num_queries):
-    one = worked(40)
+    scenario = worked(40)
     studies.adopt()
     study = Study.objects.select_related("rollout__plan", "rollout__cluster").get()
     with django_assert_max_num_queries(26):
         studies.advance(study)
-    assert one.effects()["tensor"].clusters == 40
+    assert scenario.effects()["tensor"].clusters == 40
 
 
 def test_verdicts_that_were_given_without_a_control_become_comparisons(worked):
-    one = worked(6)
-    study = one.study()
+    scenario = worked(6)
+    study = scenario.study()
     StudyEffect.objects.all().delete()
     given = {
         "tensor": ("rose", 0.1),

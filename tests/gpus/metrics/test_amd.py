@@ -67,8 +67,8 @@ def test_partitions_are_instances_of_one_board_and_its_watts_stand_once():
     reading = read(direct(fixture("amd"), EXPORTER))
     first, second = sample(reading, BOARD, "0"), sample(reading, BOARD, "1")
     assert (first.profile, first.holders[0].pod, second.holders) == ("dpx", "vit-0", ())
-    for one in (first, second):
-        assert one.values.keys() == {Metric.MEMORY_CAPACITY, Metric.MEMORY_USED, Metric.MEMORY_FREE}
+    for partition in (first, second):
+        assert partition.values.keys() == {Metric.MEMORY_CAPACITY, Metric.MEMORY_USED, Metric.MEMORY_FREE}
     (board,) = reading.boards
     # The second partition says 0 W, 0 °C and a counter of all ones: not available, and no values
     assert board.values == {Metric.POWER: 402, Metric.ENERGY: 3.3e10, Metric.TEMPERATURE: 55, Metric.PCIE_REPLAYS: 1}
@@ -106,8 +106,8 @@ def test_series_of_others_that_are_called_alike_are_no_gpus():
 
 def test_boards_without_a_serial_number_are_told_apart_by_their_place():
     text = re.sub(r'serial_number="69240900540[89]"', 'serial_number="N/A"', fixture("amd"))
-    found = {one.device.uuid for one in read(direct(text, EXPORTER)).samples}
-    assert found == {"AMD-mi-node-1-0", "AMD-mi-node-1-1", BOARD}
+    uuids = {gpu_sample.device.uuid for gpu_sample in read(direct(text, EXPORTER)).samples}
+    assert uuids == {"AMD-mi-node-1-0", "AMD-mi-node-1-1", BOARD}
 
 
 def test_what_nodes_offer_and_pods_ask_for_is_counted_in_devices():
@@ -118,8 +118,8 @@ def test_what_nodes_offer_and_pods_ask_for_is_counted_in_devices():
 
 
 def test_prometheus_is_asked_for_them_in_the_same_queries():
-    asked = "\n".join(asking.queries())
-    assert all(name.raw in asked for name in amd.names())
+    queries = "\n".join(asking.queries())
+    assert all(name.raw in queries for name in amd.names())
     assert "gpu_junction_temperature" in asking.ages()
     assert "by (UUID, serial_number, gpu_id)" in asking.census()
 
@@ -130,13 +130,13 @@ def test_the_trust_panel_says_whose_exporter_it_is():
         cluster=ClusterFactory(), state="well", devices=4, has_profiling=True, honor_labels="direct",
         generations=["amd"], exporter_versions=["AMD device-metrics-exporter v1.4.1"],
     )  # fmt: skip
-    said = {point.title: point.text for point in data_quality.of_reading(source)}
-    assert said["AMD's exporter"] == "AMD device-metrics-exporter v1.4.1, with its own names and units."
-    assert "One exporter generation" not in said
+    text_by_title = {point.title: point.text for point in data_quality.of_reading(source)}
+    assert text_by_title["AMD's exporter"] == "AMD device-metrics-exporter v1.4.1, with its own names and units."
+    assert "One exporter generation" not in text_by_title
     source.generations, source.exporter_versions = ["amd", "classic"], ["4.8.1", *source.exporter_versions]
-    said = {point.title: point.text for point in data_quality.of_reading(source)}
-    assert said["One exporter generation"] == "dcgm-exporter 4.8.1, with the names of up to 4.8."
-    assert "Two exporter generations at once" not in said
+    text_by_title = {point.title: point.text for point in data_quality.of_reading(source)}
+    assert text_by_title["One exporter generation"] == "dcgm-exporter 4.8.1, with the names of up to 4.8."
+    assert "Two exporter generations at once" not in text_by_title
 
 
 @pytest.mark.django_db
@@ -147,14 +147,14 @@ def test_its_pods_are_found_and_read_through_the_proxy(clock):
     labels = {"app.kubernetes.io/name": "metrics-exporter"}
     world.cluster.add_pod(TARGET["pod"], node="mi-node-1", namespace="kube-amd-gpu", labels=labels)
     world.cluster.add_pod("postgres-metrics-exporter-1", node="mi-node-1", namespace="db", labels=labels)
-    asked = []
+    requests = []
 
     def answer(pod, port, path, _query):
-        asked.append((pod["metadata"]["name"], port, path))
+        requests.append((pod["metadata"]["name"], port, path))
         return (200, fixture("amd")) if port == amd.PORT else None
 
     world.cluster.proxies.answerers["pods"].append(answer)
-    stored = next(one for one in world.cluster.store.on_node("mi-node-1") if one.key[1] == TARGET["pod"])
+    stored = next(stored for stored in world.cluster.store.on_node("mi-node-1") if stored.key[1] == TARGET["pod"])
     container = stored.raw["spec"]["containers"][0] | {"image": image}
     world.cluster.store.write("pods", stored.raw | {"spec": stored.raw["spec"] | {"containers": [container]}})
     cluster = ClusterFactory(uid=world.cluster.uid)
@@ -162,7 +162,7 @@ def test_its_pods_are_found_and_read_through_the_proxy(clock):
     with registry.override(cluster.pk, world.fleet):
         assert polling.tick(TelemetrySource.objects.get().pk)
     source = TelemetrySource.objects.get()
-    assert asked == [(TARGET["pod"], "5000", "metrics")]
+    assert requests == [(TARGET["pod"], "5000", "metrics")]
     assert (source.state, source.devices, source.exporter_versions) == (
         "well", 4, ["AMD device-metrics-exporter v1.4.1"],
     )  # fmt: skip
@@ -176,8 +176,8 @@ def test_the_table_is_the_names_that_are_read():
     plain = [name for name in amd.names() if not name.raw.startswith("amd_") and isinstance(name.means, Metric)]
     clocks = {"sm_clock": "gpu_clock", "memory_clock": "gpu_clock", "max_sm_clock": "gpu_max_clock"}
     wanted = {metric: f"`{raw}` × 10⁶" for metric, raw in clocks.items()}
-    for name in sorted(plain, key=lambda one: one.rank):
-        said = f"`{name.raw}`{scales[name.scale]}"
-        wanted[str(name.means)] = f"{wanted[str(name.means)]}, else {said}" if name.rank else said
+    for name in sorted(plain, key=lambda name: name.rank):
+        cell = f"`{name.raw}`{scales[name.scale]}"
+        wanted[str(name.means)] = f"{wanted[str(name.means)]}, else {cell}" if name.rank else cell
     assert rows == wanted
     assert set(vendors.NAMES) >= {name.raw for name in plain}

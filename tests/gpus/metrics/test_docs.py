@@ -15,9 +15,9 @@ SCALES = {"÷ 100": PERCENT, "× 2²⁰": MIB, "× 10⁶": MHZ, "÷ 10³": MILLI
 
 def rows():
     metrics, _, _ = PAGE.partition("\n### AMD")  # other tables have names in their first column, too
-    for found in re.finditer(r"^\| `(\w+)` \|(.+)\|$", metrics, re.MULTILINE):
-        _meaning, unit, classic, base = (cell.strip() for cell in found[2].split(" | "))
-        yield Metric(found[1]), unit, classic, base
+    for match in re.finditer(r"^\| `(\w+)` \|(.+)\|$", metrics, re.MULTILINE):
+        _meaning, unit, classic, base = (cell.strip() for cell in match[2].split(" | "))
+        yield Metric(match[1]), unit, classic, base
 
 
 def names(cell, generation):
@@ -30,7 +30,7 @@ def test_the_table_is_the_alias_table():
     written = {metric: (classic, base) for metric, _unit, classic, base in rows()}
     assert list(written) == list(Metric)
     for metric, (classic, base) in written.items():
-        known = {(one.raw, one.scale, one.generation) for one in NVIDIA.values() if one.means is metric}
+        known = {(name.raw, name.scale, name.generation) for name in NVIDIA.values() if name.means is metric}
         if base == "the same":
             assert known == names(classic, None), metric
         else:

@@ -53,24 +53,24 @@ def test_partitions_of_amds_are_equal_parts(mode, number):
     assert max(split.parts.values()) == pytest.approx(1 / number)
 
 
-# ── whatever telemetry and the API server say ─────────────────────────────────────────────────────────────────────────
+# ── any answer of telemetry and the API server ────────────────────────────────────────────────────────────────────────
 INSTANCE = st.tuples(
     st.sampled_from(["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),  # also what no board could have at once
     st.lists(st.sampled_from(["a/x", "a/y", "b/z"]), max_size=2, unique=True),
     st.sampled_from([None, 0.0, 0.3, 0.9]),
 )
 BOARD = st.one_of(st.just([]), st.lists(INSTANCE, min_size=1, max_size=7))
-"""An empty one is a whole GPU that nobody holds."""
+"""An empty one is a whole GPU that no pod holds."""
 
 
 def devices(boards) -> list[Sample]:
-    found = []
+    samples = []
     for number, instances in enumerate(boards):
         if not instances:
-            found.append(sample(DeviceKey(f"GPU-{number}"), "", [], 0.0))
+            samples.append(sample(DeviceKey(f"GPU-{number}"), "", [], 0.0))
         for index, (profile, pods, engine) in enumerate(instances):
-            found.append(sample(DeviceKey(f"GPU-{number}", str(index)), profile, pods, engine))
-    return found
+            samples.append(sample(DeviceKey(f"GPU-{number}", str(index)), profile, pods, engine))
+    return samples
 
 
 def sample(key, profile, pods, engine) -> Sample:
@@ -85,17 +85,17 @@ def sample(key, profile, pods, engine) -> Sample:
 )  # fmt: skip
 def test_no_gpu_counts_more_than_once_and_bands_sum_to_the_gpus(boards, unknown, allocated, is_out, wanted):
     """`unknown`: how many devices more, or fewer, the API server knows."""
-    told = devices(boards)
-    split = mig.of_node((one.device, one.profile, one.model) for one in told)
-    together = {one.device.uuid: 0.0 for one in told}
+    samples = devices(boards)
+    split = mig.of_node((gpu_sample.device, gpu_sample.profile, gpu_sample.model) for gpu_sample in samples)
+    together = {gpu_sample.device.uuid: 0.0 for gpu_sample in samples}
     paid = dict(together)
-    for one in told:
-        together[one.device.uuid] += split.of(one)
-    for uuid, shares in node_snapshot._paying(node_snapshot._stated(told), split).items():
+    for gpu_sample in samples:
+        together[gpu_sample.device.uuid] += split.of(gpu_sample)
+    for uuid, shares in node_snapshot._paying(node_snapshot._stated(samples), split).items():
         paid[uuid] = sum(share for _, share in shares)
     assert max(*together.values(), *paid.values()) <= 1 + 1e-9
-    stated = node_snapshot._stated(told)
-    offer = Offer(1, "n", "", max(0, len(told) + unknown), min(allocated, len(told)), is_out)
+    stated = node_snapshot._stated(samples)
+    offer = Offer(1, "n", "", max(0, len(samples) + unknown), min(allocated, len(samples)), is_out)
     view = node_snapshot._view(offer, stated, wanted, split)
     assert min(view.bands) >= -1e-9
     if unknown >= 0:
@@ -111,8 +111,8 @@ def test_no_gpu_counts_more_than_once_and_bands_sum_to_the_gpus(boards, unknown,
 @given(st.lists(st.sampled_from([[], ["a/x"], ["a/x", "b/z"]]), min_size=1, max_size=6), st.integers(0, 8))
 def test_whole_gpus_are_weighed_as_they_are_counted(pods, offered):
     """The weighing of a node that MIG splits and the counting of one that it does not are one rule."""
-    told = [sample(DeviceKey(f"GPU-{n}"), "", held, 0.9) for n, held in enumerate(pods)]
-    stated = node_snapshot._stated(told)
+    samples = [sample(DeviceKey(f"GPU-{n}"), "", held, 0.9) for n, held in enumerate(pods)]
+    stated = node_snapshot._stated(samples)
     for out in (False, True):
         offer = Offer(1, "n", "", offered, min(offered, 2), out)
         counted = node_snapshot._view(offer, stated, {}, mig.WHOLE)
@@ -122,7 +122,7 @@ def test_whole_gpus_are_weighed_as_they_are_counted(pods, offered):
 
 # ── and what comes of it ──────────────────────────────────────────────────────────────────────────────────────────────
 LAYOUT = [("3g.40gb", "team/notebook"), ("2g.20gb", ""), ("1g.10gb", "team/notebook")]
-"""Of one board; a seventh is nobody's."""
+"""Of one board; a seventh is free."""
 
 
 def record(settings, product: str):
@@ -134,9 +134,9 @@ def record(settings, product: str):
     GpuPod.objects.create(cluster=cluster, uid="p", namespace="team", name="notebook", node_name="n", gpus=2)
     recording = Recording(now(), nodes=0, cluster=cluster)
     ids = count()
-    found = [sample(DeviceKey("GPU-0", str(next(ids))), p, [pod] if pod else [], 0.0) for p, pod in LAYOUT]
+    samples = [sample(DeviceKey("GPU-0", str(next(ids))), p, [pod] if pod else [], 0.0) for p, pod in LAYOUT]
     power = Sample(DeviceKey("GPU-0"), "n", "0", A100, "", "", (), {Metric.POWER: 300.0})
-    recording.reading = lambda: Reading(recording.at, tuple(found), boards=(power,))  # type: ignore[method-assign]
+    recording.reading = lambda: Reading(recording.at, tuple(samples), boards=(power,))  # type: ignore[method-assign]
     return cluster, recording
 
 
@@ -155,8 +155,8 @@ def test_an_hour_of_a_split_gpu_is_one_gpu_hour_and_its_price_once(clock, settin
     assert team.joules == pytest.approx(300 * 3600 * 4 / 7)
     whole = state_bands.over(UserFactory(is_superuser=True), state_bands.WINDOWS["24h"], "model").whole
     assert whole.cost == pytest.approx(4.0)  # 4/7 of an hour at 7
-    (one,) = idle_gpus.idle(UserFactory(is_superuser=True), TelemetrySource.objects.all(), {cluster.pk: cluster})
-    assert (one.row.gpus, one.gpu_hours, one.cost) == (2, pytest.approx(4 / 7), pytest.approx(4.0))
+    (idle_pod,) = idle_gpus.idle(UserFactory(is_superuser=True), TelemetrySource.objects.all(), {cluster.pk: cluster})
+    assert (idle_pod.row.gpus, idle_pod.gpu_hours, idle_pod.cost) == (2, pytest.approx(4 / 7), pytest.approx(4.0))
 
 
 @pytest.mark.django_db
@@ -165,9 +165,9 @@ def test_while_telemetry_is_lost_a_split_gpu_stays_one(clock, settings):
     storing.store(cluster.pk, recording.reading(), claimed=recording.claimed)
     recording.store()
     recording.lose(3600)
-    found = GpuBand.objects.filter(scope="cluster", seconds=300).order_by("start").last()
-    assert sum(getattr(found, name) for name in GpuBand.STATES) / found.recorded == pytest.approx(1.0)
-    assert found.held == 0
+    band = GpuBand.objects.filter(scope="cluster", seconds=300).order_by("start").last()
+    assert sum(getattr(band, name) for name in GpuBand.STATES) / band.recorded == pytest.approx(1.0)
+    assert band.held == 0
     assert IdleHolding.objects.get().is_seen is False
 
 

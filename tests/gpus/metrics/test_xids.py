@@ -42,5 +42,5 @@ def test_only_what_was_repaired_or_contained_is_called_so():
 
 
 def test_a_code_that_nobody_knows_is_to_be_looked_up():
-    (one,) = xids.reported([(999, 1, "last")])
-    assert (one.code, one.name, one.advice) == (999, "", xids.OTHER)
+    (xid,) = xids.reported([(999, 1, "last")])
+    assert (xid.code, xid.name, xid.advice) == (999, "", xids.OTHER)

@@ -69,7 +69,7 @@ def test_the_new_generation_says_the_same():
 @pytest.mark.parametrize("honor_labels", [False, True])
 def test_either_mode_of_honor_labels_bills_nobody_for_a_free_gpu(generation, honor_labels):
     series = prometheus(fixture(generation), honor_labels=honor_labels)
-    assert any(one.labels["pod"] == TARGET["pod"] for one in series if one.labels["UUID"] == FREE)
+    assert any(point.labels["pod"] == TARGET["pod"] for point in series if point.labels["UUID"] == FREE)
 
     reading = read(series)
 
@@ -142,7 +142,7 @@ def test_what_an_old_exporter_said_minutes_ago_does_not_count():
 def test_mig_instances_are_devices_and_their_board_is_none():
     reading = read(direct(fixture("mig")))
 
-    assert [one.device.instance for one in reading.samples] == ["1", "2"]
+    assert [gpu_sample.device.instance for gpu_sample in reading.samples] == ["1", "2"]
     held, free = reading.samples
     assert (held.profile, held.holders) == ("3g.40gb", (Holder("team-chat", "llm-0", "vllm"),))
     assert held.values == {
@@ -157,12 +157,16 @@ def test_mig_instances_are_devices_and_their_board_is_none():
     assert board.values[Metric.ENERGY] == 5e6
     assert (board.values[Metric.POWER], board.values[Metric.MEMORY_USED]) == (318.25, 40_640 * MIB)
     assert board.xids == (Xid(94, 1, XidEvidence.LAST),)
-    assert sum(one.values[Metric.POWER] for one in reading.hardware()) == 318.25
+    assert sum(device.values[Metric.POWER] for device in reading.hardware()) == 318.25
     assert counts(reading) == {Code.XID_LAST: 1}
 
 
 def test_a_board_is_known_by_its_instances_where_the_exporter_prints_nothing_else():
-    text = "".join(one + "\n" for one in fixture("mig").splitlines() if one.startswith("#") or "GPU_I_ID" in one)
+    text = "".join(
+        text_line + "\n"
+        for text_line in fixture("mig").splitlines()
+        if text_line.startswith("#") or "GPU_I_ID" in text_line
+    )
     (board,) = read(direct(text)).boards
     assert board.device == DeviceKey(SPLIT)
     assert board.values == {Metric.POWER: 318.25, Metric.ENERGY: 5e6, Metric.TEMPERATURE: 55}
@@ -181,7 +185,7 @@ def test_pods_that_share_a_gpu_have_one_reading_together(name):
 
 @pytest.mark.parametrize("busy", [(0, 90), (90, 0)])
 def test_of_values_for_each_process_the_greatest_counts_and_no_sum(busy):
-    text = "".join(line("DCGM_FI_DEV_GPU_UTIL", one, pod=f"p{one}", namespace="a") for one in busy)
+    text = "".join(line("DCGM_FI_DEV_GPU_UTIL", percent, pod=f"p{percent}", namespace="a") for percent in busy)
     assert read(direct(text)).samples[0].values == {Metric.BUSY: 0.9}
 
 
@@ -191,7 +195,7 @@ def test_a_line_said_twice_is_a_duplicate():
 
 
 def test_one_exporter_scraped_by_two_jobs_of_different_modes_keeps_its_holders():
-    reading = read([one for mode in (True, False) for one in prometheus(fixture("classic"), honor_labels=mode)])
+    reading = read([point for mode in (True, False) for point in prometheus(fixture("classic"), honor_labels=mode)])
     assert reading.samples == read(direct(fixture("classic"))).samples
     assert reading.honor_labels is HonorLabels.MIXED
     assert counts(reading) == {Code.DUPLICATES: 36, Code.EXPORTER_POD: 1}
@@ -239,8 +243,8 @@ def test_profiling_that_is_silently_zero_is_withheld():
 
 def test_an_engine_at_work_on_an_idle_gpu_is_suspect_too():
     text = line("DCGM_FI_DEV_GPU_UTIL", 0) + line("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.9)
-    (one,) = read(direct(text)).samples
-    assert (one.suspect, one.values) == (True, {Metric.BUSY: 0, Metric.ENGINE: 0.9})
+    (gpu_sample,) = read(direct(text)).samples
+    assert (gpu_sample.suspect, gpu_sample.values) == (True, {Metric.BUSY: 0, Metric.ENGINE: 0.9})
 
 
 @pytest.mark.parametrize("hostname", ["localhost", "nvidia-dcgm-exporter-x7k2p", ""])
@@ -252,7 +256,7 @@ def test_the_node_is_its_exporters_pods_where_the_label_is_no_node(hostname):
         read(direct(text), [pod]),
         read(prometheus(text, honor_labels=True), [pod]),
     )
-    assert [one.samples[0].node for one in (without, direct_, scraped)] == ["", "gpu-node-07", "gpu-node-07"]
+    assert [reading.samples[0].node for reading in (without, direct_, scraped)] == ["", "gpu-node-07", "gpu-node-07"]
     assert counts(without)[Code.NODE_UNKNOWN] == 1
     assert (Code.NODE_MISNAMED in counts(without)) is bool(hostname)
 
@@ -263,8 +267,8 @@ def test_nvlink_counters_have_labels_of_their_own_and_add_up():
     for kind, value in (("CRC_FLIT", 1), ("REPLAY", 20)):
         for link in "01":
             text += f'DCGM_FI_DEV_NVLINK_{kind}_ERROR_TOTAL{{nvlink="{link}",{labels}}} {value}\n'
-    (one,) = read(direct(text)).samples
-    assert one.values[Metric.NVLINK_ERRORS] == 42
+    (gpu_sample,) = read(direct(text)).samples
+    assert gpu_sample.values[Metric.NVLINK_ERRORS] == 42
 
 
 @pytest.mark.parametrize(
@@ -318,11 +322,13 @@ def test_labels_too_long_and_devices_without_uuid_do_not_stop_the_rest():
     text = line("DCGM_FI_DEV_GPU_TEMP", 50, pod="p" * 10_000, namespace="a", comment="c" * 10_000)
     text += line("DCGM_FI_DEV_GPU_TEMP", 51, uuid="")
     text += line("DCGM_FI_DEV_GPU_SPEED_PARSECS", 12)
-    scraped = read([one.__class__(one.name, {**one.labels, "pod": "p" * 9999}, one.value) for one in direct(text)])
+    scraped = read(
+        [point.__class__(point.name, {**point.labels, "pod": "p" * 9999}, point.value) for point in direct(text)]
+    )
     reading = read(direct(text))
-    for one in (reading, scraped):
-        assert [(sample_.values, sample_.holders) for sample_ in one.samples] == [({Metric.TEMPERATURE: 50}, ())]
-        assert (counts(one)[Code.NO_DEVICE], counts(one)[Code.UNKNOWN_NAMES]) == (1, 1)
+    for parsed in (reading, scraped):
+        assert [(sample_.values, sample_.holders) for sample_ in parsed.samples] == [({Metric.TEMPERATURE: 50}, ())]
+        assert (counts(parsed)[Code.NO_DEVICE], counts(parsed)[Code.UNKNOWN_NAMES]) == (1, 1)
     assert counts(scraped)[Code.LABELS_TOO_LONG] >= 1
 
 

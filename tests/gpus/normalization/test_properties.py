@@ -70,13 +70,13 @@ def written(node: int, gpus, *, base: bool) -> str:
             number = (
                 f"{value * factor:.6f}" if metric in {Metric.ENGINE, Metric.POWER} or base else round(value * factor)
             )
-            text += told(name, number, f"GPU-{node}-{index}", labels)
+            text += exposition_line(name, number, f"GPU-{node}-{index}", labels)
     return text
 
 
-def told(name, number, uuid, labels):
-    said = {"gpu": "0", "UUID": uuid, "modelName": "H100"} | labels
-    return name + "{" + ",".join(f'{label}="{text}"' for label, text in said.items()) + f"}} {number}\n"
+def exposition_line(name, number, uuid, labels):
+    all_labels = {"gpu": "0", "UUID": uuid, "modelName": "H100"} | labels
+    return name + "{" + ",".join(f'{label}="{text}"' for label, text in all_labels.items()) + f"}} {number}\n"
 
 
 def series_of(fleet, *, base: bool, how: str):
@@ -106,8 +106,8 @@ def true_samples(fleet):
 
 def as_read(reading):
     return {
-        one.device.uuid: (one.node, one.holders, {m: round(value, 6) for m, value in one.values.items()})
-        for one in reading.samples
+        sample.device.uuid: (sample.node, sample.holders, {m: round(value, 6) for m, value in sample.values.items()})
+        for sample in reading.samples
     }
 
 
@@ -129,10 +129,10 @@ def test_one_truth_is_one_reading_in_every_telling_and_order(fleet, chance):
 @settings(max_examples=12, deadline=None)
 @given(FLEET, st.lists(st.sampled_from(TELLINGS), min_size=2, max_size=3), st.randoms(use_true_random=False))
 def test_no_reading_is_billed_twice_however_often_it_is_told(fleet, tellings, chance):
-    series = [one for base, how in tellings for one in series_of(fleet, base=base, how=how)]
+    series = [point for base, how in tellings for point in series_of(fleet, base=base, how=how)]
     chance.shuffle(series)
     reading = read(series)
-    assert len(reading.samples) == len({one.device for one in reading.samples}) == sum(map(len, fleet))
+    assert len(reading.samples) == len({sample.device for sample in reading.samples}) == sum(map(len, fleet))
     assert as_read(reading) == true_samples(fleet)
 
 
@@ -144,7 +144,7 @@ def test_broken_text_never_raises_and_never_makes_a_number_up(data):
     base = data.draw(st.booleans())
     lines = "".join(written(node, gpus, base=base) for node, gpus in enumerate(fleet)).splitlines()
     chance = random.Random(data.draw(st.integers(0, 2**32)))
-    broken = [_broken(one, chance) for one in lines]
+    broken = [_broken(text_line, chance) for text_line in lines]
     chance.shuffle(broken)
     text = "\n".join(broken) + "\n"
     text = text[: chance.randrange(len(text))]
@@ -152,26 +152,28 @@ def test_broken_text_never_raises_and_never_makes_a_number_up(data):
     reading = read(direct(text))
 
     truth = true_samples(fleet)
-    for one in reading.samples:
-        _node, holders, values = truth[one.device.uuid]
-        assert set(one.holders) <= set(holders)
-        for metric, value in one.values.items():
+    for sample in reading.samples:
+        _node, holders, values = truth[sample.device.uuid]
+        assert set(sample.holders) <= set(holders)
+        for metric, value in sample.values.items():
             assert round(value, 6) == values[metric], metric
-    assert sum(len(one.values) for one in reading.samples) <= len(lines)
+    assert sum(len(sample.values) for sample in reading.samples) <= len(lines)
 
 
-def _broken(one: str, chance: random.Random) -> str:
+def _broken(text_line: str, chance: random.Random) -> str:
     """Cut, blanked, made infinite, or left alone. A cut never ends within the number: that is told apart elsewhere."""
-    labels_end = one.rindex("}")
+    labels_end = text_line.rindex("}")
     match chance.randrange(6):
         case 0:
-            return one[: chance.randrange(labels_end + 1)]
+            return text_line[: chance.randrange(labels_end + 1)]
         case 1:
-            return one[: labels_end + 2] + chance.choice(["NaN", "+Inf", "-Inf", "", "9223372036854775792", "1e300"])
+            return text_line[: labels_end + 2] + chance.choice(
+                ["NaN", "+Inf", "-Inf", "", "9223372036854775792", "1e300"]
+            )
         case 2:
-            return one.replace('"', "", 1)
+            return text_line.replace('"', "", 1)
         case _:
-            return one
+            return text_line
 
 
 ANYTHING = st.builds(
@@ -193,12 +195,12 @@ ANYTHING = st.builds(
 @given(st.lists(ANYTHING, max_size=30), st.randoms(use_true_random=False))
 def test_whatever_a_source_says_is_read_within_what_hardware_can_be(series, chance):
     reading = read(series)
-    for one in (*reading.samples, *reading.boards):
-        for metric, value in one.values.items():
+    for sample in (*reading.samples, *reading.boards):
+        for metric, value in sample.values.items():
             assert LIMITS[metric][0] <= value <= LIMITS[metric][1]
-        assert one.device.uuid
-        assert not any("dcgm-exporter" in holder.pod for holder in one.holders)
-    devices = [one.device for one in reading.samples]
+        assert sample.device.uuid
+        assert not any("dcgm-exporter" in holder.pod for holder in sample.holders)
+    devices = [sample.device for sample in reading.samples]
     assert devices == sorted(set(devices))
     assert len(list(reading.hardware())) == len({device.uuid for device in devices})
     assert all(finding.count > 0 for finding in reading.findings)
@@ -207,6 +209,6 @@ def test_whatever_a_source_says_is_read_within_what_hardware_can_be(series, chan
 
 
 def test_what_is_missing_stays_missing():
-    (one,) = read(direct(line("DCGM_FI_DEV_GPU_TEMP", 50))).samples
-    assert one.values == {Metric.TEMPERATURE: 50}
+    (sample,) = read(direct(line("DCGM_FI_DEV_GPU_TEMP", 50))).samples
+    assert sample.values == {Metric.TEMPERATURE: 50}
     assert counts(read(direct(line("DCGM_FI_DEV_GPU_TEMP", 50)))).keys() <= {"no_holders", "profiling_absent"}

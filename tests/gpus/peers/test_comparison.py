@@ -25,7 +25,7 @@ def paced(truth: Truth, hours: int = 6) -> dict[str, comparison.PeerComparison]:
 
 
 def slower(truth: Truth, hours: int = 6) -> set[str]:
-    return {name for name, one in paced(truth, hours).items() if one.is_slower}
+    return {name for name, pace in paced(truth, hours).items() if pace.is_slower}
 
 
 @pytest.mark.parametrize("nodes", [6, 12, 40])
@@ -33,17 +33,17 @@ def test_the_slow_are_found_and_by_what(nodes):
     truth = Truth(nodes)
     truth.slow["n0001"] = 0.8
     truth.waits["n0002"] = 0.6
-    found = paced(truth)
-    assert {name for name, one in found.items() if one.is_slower} == {"n0001", "n0002"}
-    clock, wait = found["n0001"], found["n0002"]
+    paces = paced(truth)
+    assert {name for name, pace in paces.items() if pace.is_slower} == {"n0001", "n0002"}
+    clock, wait = paces["n0001"], paces["n0002"]
     assert clock.worst
     assert clock.worst.gap == pytest.approx(-0.2, abs=0.04)
-    assert {one.signal for one in clock.readings if one.is_below} >= {"sm_clock", "ofu"}
+    assert {reading.signal for reading in clock.readings if reading.is_below} >= {"sm_clock", "ofu"}
     assert wait.worst
-    assert {one.signal for one in wait.readings if one.is_below} >= {"busy", "ofu"}
-    # of n0002, which waits, the clock says nothing, so it is nobody's peer there
+    assert {reading.signal for reading in wait.readings if reading.is_below} >= {"busy", "ofu"}
+    # of n0002, which waits, the clock says nothing, so it is no peer there
     assert (clock.in_common, clock.work, clock.peers, clock.hours) == (JOB, "team/train", nodes - 2, 6)
-    assert found["n0000"].is_compared
+    assert paces["n0000"].is_compared
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_jobs_of_one_node_are_held_against_their_namespace_by_the_clock_alone():
     truth.slow["n0002"] = 0.7
     truth.slow["n0003"], truth.watts["n0003"] = 0.7, 690.0
     truth.watts["n0002"] = 500.0
-    found = paced(truth)
-    assert {name for name, one in found.items() if one.is_slower} == {"n0002"}  # n0003 draws more: a heavier job
-    assert (found["n0002"].in_common, found["n0002"].work) == (NAMESPACE, "team")
+    paces = paced(truth)
+    assert {name for name, pace in paces.items() if pace.is_slower} == {"n0002"}  # n0003 draws more: a heavier job
+    assert (paces["n0002"].in_common, paces["n0002"].work) == (NAMESPACE, "team")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_with_too_little_to_compare_nothing_is_said(change, compared):
     truth = Truth(8)
     truth.slow["n0000"] = 0.5
     change(truth)
-    found = paced(truth)["n0000"]
-    assert (found.is_compared, found.is_slower) == (compared, compared)
+    pace = paced(truth)["n0000"]
+    assert (pace.is_compared, pace.is_slower) == (compared, compared)
 
 
 def test_idle_hours_are_never_slow():
@@ -135,9 +135,9 @@ def test_figures_that_nobody_has_or_that_are_zero_break_nothing():
         start = AT + timedelta(hours=hour)
         zero = Bucket(start, 1.0, 1.0, {Metric.BUSY: 0.9, Metric.TENSOR: 0.0, Metric.SM_CLOCK: 0.0}, "team/a-0")
         day.add(start, [(Device(f"GPU-{n}", "", f"n{n}", "Something New"), zero) for n in range(6)])
-    found = day.pace("n0")
-    assert (found.is_compared, found.is_slower) == (True, False)
-    assert [one.signal for one in found.readings] == ["busy"]
+    pace = day.pace("n0")
+    assert (pace.is_compared, pace.is_slower) == (True, False)
+    assert [reading.signal for reading in pace.readings] == ["busy"]
     assert Day().pace("nobody") == comparison.PeerComparison(is_compared=False)
 
 
@@ -149,7 +149,7 @@ def test_every_number_can_be_computed_by_hand_from_the_hours():
     day = Day()
     for number, rows in enumerate(hours):
         day.add(AT + timedelta(hours=number), rows)
-    said = next(one for one in day.pace("n0004").readings if one.signal == "sm_clock")
+    reading = next(reading for reading in day.pace("n0004").readings if reading.signal == "sm_clock")
     gaps, bounds = [], []
     for rows in hours:
         clocks: dict[str, list[float]] = {}
@@ -160,5 +160,5 @@ def test_every_number_can_be_computed_by_hand_from_the_hours():
         deviation = median(abs(value - usual) for value in nodes.values())
         gaps.append(nodes["n0004"] / usual - 1)
         bounds.append(-max(0.05, 4 * 1.4826 * 1.107 * deviation / usual))
-    assert said.gap == pytest.approx(median(gaps))
-    assert said.bound == pytest.approx(median(bounds))
+    assert reading.gap == pytest.approx(median(gaps))
+    assert reading.bound == pytest.approx(median(bounds))

@@ -51,9 +51,9 @@ def cells(world, query=""):
 
 
 def test_every_node_is_in_the_cell_that_the_truth_puts_it_in(world):
-    said = cells(world)
+    shown = cells(world)
     on = [name for name in world.truth.names if name not in ("n0001", "n0002", "n0003", "n0004", "n0010", "n0011")]
-    assert said == {
+    assert shown == {
         "n0001": "on-slower", "n0002": "off-slower", "n0003": "off-level", "n0004": "off-level",
         "n0010": "few", "n0011": "level",
         **dict.fromkeys(on, "on-level"),
@@ -72,7 +72,7 @@ def test_a_cluster_is_looked_at_once_an_hour_and_by_one_worker(world, clock):
     assert job.due() == [world.cluster.pk]
     PaceLook.objects.update(claimed_until=clock.at + timedelta(minutes=1))
     assert not job.compare(world.cluster.pk)
-    clock.at += timedelta(minutes=2)  # who had it was killed
+    clock.at += timedelta(minutes=2)  # its worker was killed
     tasks.look_at_pace(str(world.cluster.pk))
     assert PaceLook.objects.get().claimed_until is None
     assert {row.until for row in NodePace.objects.all()} == {PaceLook.objects.get().until}
@@ -141,7 +141,7 @@ def test_a_device_that_stands_in_an_hour_twice_counts_once(world):
 def test_the_list_shows_both_facts_with_their_numbers_and_what_mends_them(world):
     page = text(world, "/gpus/slower/?cell=off-slower")
     assert "1 node is non-compliant and slower than its peers" in page
-    row = next(one for one in world.browser.get("/gpus/slower/").context["page"] if one["node"].name == "n0002")
+    row = next(row for row in world.browser.get("/gpus/slower/").context["page"] if row["node"].name == "n0002")
     assert f"{KEY} is 60, wanted = 10" in page
     assert re.search(r"SM clock (19|20|21) % below", page)
     assert "10 peers at the job team/train , 6 hours".replace(" ,", ",") in page
@@ -192,8 +192,8 @@ def test_a_nodes_page_has_one_line(world):
     def page(name):
         return text(world, f"/nodes/{world.nodes[name].pk}/")
 
-    said = r"Slower .*SM clock \d+ % below.* that of its 10 peers at the job team/train over 6 hours"
-    assert re.search(said, page("n0002"))
+    pattern = r"Slower .*SM clock \d+ % below.* that of its 10 peers at the job team/train over 6 hours"
+    assert re.search(pattern, page("n0002"))
     assert "Not slower" in page("n0003")
     assert "Not compared At work in 0 hours" in page("n0010")
 
@@ -222,20 +222,20 @@ def test_a_wrong_filter_narrows_no_page_and_is_refused_where_programs_read(world
 
 
 def test_rest_has_both_facts_of_a_node(world):
-    (said,) = world.api.get(f"{API}?cell=off-slower&cluster=atlas").json()["results"]
-    assert (said["verdict"], said["state"], said["in_common"], said["work"]) == (
+    (row,) = world.api.get(f"{API}?cell=off-slower&cluster=atlas").json()["results"]
+    assert (row["verdict"], row["state"], row["in_common"], row["work"]) == (
         "slower",
         "drifted",
         "job",
         "team/train",
     )
-    assert [one["key"] for one in said["off_settings"]] == [KEY]
-    assert said["off_since"]
-    by_name = {one["signal"]: one for one in said["signals"]}
+    assert [setting["key"] for setting in row["off_settings"]] == [KEY]
+    assert row["off_since"]
+    by_name = {signal["signal"]: signal for signal in row["signals"]}
     assert set(by_name) == {"ofu", "busy", "sm_clock", "watts"}
     assert by_name["sm_clock"]["unit"] == "MHz"
     assert not by_name["watts"]["decides"]
-    assert world.api.get(f"{API}/{said['id']}").json() == said
+    assert world.api.get(f"{API}/{row['id']}").json() == row
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,8 @@ def test_what_rest_says_can_be_computed_by_hand_from_the_exported_history(world)
     for clocks_of in by_hour.values():
         nodes = {name: sum(own) / len(own) for name, own in clocks_of.items()}
         gaps.append(nodes["n0002"] / median(nodes.values()) - 1)
-    (said,) = world.api.get(f"{API}?name=n0002").json()["results"]
-    assert next(one for one in said["signals"] if one["signal"] == "sm_clock")["gap"] == pytest.approx(
+    (row,) = world.api.get(f"{API}?name=n0002").json()["results"]
+    assert next(signal for signal in row["signals"] if signal["signal"] == "sm_clock")["gap"] == pytest.approx(
         median(gaps), rel=1e-4
     )
 
@@ -310,7 +310,7 @@ def test_the_list_costs_the_same_few_queries_at_any_size(clock):
 
 
 @pytest.mark.parametrize(
-    ("compared", "both", "said"),
+    ("compared", "both", "headline"),
     [
         (0, 0, "Nothing to compare yet."),
         (9, 0, "No node is both non-compliant and slower than its peers."),
@@ -318,5 +318,5 @@ def test_the_list_costs_the_same_few_queries_at_any_size(clock):
         (9, 1200, "1,200 nodes are non-compliant and slower than their peers: "),
     ],
 )
-def test_the_page_says_first_how_many_nodes_are_both(compared, both, said):
-    assert reports.headline(compared, both).startswith(said)
+def test_the_page_says_first_how_many_nodes_are_both(compared, both, headline):
+    assert reports.headline(compared, both).startswith(headline)

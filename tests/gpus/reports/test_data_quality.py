@@ -18,25 +18,25 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def cluster(clock):
-    found = ClusterFactory()
-    TelemetrySource.objects.create(cluster=found, state="well", read_at=now(), devices=9)
+    row = ClusterFactory()
+    TelemetrySource.objects.create(cluster=row, state="well", read_at=now(), devices=9)
     for name, offered, held in (("even", 2, 2), ("silent", 8, 4), ("more", 1, 0)):
         Node.objects.create(
-            cluster=found, uid=name, name=name, is_ready=True, gpu_count=offered, gpu_allocated=held
+            cluster=row, uid=name, name=name, is_ready=True, gpu_count=offered, gpu_allocated=held
         )  # fmt: skip
     for number, (name, holder) in enumerate((("even", "a"), ("even", ""), ("more", ""), ("more", ""), ("", ""))):
         GpuDevice.objects.create(
-            cluster=found,
+            cluster=row,
             uuid=str(number),
             index=str(number),
             node=Node.objects.filter(name=name).first(),
             values={"busy": 0.0},
             holders=[["team", holder, "main"]] if holder else [],
         )
-    return found
+    return row
 
 
-def said(cluster) -> dict[str, str]:
+def texts_by_title(cluster) -> dict[str, str]:
     person, source = UserFactory(is_superuser=True), TelemetrySource.objects.get()
     source = selectors.sources(person).annotate(strays=selectors.strays()).get()
     nodes = selectors.nodes(person, [source], cluster)
@@ -46,41 +46,41 @@ def said(cluster) -> dict[str, str]:
 
 
 def test_gpus_that_one_of_the_two_does_not_know_are_counted_both_ways(cluster):
-    found = said(cluster)
-    assert found["3 of 12 GPUs report"] == (
+    by_title = texts_by_title(cluster)
+    assert by_title["3 of 12 GPUs report"] == (
         "warn: Known to the API server alone: silent (8). Look at these nodes' exporters. "
         "Of 1 more, telemetry says too little, or other than the API server. They are drawn hatched."
     )  # fmt: skip
-    assert "more (1)" in found["1 GPU is known to telemetry alone"]
-    assert "label matchers" in found["1 GPU is on nodes that the API server does not know"]
+    assert "more (1)" in by_title["1 GPU is known to telemetry alone"]
+    assert "label matchers" in by_title["1 GPU is on nodes that the API server does not know"]
 
 
 def test_the_share_of_gpus_that_name_their_pod_is_of_what_telemetry_sees(cluster):
-    assert "Kubernetes mode" in said(cluster)["1 of 2 allocated GPUs name their pod"]
+    assert "Kubernetes mode" in texts_by_title(cluster)["1 of 2 allocated GPUs name their pod"]
     GpuDevice.objects.filter(uuid="1").update(holders=[["team", "b", "main"]])
-    assert said(cluster)["2 of 2 allocated GPUs name their pod"].startswith("ok: 100 %")
+    assert texts_by_title(cluster)["2 of 2 allocated GPUs name their pod"].startswith("ok: 100 %")
 
 
 def test_of_a_reading_that_is_too_old_nothing_is_compared(cluster, clock):
     clock.forward(seconds=600)
-    assert not any("known to" in title for title in said(cluster))
+    assert not any("known to" in title for title in texts_by_title(cluster))
 
 
 def test_nothing_is_said_twice(cluster):
     GpuDevice.objects.update(holders=[])
     findings = [["profiling_absent", 9, "x"], ["no_holders", 9, "x"]]
     TelemetrySource.objects.update(findings=findings, has_profiling=False)
-    found = said(cluster)
-    assert "No GPU has profiling figures" in found
-    assert "0 of 2 allocated GPUs name their pod" in found
-    assert not {"Profiling is missing on 9 GPUs", "No GPU names a pod"} & found.keys()
+    by_title = texts_by_title(cluster)
+    assert "No GPU has profiling figures" in by_title
+    assert "0 of 2 allocated GPUs name their pod" in by_title
+    assert not {"Profiling is missing on 9 GPUs", "No GPU names a pod"} & by_title.keys()
     TelemetrySource.objects.update(has_profiling=True)  # some have it
-    assert "Profiling is missing on 9 GPUs" in said(cluster)
+    assert "Profiling is missing on 9 GPUs" in texts_by_title(cluster)
 
 
 def test_of_those_that_report_nothing_each_is_counted_once(cluster):
     Node.objects.filter(name="even").update(gpu_allocated=1)
-    assert said(cluster)["4 of 12 GPUs report"] == (
+    assert texts_by_title(cluster)["4 of 12 GPUs report"] == (
         "warn: Known to the API server alone: silent (8). Look at these nodes' exporters. They are drawn hatched."
     )  # fmt: skip
 
@@ -93,9 +93,11 @@ def test_rest_says_what_the_page_says(cluster, client, is_old):
         TelemetrySource.objects.update(read_at=now() - timedelta(minutes=10))
     client.force_login(UserFactory(is_superuser=True))
     (row,) = client.get("/api/v1/gpus/summary").json()["clusters"]
-    assert {point["title"]: f"{point['severity']}: {point['text']}" for point in row["trust"]} == said(cluster)
+    assert {point["title"]: f"{point['severity']}: {point['text']}" for point in row["trust"]} == texts_by_title(
+        cluster
+    )
 
 
 def test_dcgms_blanks_are_told(cluster):
     TelemetrySource.objects.update(findings=[["blank", 4, "DCGM_FI_DEV_GPU_TEMP"]])
-    assert said(cluster)["4 values are DCGM’s blanks"].endswith("DCGM_FI_DEV_GPU_TEMP")
+    assert texts_by_title(cluster)["4 values are DCGM’s blanks"].endswith("DCGM_FI_DEV_GPU_TEMP")

@@ -11,9 +11,9 @@ from gpus.reports import health
 
 
 def device(index: str = "0", *, xids: list | None = None, clock_events: dict | None = None, **values) -> GpuDevice:
-    found = {str(Metric[name.upper()]): value for name, value in values.items()}
+    figures = {str(Metric[name.upper()]): value for name, value in values.items()}
     return GpuDevice(
-        index=index, model="NVIDIA H100 80GB HBM3", values=found, xids=xids or [], clock_events=clock_events
+        index=index, model="NVIDIA H100 80GB HBM3", values=figures, xids=xids or [], clock_events=clock_events
     )
 
 
@@ -33,26 +33,26 @@ def device(index: str = "0", *, xids: list | None = None, clock_events: dict | N
     ],
 )
 def test_what_needs_somebody_says_whom(given, severity, word):
-    (found,) = health.of_devices([device(**given)])
-    assert [(fact.severity, fact.word) for fact in found.facts] == [(severity, word)]
+    (judged,) = health.of_devices([device(**given)])
+    assert [(fact.severity, fact.word) for fact in judged.facts] == [(severity, word)]
 
 
 def test_nothing_reported_is_nothing_wrong_and_no_zero():
-    (found,) = health.of_devices([device()])
-    assert (found.facts, found.ecc, found.rows, found.reasons, found.pcie) == (
+    (judged,) = health.of_devices([device()])
+    assert (judged.facts, judged.ecc, judged.rows, judged.reasons, judged.pcie) == (
         [],
         (None, None),
         (None, None),
         None,
         None,
     )
-    (found,) = health.of_devices([device(ecc_uncorrected_volatile=0, clock_events={"power_cap": 3, "gpu_idle": 2})])
-    assert (found.facts, found.ecc) == ([], (0, None))
-    assert found.reasons == [("idle", 2), ("power limit", 3)]
+    (judged,) = health.of_devices([device(ecc_uncorrected_volatile=0, clock_events={"power_cap": 3, "gpu_idle": 2})])
+    assert (judged.facts, judged.ecc) == ([], (0, None))
+    assert judged.reasons == [("idle", 2), ("power limit", 3)]
 
 
 def test_the_worst_stands_first_and_clocks_are_in_megahertz():
-    found = health.of_devices([device("10"), device("2", sm_clock=1.2e9), device("3", xids=[[79, 1, "last"]])])
-    assert [one.name for one in found] == ["3", "2", "10"]
-    assert (found[1].clock, found[1].clock_top) == (1200, 1980)
-    assert found[0].xids == [(79, "fell off the bus", "the last one since the driver was loaded", xids.REBOOT)]
+    judged = health.of_devices([device("10"), device("2", sm_clock=1.2e9), device("3", xids=[[79, 1, "last"]])])
+    assert [gpu.name for gpu in judged] == ["3", "2", "10"]
+    assert (judged[1].clock, judged[1].clock_top) == (1200, 1980)
+    assert judged[0].xids == [(79, "fell off the bus", "the last one since the driver was loaded", xids.REBOOT)]

@@ -69,13 +69,13 @@ class World:
             **{"model": "NVIDIA H100 80GB HBM3"} | columns,
         )
 
-    def ask(self, **asked: str):
-        answer = self.client.get(f"/gpus/clusters/{self.cluster.pk}/", asked)
+    def ask(self, **filters: str):
+        answer = self.client.get(f"/gpus/clusters/{self.cluster.pk}/", filters)
         assert answer.status_code == 200
         return answer.context
 
-    def names(self, **asked: str) -> list[str]:
-        context = self.ask(**asked)
+    def names(self, **filters: str) -> list[str]:
+        context = self.ask(**filters)
         in_picture = [node[1] for node in context["cells"]["nodes"]]
         assert in_picture == [part.node.name for part, _ in context["rows"]]
         return in_picture
@@ -108,7 +108,7 @@ def test_names_stand_as_people_count():
 
 
 @pytest.mark.parametrize(
-    ("asked", "names", "gpus"),
+    ("filters", "names", "gpus"),
     [
         ({"state": "held"}, ["n2"], 1),
         ({"state": "none"}, ["n3"], 1),
@@ -122,10 +122,10 @@ def test_names_stand_as_people_count():
         ({"pool": "gone"}, [], 0),
     ],
 )
-def test_a_filter_leaves_what_it_says(world, asked, names, gpus):
+def test_a_filter_leaves_what_it_says(world, filters, names, gpus):
     Pool.objects.create(cluster=world.cluster, name="first", selector={"matchLabels": {"team": "n1"}})
     NodeExpectation.objects.create(node=Node.objects.get(name="n2"), revision=published())
-    assert (world.names(**asked), world.ask(**asked)["shown"]) == (names, gpus)
+    assert (world.names(**filters), world.ask(**filters)["shown"]) == (names, gpus)
 
 
 def test_groups_stand_together(world):
@@ -189,9 +189,9 @@ def test_the_page_is_packed_and_costs_the_same_queries_for_any_group(world, djan
 
 
 def test_values_picked_in_the_database_are_the_stored_ones(world):
-    found = json_fields.Picked("values", ["temperature", "busy", "nothing"])
-    rows = GpuDevice.objects.filter(node_name="n1").annotate(picked=found).order_by("index")
-    assert [one[1:] for one in json_fields.parse(list(rows.values_list("picked", flat=True)))] == [
+    picked = json_fields.Picked("values", ["temperature", "busy", "nothing"])
+    rows = GpuDevice.objects.filter(node_name="n1").annotate(picked=picked).order_by("index")
+    assert [row[1:] for row in json_fields.parse(list(rows.values_list("picked", flat=True)))] == [
         [60, 0.9, None],
         [61, 0.9, None],
     ]

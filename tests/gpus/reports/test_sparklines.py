@@ -24,21 +24,21 @@ FIVE = timedelta(minutes=5)
 
 @pytest.fixture
 def cluster(clock):
-    found = ClusterFactory()
-    TelemetrySource.objects.create(cluster=found, state="well", read_at=now(), devices=1)
-    return found
+    row = ClusterFactory()
+    TelemetrySource.objects.create(cluster=row, state="well", read_at=now(), devices=1)
+    return row
 
 
 def node(cluster, *, gpus: int = 1, instances: int = 0) -> Node:
-    found = Node.objects.create(cluster=cluster, uid="u1", name="n1", is_ready=True, gpu_count=gpus)
+    row = Node.objects.create(cluster=cluster, uid="u1", name="n1", is_ready=True, gpu_count=gpus)
     for index in range(gpus):
         parts = [""] if not instances else ["", *map(str, range(1, instances + 1))]
         for part in parts:
             GpuDevice.objects.create(
-                cluster=cluster, node=found, node_name="n1", uuid=f"GPU-{index}", index=str(index), instance=part,
+                cluster=cluster, node=row, node_name="n1", uuid=f"GPU-{index}", index=str(index), instance=part,
                 is_board=bool(instances) and not part, values={"busy": 0.5},
             )  # fmt: skip
-    return found
+    return row
 
 
 def pack(cluster, ago: int, means: dict[Device, dict[Metric, float]]) -> None:
@@ -50,20 +50,20 @@ def pack(cluster, ago: int, means: dict[Device, dict[Metric, float]]) -> None:
     )  # fmt: skip
 
 
-def lines(cluster, one: Node) -> dict[tuple[str, str], list[sparklines.Sparkline]]:
+def lines(cluster, gpu_node: Node) -> dict[tuple[str, str], list[sparklines.Sparkline]]:
     client = Client()
     client.force_login(UserFactory(is_superuser=True))
-    page = client.get(f"/nodes/{one.pk}/")
-    (panel,) = [found.context for found in page.context["panels"] if "tiles" in found.context]
+    page = client.get(f"/nodes/{gpu_node.pk}/")
+    (panel,) = [panel.context for panel in page.context["panels"] if "tiles" in panel.context]
     return {(tile["gpu"].uuid, tile["gpu"].instance): tile["lines"] for tile in panel["tiles"]}
 
 
 def test_what_nobody_knows_is_a_gap_and_a_zero_is_a_line(cluster):
-    one, device = node(cluster), Device("GPU-0", "", "n1", "H100")
+    gpu_node, device = node(cluster), Device("GPU-0", "", "n1", "H100")
     for ago, busy in ((0, 0.9), (1, 0.0), (3, 0.4)):
         pack(cluster, ago, {device: {Metric.BUSY: busy}})
     pack(cluster, 2, {device: {Metric.POWER: 300.0}})  # busy was not reported then
-    busy, power = lines(cluster, one)["GPU-0", ""]
+    busy, power = lines(cluster, gpu_node)["GPU-0", ""]
     assert busy.values[-4:] == [40.0, None, 0.0, 90.0]
     assert set(busy.values[:-4]) == {None}
     assert power.values[-4:] == [None, 300.0, None, None]
@@ -78,15 +78,15 @@ def test_what_nobody_knows_is_a_gap_and_a_zero_is_a_line(cluster):
 
 
 def test_a_step_that_no_reading_has_closed_yet_is_no_gap(cluster):
-    one, device = node(cluster), Device("GPU-0", "", "n1", "H100")
+    gpu_node, device = node(cluster), Device("GPU-0", "", "n1", "H100")
     pack(cluster, 1, {device: {Metric.BUSY: 0.3}})
     pack(cluster, 3, {device: {Metric.BUSY: 0.2}})
-    (busy,) = lines(cluster, one)["GPU-0", ""]
+    (busy,) = lines(cluster, gpu_node)["GPU-0", ""]
     assert (len(busy.values), busy.values[-3:]) == (sparklines.STEPS, [20.0, None, 30.0])
 
 
 def test_an_instance_has_its_own_activity_its_boards_heat_and_no_watts(cluster):
-    one = node(cluster, instances=2)
+    gpu_node = node(cluster, instances=2)
     pack(
         cluster, 0,
         {
@@ -94,12 +94,12 @@ def test_an_instance_has_its_own_activity_its_boards_heat_and_no_watts(cluster):
             Device("GPU-0", "1", "n1", "H100"): {Metric.ENGINE: 0.25},
         },
     )  # fmt: skip
-    found = lines(cluster, one)
-    assert [(line.kind.word, line.values[-1]) for line in found["GPU-0", "1"]] == [
+    by_gpu = lines(cluster, gpu_node)
+    assert [(line.kind.word, line.values[-1]) for line in by_gpu["GPU-0", "1"]] == [
         ("Engine", 25.0),
         ("Temperature", 61.0),
     ]
-    assert [line.kind.word for line in found["GPU-0", "2"]] == ["Temperature"]
+    assert [line.kind.word for line in by_gpu["GPU-0", "2"]] == ["Temperature"]
 
 
 def test_more_than_the_usual_top_is_not_cut_off(cluster):
@@ -109,13 +109,13 @@ def test_more_than_the_usual_top_is_not_cut_off(cluster):
 
 
 def test_the_page_costs_as_many_queries_with_sixteen_gpus_as_with_one(cluster, django_assert_max_num_queries):
-    one = node(cluster, gpus=16)
+    gpu_node = node(cluster, gpus=16)
     everything = {Device(f"GPU-{n}", "", "n1", "H100"): {Metric.BUSY: 0.5, Metric.POWER: 1.0} for n in range(16)}
     for ago in range(sparklines.STEPS):
         pack(cluster, ago, everything)
     client = Client()
     client.force_login(UserFactory(roles=["viewer"]))
-    client.get(f"/nodes/{one.pk}/")  # templates are compiled once
+    client.get(f"/nodes/{gpu_node.pk}/")  # templates are compiled once
     with django_assert_max_num_queries(15):  # of all rooms that have something to say of a node
-        page = client.get(f"/nodes/{one.pk}/").content.decode()
+        page = client.get(f"/nodes/{gpu_node.pk}/").content.decode()
     assert page.count('class="spark"') == 16 * 2

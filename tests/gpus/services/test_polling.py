@@ -56,10 +56,10 @@ def test_a_reading_is_stored_with_what_it_was_like(source, clock):
     assert again(source, clock).state == State.WELL
     assert (source.devices, source.series, source.asked, source.unanswered, source.sentence) == (3, 6, 2, 0, "")
     assert (source.read_at, source.ticks, source.failures, source.claimed_until) == (clock.at, 1, 0, None)
-    one, free = device("GPU-1"), device("GPU-2")
-    assert (one.node.name, one.index, one.model, one.driver) == ("n1", "0", "NVIDIA H100 80GB HBM3", "570.86.15")
-    assert one.values == {"busy": 0.9, "power": 400}
-    assert (one.holders, one.held_since) == ([["team", "trainer-0", "main"]], clock.at)
+    held, free = device("GPU-1"), device("GPU-2")
+    assert (held.node.name, held.index, held.model, held.driver) == ("n1", "0", "NVIDIA H100 80GB HBM3", "570.86.15")
+    assert held.values == {"busy": 0.9, "power": 400}
+    assert (held.holders, held.held_since) == ([["team", "trainer-0", "main"]], clock.at)
     assert (free.values["busy"], free.holders, free.held_since) == (0, [], None)
 
 
@@ -148,7 +148,7 @@ def test_labels_that_no_database_stores_cost_only_themselves(source, world, cloc
     assert again(source, clock).state == State.WELL
     assert sorted(GpuDevice.objects.values_list("uuid", flat=True)) == ["GPU-1", "GPU-2", "GPU-3", "GPU-4"]
     assert device("GPU-4").holders == [["team··", "pod··", "main"]]
-    assert ["no_device", 6] in [found[:2] for found in source.findings]
+    assert ["no_device", 6] in [finding[:2] for finding in source.findings]
 
 
 def test_what_cannot_be_stored_is_said_and_tried_again(source, clock, monkeypatch):

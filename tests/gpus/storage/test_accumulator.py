@@ -44,16 +44,16 @@ def node_state(bands=(0,) * 6 + (8,), *samples):
 def feed(readings):
     """[(seconds, sample)] from noon on. Returns the node and what it closed."""
     node, closed = OpenNode(NOON), []
-    for at, one in readings:
-        closed += accumulator.advance(node, "n1", node_state((0, 0, 0, 0, 0, 0, 8), one), NOON + at)
-    return node, [one for one in closed if isinstance(one, ClosedFine)]
+    for at, reading in readings:
+        closed += accumulator.advance(node, "n1", node_state((0, 0, 0, 0, 0, 0, 8), reading), NOON + at)
+    return node, [period for period in closed if isinstance(period, ClosedFine)]
 
 
 def whole(node, closed):
     """GPU-seconds and recorded seconds of all that was accounted, open or over."""
-    parts = [one.amounts for one in closed if isinstance(one, ClosedFine)] + [node.fine]
-    return [sum(amounts) for amounts in zip(*(one.states for one in parts), strict=True)], sum(
-        one.recorded for one in parts
+    parts = [period.amounts for period in closed if isinstance(period, ClosedFine)] + [node.fine]
+    return [sum(amounts) for amounts in zip(*(part.states for part in parts), strict=True)], sum(
+        part.recorded for part in parts
     )
 
 
@@ -79,17 +79,17 @@ def test_states_sum_to_the_capacity_and_no_time_counts_twice(looks):
     spent, seconds = whole(node, closed)
     assert math.isclose(seconds, recorded, abs_tol=1e-3)
     assert math.isclose(sum(spent), GPUS * recorded, abs_tol=1e-2)
-    fives = [one for one in closed if isinstance(one, ClosedFine)]
-    held = sum(one.devices[0][1].covered * FINE for one in fives if one.devices)
+    fives = [period for period in closed if isinstance(period, ClosedFine)]
+    held = sum(five.devices[0][1].covered * FINE for five in fives if five.devices)
     assert math.isclose(held + node.devices["GPU-1", ""].covered if node.devices else held, covered, abs_tol=1e-2)
-    for one in fives:
-        assert math.isclose(sum(one.amounts.states), GPUS * one.amounts.recorded, abs_tol=1e-3)
-        assert one.start % FINE == 0
-        assert one.amounts.recorded <= FINE + 1e-6
-    hours = [one for one in closed if isinstance(one, ClosedHour)]
-    in_hours = sum(one.amounts.recorded for one in hours) + node.hour.recorded
-    assert math.isclose(in_hours, sum(one.amounts.recorded for one in fives), abs_tol=1e-3)
-    starts = [one.start for one in fives]
+    for five in fives:
+        assert math.isclose(sum(five.amounts.states), GPUS * five.amounts.recorded, abs_tol=1e-3)
+        assert five.start % FINE == 0
+        assert five.amounts.recorded <= FINE + 1e-6
+    hours = [period for period in closed if isinstance(period, ClosedHour)]
+    in_hours = sum(hour.amounts.recorded for hour in hours) + node.hour.recorded
+    assert math.isclose(in_hours, sum(five.amounts.recorded for five in fives), abs_tol=1e-3)
+    starts = [five.start for five in fives]
     assert starts == sorted(set(starts))
 
 
@@ -102,13 +102,13 @@ def test_energy_is_what_the_counter_rose_by(steps):
         readings.append((at, sample(energy=joules)))
     node = OpenNode(NOON - 10.0)
     closed = [
-        one
+        period
         for at, what in readings
-        for one in accumulator.advance(node, "n1", node_state(node_state().seen.bands, what), NOON + at)
-        if isinstance(one, ClosedFine)
+        for period in accumulator.advance(node, "n1", node_state(node_state().seen.bands, what), NOON + at)
+        if isinstance(period, ClosedFine)
     ]
-    assert math.isclose(sum(one.amounts.joules for one in closed) + node.fine.joules, joules - 1e6, abs_tol=1)
-    paid = sum(one.namespaces["team"].joules for one in closed) + node.namespaces.get("team", node.fine).joules
+    assert math.isclose(sum(period.amounts.joules for period in closed) + node.fine.joules, joules - 1e6, abs_tol=1)
+    paid = sum(period.namespaces["team"].joules for period in closed) + node.namespaces.get("team", node.fine).joules
     assert math.isclose(paid, joules - 1e6, abs_tol=1)
 
 
@@ -145,7 +145,9 @@ def test_time_in_which_nobody_looked_is_not_recorded():
     closed = list(
         accumulator.advance(node, "n1", node_state(node_state().seen.bands, sample(busy=1)), NOON + 30 + 7 * 86400)
     )
-    assert sum(one.amounts.recorded for one in closed if isinstance(one, ClosedFine)) + node.fine.recorded == 630
+    assert (
+        sum(period.amounts.recorded for period in closed if isinstance(period, ClosedFine)) + node.fine.recorded == 630
+    )
 
 
 def test_telemetry_lost_for_less_than_a_readings_reach_is_not_lost_yet():
@@ -206,12 +208,12 @@ def test_an_hour_weighs_its_fives_by_what_covers_them():
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=2), st.floats(0, 1), st.floats(0, 1e12)), max_size=8))
 def test_what_is_packed_comes_back(rows):
-    found = {
+    buckets = {
         accumulator.Device(uuid, "", f"n{uuid}", "H100"): Bucket(instant(NOON), 1.0, share, {Metric.ENERGY: joules}, "")
         for uuid, share, joules in rows
     }
-    back = dict(codec.unpack(codec.pack(found.items()), instant(NOON)))
-    assert back.keys() == found.keys()
+    back = dict(codec.unpack(codec.pack(buckets.items()), instant(NOON)))
+    assert back.keys() == buckets.keys()
     for device, bucket in back.items():
-        assert bucket.held == pytest.approx(found[device].held, rel=1e-5)
-        assert bucket.means == pytest.approx(found[device].means, rel=1e-5)
+        assert bucket.held == pytest.approx(buckets[device].held, rel=1e-5)
+        assert bucket.means == pytest.approx(buckets[device].means, rel=1e-5)

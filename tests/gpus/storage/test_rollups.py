@@ -46,9 +46,9 @@ def test_five_minutes_are_written_once_they_are_over(world):
     world.go_on(299)
     assert not GpuPacked.objects.exists()
     world.go_on(1)
-    found = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at)
-    assert {device.node_name for device in found} == {"n0", "n1"}
-    ((bucket,),) = [one for device, one in found.items() if device.uuid == "GPU-n0-0"]
+    by_device = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at)
+    assert {device.node_name for device in by_device} == {"n0", "n1"}
+    ((bucket,),) = [buckets for device, buckets in by_device.items() if device.uuid == "GPU-n0-0"]
     assert (bucket.start, bucket.covered, bucket.held, bucket.holder) == (
         world.at - timedelta(minutes=5), 1, 1, "team/a",
     )  # fmt: skip
@@ -59,9 +59,9 @@ def test_five_minutes_are_written_once_they_are_over(world):
 def test_of_some_nodes_only_theirs_is_read_with_one_query(world, django_assert_num_queries):
     world.go_on(600)
     with django_assert_num_queries(1):
-        found = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at, nodes=["n1"])
-    assert {device.node_name for device in found} == {"n1"}
-    assert all(len(one) == 2 for one in found.values())
+        by_device = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at, nodes=["n1"])
+    assert {device.node_name for device in by_device} == {"n1"}
+    assert all(len(buckets) == 2 for buckets in by_device.values())
 
 
 def test_bands_of_each_scope_sum_to_its_capacity(world):
@@ -97,8 +97,8 @@ def test_an_hour_of_each_device_is_made_of_its_fives(world):
     world.go_on(1800)
     world.held["n0", 0] = ("team/a", 0.5)
     world.go_on(1800)
-    found = history.hours(world.cluster.pk, world.at - timedelta(hours=1), world.at, nodes=["n0"])
-    ((hour,),) = [one for device, one in found.items() if device.uuid == "GPU-n0-0"]
+    by_device = history.hours(world.cluster.pk, world.at - timedelta(hours=1), world.at, nodes=["n0"])
+    ((hour,),) = [hours for device, hours in by_device.items() if device.uuid == "GPU-n0-0"]
     assert (hour.covered, hour.held, hour.holder) == (1, 1, "team/a")
     assert hour.means[Metric.BUSY] == pytest.approx(0.7, rel=1e-4)
 
@@ -154,9 +154,9 @@ def test_a_worker_killed_between_two_groups_counts_neither_twice(world, monkeypa
     (row,) = GpuBand.objects.filter(scope="cluster", seconds=300)
     assert row.recorded == 300
     assert sum(getattr(row, name) for name in STATES) == 8 * 300
-    found = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at)
-    assert {bucket.covered for one in found.values() for bucket in one} == {1}
-    assert len(found) == 8
+    by_device = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at)
+    assert {bucket.covered for buckets in by_device.values() for bucket in buckets} == {1}
+    assert len(by_device) == 8
 
 
 def test_a_cluster_that_grows_is_grouped_anew_and_loses_nothing(world, monkeypatch):
@@ -164,10 +164,10 @@ def test_a_cluster_that_grows_is_grouped_anew_and_loses_nothing(world, monkeypat
     monkeypatch.setattr(sharding, "DEVICES", 2)
     world.go_on(3150)
     assert set(GpuOpen.objects.values_list("of", flat=True)) == {4}
-    found = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at, nodes=["n0", "n1"])
-    assert {len(one) for one in found.values()} == {12}
+    by_device = history.buckets(world.cluster.pk, world.at - timedelta(hours=1), world.at, nodes=["n0", "n1"])
+    assert {len(buckets) for buckets in by_device.values()} == {12}
     hours = history.hours(world.cluster.pk, world.at - timedelta(hours=1), world.at)
-    assert {(len(one), one[0].covered) for one in hours.values()} == {(1, 1)}
+    assert {(len(buckets), buckets[0].covered) for buckets in hours.values()} == {(1, 1)}
     (row,) = GpuBand.objects.filter(scope="cluster", seconds=3600)
     assert sum(getattr(row, name) for name in STATES) == pytest.approx(8 * 3600)
 
@@ -238,7 +238,7 @@ def test_idle_hours_are_those_that_readings_cover(world):
     row, seconds = idle(world)
     assert (row.since, seconds) == (world.at - timedelta(seconds=2400), 1200)
     world.at += timedelta(seconds=900)
-    world.go_on(60)  # nobody looked for 15 minutes: three of them are this reading's
+    world.go_on(60)  # nothing was read for 15 minutes: three of them are this reading's
     assert idle(world)[1] == 1200 + 180
 
 

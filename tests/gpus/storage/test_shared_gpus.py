@@ -43,9 +43,9 @@ def tally(world):
 def test_all_boards_are_counted_once_and_none_lacks_telemetry(world, clock):
     world.store()
     clock.at = world.at
-    found = tally(world)
-    assert (found.total, found.effective, found.held_idle, found.free) == (8, 1, 1, 6)
-    assert found.held_unknown == 0
+    counted = tally(world)
+    assert (counted.total, counted.effective, counted.held_idle, counted.free) == (8, 1, 1, 6)
+    assert counted.held_unknown == 0
     by_node = {node.name: node.tally.total for node in selectors.nodes(world.person, selectors.sources(world.person))}
     assert by_node == {"n0": 4, "n1": 4}
 
@@ -54,8 +54,8 @@ def test_without_telemetry_pods_hold_the_boards_that_their_shares_fill(world, cl
     world.silent = {"n0", "n1"}
     world.store()
     clock.at = world.at
-    found = tally(world)
-    assert (found.total, found.held_unknown) == (8, 2)
+    counted = tally(world)
+    assert (counted.total, counted.held_unknown) == (8, 2)
 
 
 @pytest.mark.parametrize("silent", [set(), {"n0"}])

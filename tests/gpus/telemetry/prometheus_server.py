@@ -69,7 +69,7 @@ def gpu(name: str = "DCGM_FI_DEV_GPU_UTIL", uuid: str = "GPU-1", **more: str) ->
 
 
 def asks_for(name: str, query: str) -> bool:
-    """Return whether a query asks for the values of this metric, and not only for who reports it."""
+    """Return whether a query asks for the values of this metric, and not only for the sources that report it."""
     return f"{name}|" in query and "timestamp" not in query and not query.startswith("up and")
 
 

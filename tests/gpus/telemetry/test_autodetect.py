@@ -50,14 +50,14 @@ class World:
             return [{"metric": {}, "value": [0, "2"]}]
         if "timestamp" in query or query.startswith("up") or "DCGM_FI_DEV_GPU_UTIL|" not in query:
             return []
-        # honorLabels is true: who has no holder inherits the exporter's pod; the host's name is the pod's, too.
-        found = []
+        # honorLabels is true: a GPU without a holder inherits the exporter's pod; the host's name is the pod's, too.
+        results = []
         for index, gpu in enumerate(self.sim.gpus["n1"]):
             own = dict(re.findall(r'(\w+)="([^"]*)"', labels("localhost", index, gpu)))
             target = {"namespace": "gpu-operator", "pod": "dcgm-n1", "instance": "10.9.9.9:9400"}
             metric = {"__name__": "DCGM_FI_DEV_GPU_UTIL"} | target | own
-            found.append({"metric": metric, "value": [0, str(gpu.busy)]})
-        return found
+            results.append({"metric": metric, "value": [0, str(gpu.busy)]})
+        return results
 
     def read(self, minutes: int = 10) -> TelemetrySource:
         self.clock.forward(seconds=60 * minutes)
@@ -76,12 +76,12 @@ def world(clock):
 def test_without_a_prometheus_the_exporters_are_read_and_the_panel_says_why(world):
     source = world.read()
     assert (source.state, source.chosen, source.devices) == (State.WELL, "exporters", 2)
-    said = data_quality.reads(source)
-    assert said.startswith("Auto-detected: the exporters themselves. None of the 8 services")
-    asked = world.sim.fleet.calls["get", "services/proxy"]
-    assert asked == len(autodetect.WELL_KNOWN)
+    sentence = data_quality.reads(source)
+    assert sentence.startswith("Auto-detected: the exporters themselves. None of the 8 services")
+    read_count = world.sim.fleet.calls["get", "services/proxy"]
+    assert read_count == len(autodetect.WELL_KNOWN)
     world.read(minutes=2)
-    assert world.sim.fleet.calls["get", "services/proxy"] == asked  # what was found is believed for an hour
+    assert world.sim.fleet.calls["get", "services/proxy"] == read_count  # what was found is believed for an hour
 
 
 def test_a_prometheus_that_has_its_gpus_is_preferred_and_found_within_the_hour(world):

@@ -18,32 +18,32 @@ from tests.gpus.scrapes import fixture, line
 
 def read(text, **options):
     findings = Findings()
-    return list(parse(text, findings=findings, **options)), {one.code: one.count for one in findings.all()}
+    return list(parse(text, findings=findings, **options)), {finding.code: finding.count for finding in findings.all()}
 
 
 @pytest.mark.parametrize("name", ["classic", "base_units", "mig", "time_sliced", "vgpu", "blanks", "events"])
 def test_it_reads_what_the_reference_parser_reads(name):
-    untyped = "\n".join(one for one in fixture(name).splitlines() if not one.startswith("#")) + "\n"
+    untyped = "\n".join(text_line for text_line in fixture(name).splitlines() if not text_line.startswith("#")) + "\n"
     theirs = [  # with the types it would put `_total` behind the name of each counter
-        (one.name, one.labels, float(one.value))
+        (sample.name, sample.labels, float(sample.value))
         for family in text_string_to_metric_families(untyped)
-        for one in family.samples
+        for sample in family.samples
     ]
     series, findings = read(fixture(name))
-    assert [(one.name, dict(one.labels), one.value) for one in series] == theirs
+    assert [(point.name, dict(point.labels), point.value) for point in series] == theirs
     assert findings == {}
 
 
 def test_escapes_times_and_free_spacing():
     text = 'm{a="x\\"y\\\\z\\n}, b=\\"",} 1.5e3 1700000000000\nbare 3\n  spaced { a = "b" } -0.5 \n# HELP m {\n\n'
     series, findings = read(text, exporter="ns/pod")
-    assert [(one.name, dict(one.labels), one.value) for one in series] == [
+    assert [(point.name, dict(point.labels), point.value) for point in series] == [
         ("m", {"a": 'x"y\\z\n}, b="'}, 1500),
         ("bare", {}, 3),
         ("spaced", {"a": "b"}, -0.5),
     ]
     assert series[0].time == datetime.fromtimestamp(1_700_000_000, UTC)
-    assert {one.exporter for one in series} == {"ns/pod"}
+    assert {point.exporter for point in series} == {"ns/pod"}
     assert findings == {}
 
 
@@ -72,23 +72,23 @@ def test_escapes_times_and_free_spacing():
 )
 def test_one_bad_line_costs_itself(bad):
     series, findings = read(f"first 1\n{bad}\nlast 2\n")
-    assert [(one.name, one.value) for one in series] == [("first", 1), ("last", 2)]
+    assert [(point.name, point.value) for point in series] == [("first", 1), ("last", 2)]
     assert findings == {Code.LINES_REFUSED: 1}
 
 
 def test_a_last_line_without_its_end_is_not_believed():
     series, findings = read("a 98\nb 9")
-    assert [one.name for one in series] == ["a"]
+    assert [point.name for point in series] == ["a"]
     assert findings == {Code.LINES_REFUSED: 1}
 
 
 def test_a_label_that_is_too_long_is_left_out_and_its_series_stays():
-    (one,), findings = read(line("m", 1, pod="p" * 10_240))
-    assert "pod" not in one.labels
-    assert one.labels["gpu"] == "0"
+    (point,), findings = read(line("m", 1, pod="p" * 10_240))
+    assert "pod" not in point.labels
+    assert point.labels["gpu"] == "0"
     assert findings == {Code.LABELS_TOO_LONG: 1}
-    (one,), findings = read(line("m", 1, pod="p" * MAX_LABEL))
-    assert (len(one.labels["pod"]), findings) == (MAX_LABEL, {})
+    (point,), findings = read(line("m", 1, pod="p" * MAX_LABEL))
+    assert (len(point.labels["pod"]), findings) == (MAX_LABEL, {})
 
 
 def test_more_series_than_the_limit_are_not_read():

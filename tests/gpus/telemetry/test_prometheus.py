@@ -173,10 +173,10 @@ def test_an_answer_is_read_alike_however_it_is_printed(series):
         text = json.dumps({"data": {"result": result}}, **how)
         return list(prometheus._vector(text, prometheus._Labels(Findings())))
 
-    said = [({k: v for k, v in labels.items() if k != "__name__"}, value) for labels, value in series]
-    for found in (points(), points(separators=(",", ":")), points(separators=(",", ":"), ensure_ascii=False)):
-        assert [(point.name, point.at) for point in found] == [("x", 1.5)] * len(series)
-        assert [(dict(point.labels), point.value) for point in found] == said
+    expected = [({k: v for k, v in labels.items() if k != "__name__"}, value) for labels, value in series]
+    for answer in (points(), points(separators=(",", ":")), points(separators=(",", ":"), ensure_ascii=False)):
+        assert [(point.name, point.at) for point in answer] == [("x", 1.5)] * len(series)
+        assert [(dict(point.labels), point.value) for point in answer] == expected
 
 
 @pytest.mark.parametrize("skew", [-7200, 7200])

@@ -91,11 +91,11 @@ def test_what_it_answers_is_told_without_secrets_and_markup(read, auth, sent):
 
     for say in (failing(500, ECHO.format(sent)), some):
         source = read(say, auth=auth, username="ann", secret="s3cret")
-        for told in (source.sentence, *(why for _, why in source.reasons)):
-            assert "s3cret" not in told
-            assert sent.split()[1] not in told
-            assert not set(told) & set("<>")
-            assert "](" not in told
+        for text in (source.sentence, *(why for _, why in source.reasons)):
+            assert "s3cret" not in text
+            assert sent.split()[1] not in text
+            assert not set(text) & set("<>")
+            assert "](" not in text
         assert "bad header" in source.sentence
         assert "renew it" in source.sentence
 
@@ -114,16 +114,16 @@ class Ending(Gathering):
 def test_one_deadline_holds_for_all_answers_and_for_reading_them(clock):
     """Twenty thousand series a query took a minute to read, where a try promises 20 s."""
     body = vector(*((gpu("DCGM_FI_DEV_GPU_TEMP", f"GPU-{number}"), 40) for number in range(20_000)))
-    asked: list[str] = []
+    queries: list[str] = []
 
     def ask(path: str, query: Mapping[str, str], limit: int, seconds: float) -> Reply:
-        asked.append(query["query"])
+        queries.append(query["query"])
         return Reply(200, vector() if "timestamp" in query["query"] else body)
 
     into = Ending(when=clock.at, deadline=0.0)
     heard = sum(1 for _ in prometheus.Prometheus(ask, title="Prometheus").series(into))
 
     assert 0 < heard < 20_000 * 2
-    assert len(asked) < QUERIES
-    assert into.unanswered == QUERIES - (len(asked) - 2)
+    assert len(queries) < QUERIES
+    assert into.unanswered == QUERIES - (len(queries) - 2)
     assert any("larger than the time for one reading" in why for _, why in into.reasons)

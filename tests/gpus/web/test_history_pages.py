@@ -61,17 +61,17 @@ def test_the_funnel_of_groups_is_that_of_nodes_added_one_by_one(world, is_old):
 
 
 def test_the_hours_of_the_funnel_are_the_readings(world):
-    said = world.client.get(f"{API}/usage?window=24h&by=namespace").json()
+    usage = world.client.get(f"{API}/usage?window=24h&by=namespace").json()
     hours = 50 / 60
-    assert said["whole"]["total"] == pytest.approx(8 * hours)
-    assert said["whole"]["effective"] == pytest.approx(hours)
-    assert said["whole"]["held_idle"] == pytest.approx(hours)
-    assert said["whole"]["held_idle_cost"] == pytest.approx(2.5 * hours)
-    assert said["whole"]["kwh"] == pytest.approx((8 * 100 + 600 * 1.1) * hours / 1000)
-    parts = {part["name"]: part for part in said["parts"]}
+    assert usage["whole"]["total"] == pytest.approx(8 * hours)
+    assert usage["whole"]["effective"] == pytest.approx(hours)
+    assert usage["whole"]["held_idle"] == pytest.approx(hours)
+    assert usage["whole"]["held_idle_cost"] == pytest.approx(2.5 * hours)
+    assert usage["whole"]["kwh"] == pytest.approx((8 * 100 + 600 * 1.1) * hours / 1000)
+    parts = {part["name"]: part for part in usage["parts"]}
     assert parts["team"]["allocated"] == pytest.approx(2 * hours)
     assert parts["lab"]["active"] == 0
-    assert said["since"] == "2026-11-21T11:10:00Z"
+    assert usage["since"] == "2026-11-21T11:10:00Z"
 
 
 def test_the_bands_on_the_page_and_over_rest_sum_to_the_capacity(world):
@@ -101,8 +101,8 @@ def test_a_rollout_is_a_mark_where_it_began(world):
     revision = Revision.objects.create(profile=profile, number=7, digest="sha256:7", source="", content={})
     pool = Pool.objects.create(cluster=world.cluster, name="all", selector={"matchLabels": {"half": "1"}})
     early, rollout = (crowd.ended_rollout(number, pool, revision, []) for number in (1, 2))
-    for one, hours in ((early, 30), (rollout, 6)):
-        Rollout.objects.filter(pk=one.pk).update(started_at=world.at - timedelta(hours=hours))
+    for begun, hours in ((early, 30), (rollout, 6)):
+        Rollout.objects.filter(pk=begun.pk).update(started_at=world.at - timedelta(hours=hours))
     rollout.refresh_from_db()
     page = world.client.get("/gpus/")
     (mark,) = page.context["over"].marks
@@ -113,11 +113,11 @@ def test_a_rollout_is_a_mark_where_it_began(world):
 
 
 def test_who_holds_gpus_idle_since_when_and_at_what_cost(world):
-    said = world.client.get(f"{API}/held-idle").json()
-    (row,) = said["pods"]
+    body = world.client.get(f"{API}/held-idle").json()
+    (row,) = body["pods"]
     assert (row["pod"], row["idle_seconds"], row["is_young"], row["gpus"]) == ("b", 3000, False, 1)
     assert (row["gpu_hours"], row["cost"], row["currency"]) == (pytest.approx(50 / 60, abs=1e-4), 2.08, "USD")
-    assert said["cost"] == pytest.approx(2.5 * 50 / 60)
+    assert body["cost"] == pytest.approx(2.5 * 50 / 60)
     page = text(world, "/gpus/")
     assert "1 GPU of 1 pod, 1 GPU-hours, about 2 USD so far" in page
     assert "lab/b none n1 atlas 1 100 W 50 min 0.8 2 USD" in page

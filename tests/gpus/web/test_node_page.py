@@ -38,31 +38,31 @@ def page(**fields) -> str:
     )  # fmt: skip
     client = Client()
     client.force_login(UserFactory(is_superuser=True))
-    found = client.get(f"/nodes/{node.pk}/").content.decode()
-    part = found[found.index('id="gpus"') :].partition("</section>")[0]
+    content = client.get(f"/nodes/{node.pk}/").content.decode()
+    part = content[content.index('id="gpus"') :].partition("</section>")[0]
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", part)))
 
 
 def test_a_sick_gpu_says_all_of_it_and_what_to_do(clock):
-    said = page(
+    shown = page(
         values=VALUES, holders=[["team", "llm-0", "main"], ["team", "llm-1", "main"]],
         xids=[[code, 2, "window"] for code in XIDS],
         clock_events={"hw_thermal": 21, "power_cap": 22, "hw_power_brake": 23},
     )  # fmt: skip
     for code, word in XIDS.items():
-        assert re.search(rf" {code} ([a-z][^0-9]* )?{word} 2 in the exporter's window", said), code
-    for code in XIDS.keys() - {13}:  # nobody has to do anything about the application's own
-        assert f": XID {code}" in said, code
+        assert re.search(rf" {code} ([a-z][^0-9]* )?{word} 2 in the exporter's window", shown), code
+    for code in XIDS.keys() - {13}:  # the application's own needs no action
+        assert f": XID {code}" in shown, code
     for expected in (
         "team/llm-0, team/llm-1", "12 / 13", "14 / 15 in its life", "7 + 8", "heat 44 s", "power 33 s",
         "hardware, heat: 21", "power limit: 22", "power brake: 23", "1110 / 1980 MHz", "memory 2222 MHz", "55 / 66",
         "Row remapping failed", "A row remap is pending", "12 uncorrected ECC errors", "Clocks are throttled",
         "402 W", "91 °C",
     ):  # fmt: skip
-        assert expected in said, expected
+        assert expected in shown, expected
 
 
 def test_what_a_gpu_does_not_say_is_a_dash_and_no_zero(clock):
-    said = page(values={"busy": 0.31})
-    assert "– / –" in said
-    assert not re.search(r"\b0\b(?! ·)", said.split("Link errors")[1].split("is not reported")[0].replace("GPU 0", ""))
+    shown = page(values={"busy": 0.31})
+    assert "– / –" in shown
+    assert not re.search(r"\b0\b(?! ·)", shown.split("Link errors")[1].split("is not reported")[0].replace("GPU 0", ""))

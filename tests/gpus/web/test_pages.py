@@ -58,31 +58,34 @@ def world(clock):
 
 def expected(sim: SimCluster) -> Counter:
     """Counted from the truth alone."""
-    found = Counter()
-    for one in sim.gpus.fleet():
-        found["total"] += 1
-        found["allocated"] += one.pod is not None
-        if one.node in sim.exporters.silent:
-            found["no_telemetry"] += 1
+    totals = Counter()
+    for gpu in sim.gpus.fleet():
+        totals["total"] += 1
+        totals["allocated"] += gpu.pod is not None
+        if gpu.node in sim.exporters.silent:
+            totals["no_telemetry"] += 1
             continue
-        if one.pod is None:
-            found["free"] += 1
-        elif one.busy < 0.05 and one.engine < 0.05:
-            found["held_idle"] += 1
+        if gpu.pod is None:
+            totals["free"] += 1
+        elif gpu.busy < 0.05 and gpu.engine < 0.05:
+            totals["held_idle"] += 1
         else:
-            found["active"] += 1
-            found["effective" if one.sm >= 0.5 else "low"] += 1
-    return found
+            totals["active"] += 1
+            totals["effective" if gpu.sm >= 0.5 else "low"] += 1
+    return totals
 
 
 def test_the_funnel_is_the_truth_through_the_whole_path(world):
     world.read()
-    truth, said = expected(world.sim), world.summary()
+    truth, summary = expected(world.sim), world.summary()
     assert min(truth[name] for name in ("held_idle", "low", "free", "effective")) > 0
     assert truth["no_telemetry"] == 8
-    assert {name: said[name] for name in truth} == truth
-    assert sum(said[name] for name in ("effective", "low", "held_idle", "free", "out", "no_telemetry")) == said["total"]
-    assert [model["total"] for model in said["models"]] == [truth["total"]]
+    assert {name: summary[name] for name in truth} == truth
+    assert (
+        sum(summary[name] for name in ("effective", "low", "held_idle", "free", "out", "no_telemetry"))
+        == summary["total"]
+    )
+    assert [model["total"] for model in summary["models"]] == [truth["total"]]
     page = world.text("/gpus/")
     assert f"{truth['total']} GPUs on 24 nodes" in page
     assert (
@@ -93,8 +96,8 @@ def test_the_funnel_is_the_truth_through_the_whole_path(world):
 def test_find_the_idle_holder_open_its_node_see_its_xid(world):
     world.read()
     page = world.client.get("/gpus/").content.decode()
-    (sick,) = {one.node for one in world.sim.gpus.fleet() if one.xid}
-    holder = next(one.pod for one in world.sim.gpus.fleet() if one.node == sick and one.pod)
+    (sick,) = {gpu.node for gpu in world.sim.gpus.fleet() if gpu.xid}
+    holder = next(gpu.pod for gpu in world.sim.gpus.fleet() if gpu.node == sick and gpu.pod)
     row = next(part for part in page.split("<tr>") if f"{holder[0]}/{holder[1]}" in part)
     node = world.text(re.search(r'href="(/nodes/\d+/)#gpus"', row)[1])
     assert "XID 48, double-bit ECC error" in node
@@ -108,34 +111,34 @@ def test_find_the_idle_holder_open_its_node_see_its_xid(world):
 def test_each_figure_of_the_heatmap_is_its_gpus(world):
     world.read()
     cells = world.client.get(f"/gpus/clusters/{world.cluster.pk}/?metric=temperature").context["cells"]
-    truth = {(one.node, str(one.index)): one for one in world.sim.gpus.fleet()}
+    truth = {(gpu.node, str(gpu.index)): gpu for gpu in world.sim.gpus.fleet()}
     seen = 0
     for _pk, name, _group, known, missing in cells["nodes"]:
         assert missing == (8 if name in world.sim.exporters.silent else 0)
         for index in range(known):
-            one, at, seen = truth[name, str(index)], seen, seen + 1
+            gpu, at, seen = truth[name, str(index)], seen, seen + 1
             pod = cells["pod"][at]
-            assert (cells["value"][at], cells["heat"][at]) == (one.temperature, one.temperature)
-            assert (cells["busy"][at], cells["power"][at]) == (round(one.busy * 100), round(one.power))
-            assert cells["xid"].get(at, 0) == one.xid
-            assert (cells["pods"][pod] if pod >= 0 else None) == ("/".join(one.pod[:2]) if one.pod else None)
-            assert (states.STATES[int(cells["states"][at])] == "free") == (one.pod is None)
+            assert (cells["value"][at], cells["heat"][at]) == (gpu.temperature, gpu.temperature)
+            assert (cells["busy"][at], cells["power"][at]) == (round(gpu.busy * 100), round(gpu.power))
+            assert cells["xid"].get(at, 0) == gpu.xid
+            assert (cells["pods"][pod] if pod >= 0 else None) == ("/".join(gpu.pod[:2]) if gpu.pod else None)
+            assert (states.STATES[int(cells["states"][at])] == "free") == (gpu.pod is None)
     assert seen == 23 * 8
 
 
 def test_before_the_first_reading_nothing_is_zero_or_idle(world):
-    said = world.summary()
-    assert said["no_telemetry"] == said["total"]
-    assert said["held_idle"] == said["free"] == said["active"] == 0
+    summary = world.summary()
+    assert summary["no_telemetry"] == summary["total"]
+    assert summary["held_idle"] == summary["free"] == summary["active"] == 0
     assert "Telemetry has not been read yet" in world.text(f"/gpus/clusters/{world.cluster.pk}/")
 
 
 def test_what_is_too_old_is_unknown(world, clock):
     world.read()
     clock.forward(seconds=600)
-    said = world.summary()
-    assert said["no_telemetry"] == said["total"]
-    assert said["allocated"] == expected(world.sim)["allocated"]
+    summary = world.summary()
+    assert summary["no_telemetry"] == summary["total"]
+    assert summary["allocated"] == expected(world.sim)["allocated"]
     page = world.text(f"/gpus/clusters/{world.cluster.pk}/")
     assert "The figures are too old" in page
     node = GpuDevice.objects.exclude(node=None).first().node_id
@@ -180,10 +183,10 @@ def test_the_list_of_devices_is_the_truth(world):
     world.read()
     rows = world.client.get("/api/v1/gpus/devices?cluster=atlas&limit=200").json()
     assert rows["count"] == 23 * 8
-    truth = {one.uuid: one for one in world.sim.gpus.fleet()}
+    truth = {gpu.uuid: gpu for gpu in world.sim.gpus.fleet()}
     for row in rows["results"]:
-        one = truth[row["uuid"]]
-        assert (row["node_name"], row["values"]["memory_used"]) == (one.node, one.memory_used)
+        gpu = truth[row["uuid"]]
+        assert (row["node_name"], row["values"]["memory_used"]) == (gpu.node, gpu.memory_used)
     refused = world.client.get("/api/v1/gpus/summary?cluster=atlas")
     assert refused.status_code == 422 or refused.status_code == 400
 
@@ -206,21 +209,21 @@ def test_who_holds_gpus_idle_and_since_when_is_the_same_on_every_page_over_rest_
         clock.forward(minutes=10)
         world.sim.tick(600)
         world.read()
-    told = world.client.get("/api/v1/gpus/held-idle").json()
-    assert told["gpus"] > 1
-    assert told["count"] > 1
-    assert world.summary()["held_idle"] == told["gpus"]
+    body = world.client.get("/api/v1/gpus/held-idle").json()
+    assert body["gpus"] > 1
+    assert body["count"] > 1
+    assert world.summary()["held_idle"] == body["gpus"]
     for path in ("/gpus/", f"/gpus/clusters/{world.cluster.pk}/"):
         page = world.client.get(path).content.decode()
-        assert hooks(page, "held-idle") == {(told["gpus"],)}, path
-        assert hooks(page, "idle-pods") == {(told["count"],)}, path
-        pods = {(found[0], _second(found[1])) for found in re.findall(r'data-pod="([^"]+)" data-since="([^"]+)"', page)}
-        assert pods == {(f"{pod['namespace']}/{pod['pod']}", _second(pod["idle_since"])) for pod in told["pods"]}, path
-    assert hooks(world.client.get("/gpus/").content.decode(), "idle-there") == {(told["gpus"],)}
+        assert hooks(page, "held-idle") == {(body["gpus"],)}, path
+        assert hooks(page, "idle-pods") == {(body["count"],)}, path
+        pods = {(match[0], _second(match[1])) for match in re.findall(r'data-pod="([^"]+)" data-since="([^"]+)"', page)}
+        assert pods == {(f"{pod['namespace']}/{pod['pod']}", _second(pod["idle_since"])) for pod in body["pods"]}, path
+    assert hooks(world.client.get("/gpus/").content.decode(), "idle-there") == {(body["gpus"],)}
 
-    since = {f"{pod['namespace']}/{pod['pod']}": datetime.fromisoformat(pod["idle_since"]) for pod in told["pods"]}
-    amiss = rules.held_idle(world.cluster.pk, 5.0).conditions
-    assert {one.subject: one.since for one in amiss} == since
+    since = {f"{pod['namespace']}/{pod['pod']}": datetime.fromisoformat(pod["idle_since"]) for pod in body["pods"]}
+    conditions = rules.held_idle(world.cluster.pk, 5.0).conditions
+    assert {condition.subject: condition.since for condition in conditions} == since
 
 
 def _second(text):

@@ -21,9 +21,9 @@ THERE = {"kind": "prometheus", "url": "https://prometheus.example", "auth": "bea
 
 @pytest.fixture
 def sim():
-    found = Exporting()
-    found.node("n1", Gpu("GPU-1", busy=140), Gpu("GPU-2"))
-    return found
+    exporting = Exporting()
+    exporting.node("n1", Gpu("GPU-1", busy=140), Gpu("GPU-2"))
+    return exporting
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def cluster(sim):
 
 @pytest.fixture
 def client():
-    found = Client()
-    found.force_login(UserFactory(roles=["admin"]))
-    return found
+    admin_client = Client()
+    admin_client.force_login(UserFactory(roles=["admin"]))
+    return admin_client
 
 
 def at(cluster) -> str:
@@ -75,7 +75,7 @@ def test_a_refusal_names_the_field_and_loses_nothing(client, cluster):
     page = answer.content.decode()
     assert answer.status_code == 422
     assert 'value="prometheus"' in page
-    assert "s3cret" in page  # typed just now, in an answer that nobody keeps
+    assert "s3cret" in page  # typed just now, in an answer that is not stored
     assert "no-store" in answer["Cache-Control"]
     assert "Write https://host:port" in page
 

@@ -62,51 +62,54 @@ facts = st.builds(
     gpu_share=st.floats(0, 1),
     node_share=st.floats(0, 1),
 )
-approved = st.sets(st.sampled_from(PEOPLE)).map(lambda found: [SimpleNamespace(pk=pk) for pk in sorted(found)])
+approved = st.sets(st.sampled_from(PEOPLE)).map(lambda pks: [SimpleNamespace(pk=pk) for pk in sorted(pks)])
 grants = st.sets(st.tuples(st.sampled_from(PEOPLE), st.sampled_from(["approver", "admin"]), st.sampled_from(["", "*"])))
 
 
-def missing(found: list[ApprovalRule], about: rules.PlanFacts, by: list[Any], held: set[Any]) -> int:
+def missing(approval_rules: list[ApprovalRule], about: rules.PlanFacts, by: list[Any], held: set[Any]) -> int:
     def holds(who: Any, role: str, scope: str) -> bool:
         return (who.pk, role, scope) in held
 
-    return max(need.missing for need in rules.needs(rules.fitting_requirements(found, about), by, holds))
+    return max(need.missing for need in rules.needs(rules.fitting_requirements(approval_rules, about), by, holds))
 
 
 # ── of rules alone ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(st.lists(rows, max_size=6), rows, facts, approved, grants)
-def test_a_new_rule_never_makes_approval_easier(found, added, about, by, held):
-    assert missing([*found, added], about, by, held) >= missing(found, about, by, held)
+def test_a_new_rule_never_makes_approval_easier(approval_rules, added, about, by, held):
+    assert missing([*approval_rules, added], about, by, held) >= missing(approval_rules, about, by, held)
 
 
 @given(st.lists(rows, max_size=6), facts, approved, grants)
-def test_the_strictest_of_those_that_fit_wins(found, about, by, held):
-    alone = [missing([row], about, by, held) for row in found if rules.rule_fits(row, about)]
-    assert missing(found, about, by, held) == max(alone, default=missing([], about, by, held))
+def test_the_strictest_of_those_that_fit_wins(approval_rules, about, by, held):
+    alone = [missing([row], about, by, held) for row in approval_rules if rules.rule_fits(row, about)]
+    assert missing(approval_rules, about, by, held) == max(alone, default=missing([], about, by, held))
 
 
 @given(st.lists(rows, max_size=6), facts, st.permutations(PEOPLE), grants)
-def test_one_more_approval_never_takes_a_plan_farther_away(found, about, people, held):
-    left = [missing(found, about, [SimpleNamespace(pk=pk) for pk in people[:n]], held) for n in range(len(people) + 1)]
+def test_one_more_approval_never_takes_a_plan_farther_away(approval_rules, about, people, held):
+    left = [
+        missing(approval_rules, about, [SimpleNamespace(pk=pk) for pk in people[:n]], held)
+        for n in range(len(people) + 1)
+    ]
     assert left == sorted(left, reverse=True)
     assert left[0] >= 1, "nobody is never enough"
 
 
 @given(st.lists(rows, max_size=6), facts, facts)
-def test_a_more_disruptive_or_larger_plan_is_never_approved_more_easily(found, one, other):
+def test_a_more_disruptive_or_larger_plan_is_never_approved_more_easily(approval_rules, plan_facts, other):
     larger = rules.PlanFacts(
-        one.environment, one.cluster_id, max(one.worst, other.worst, key=lambda c: c.rank),
-        max(one.gpu_share, other.gpu_share), max(one.node_share, other.node_share),
+        plan_facts.environment, plan_facts.cluster_id, max(plan_facts.worst, other.worst, key=lambda c: c.rank),
+        max(plan_facts.gpu_share, other.gpu_share), max(plan_facts.node_share, other.node_share),
     )  # fmt: skip
-    assert missing(found, larger, [], set()) >= missing(found, one, [], set())
+    assert missing(approval_rules, larger, [], set()) >= missing(approval_rules, plan_facts, [], set())
 
 
 @given(st.lists(rows, max_size=6), facts, approved, grants)
-def test_a_disabled_rule_asks_for_nothing(found, about, by, held):
-    enabled = [row for row in found if row.is_enabled]
-    assert missing(found, about, by, held) == missing(enabled, about, by, held)
+def test_a_disabled_rule_asks_for_nothing(approval_rules, about, by, held):
+    enabled = [row for row in approval_rules if row.is_enabled]
+    assert missing(approval_rules, about, by, held) == missing(enabled, about, by, held)
 
 
 def test_every_condition_of_a_rule_must_hold():
@@ -235,11 +238,11 @@ def test_a_rule_is_disabled_and_enabled_again_on_the_page_and_the_record_says_so
     world.tick(1)  # records of one moment have no order
     client.post(path, {"version": "2", "enabled": "1"})
     assert fresh(plan).status == "review"
-    said = [
+    changes = [
         (r.before["is_enabled"], r.after["is_enabled"])
         for r in Record.objects.filter(action="rule.change").order_by("at", "pk")
     ]
-    assert said == [(True, False), (False, True)]
+    assert changes == [(True, False), (False, True)]
     browser(world.approver).post(path, {"version": "3", "enabled": "0"})
     assert ApprovalRule.objects.get(pk=row.pk).is_enabled, "only admins write rules"
 
@@ -248,15 +251,15 @@ def test_a_plan_says_which_rules_fit_it_why_and_what_is_missing(world):
     write(world, name="Half the nodes", node_percent=50, approvers=2, of_count=1, of_role="admin", of_scope="*")
     write(world, name="Elsewhere", environment="production", approvers=5)
     plan = approve(review(world), world.approver)
-    said = " ".join(re.sub(r"<[^>]*>", " ", browser(world.operator).get(f"/plans/{plan}/").content.decode()).split())
-    assert "2 rules fit this plan; all of them apply, so the strictest wins" in said
-    assert "Fits: every environment, at least 50 % of the cluster's nodes" in said.replace("&#x27;", "'")
+    text = " ".join(re.sub(r"<[^>]*>", " ", browser(world.operator).get(f"/plans/{plan}/").content.decode()).split())
+    assert "2 rules fit this plan; all of them apply, so the strictest wins" in text
+    assert "Fits: every environment, at least 50 % of the cluster's nodes" in text.replace("&#x27;", "'")
     assert (
         "Asks for 2 approvers, 1 of them admin for all clusters. Missing: 1 more, 1 of them admin for all clusters"
-        in said
+        in text
     )
-    assert "Met default" in said
-    assert "Elsewhere" not in said
+    assert "Met default" in text
+    assert "Elsewhere" not in text
     rest = TokenClient(world.operator).get(f"/api/v1/plans/{plan.pk}").json()["approval"]["rules"]
     assert [(r["name"], r["demand"], r["missing"]) for r in rest] == [
         ("Half the nodes", "2 approvers, 1 of them admin for all clusters", 1),

@@ -40,8 +40,8 @@ def links(data: Any) -> list[str]:
     ]
 
 
-def follow(found: list[str], code: str = "") -> None:
-    for path in found:
+def follow(paths: list[str], code: str = "") -> None:
+    for path in paths:
         Client().post(path, {"password": PASSWORD, "again": PASSWORD, "code": code})
 
 
@@ -177,8 +177,8 @@ def _consent_to_all(client: Client) -> None:
 # ── with write access to the database ─────────────────────────────────────────────────────────────────────────────────
 def put(plan: Plan, person: User, **over: Any) -> None:
     """Insert a verdict with SQL: past the process, and so without its key."""
-    said = {"plan": plan, "digest": plan.digest, "person": person, "verdict": "approve", "round": plan.round}
-    Approval.objects.bulk_create([Approval(**said | over)])
+    fields = {"plan": plan, "digest": plan.digest, "person": person, "verdict": "approve", "round": plan.round}
+    Approval.objects.bulk_create([Approval(**fields | over)])
 
 
 def start(plan: Plan, by: User) -> None:

@@ -1,6 +1,6 @@
 """Law 10 for plans: what the page offers, what its POST does, what REST lists and what REST does are one answer.
 
-Each situation is looked at by each account: for every verb the four of them agree, whatever the answer is.
+Each situation is looked at by each account: for every verb the four of them agree on every answer.
 """
 
 from __future__ import annotations
@@ -274,15 +274,15 @@ def differences(plan: Plan, people: dict[str, User], verbs: tuple[str, ...]) -> 
         shown = offered(browser, plan)
         for verb in verbs:
             path = f"/api/v1/plans/{plan.pk}/actions/{verb}"
-            told = {
+            answers = {
                 "page offers": verb in shown,
                 "page does": is_done(browser, f"/plans/P-{plan.number}/{verb}/", body(plan, verb)),
                 "REST lists": there["actions"][verb] and there["permissions"][verb],
                 "REST does": is_done(rest, path, body(plan, verb)),
             }
-            if len(set(told.values())) > 1:
-                out.append(f"{verb} by {name}: {told}")
-            assert (verb in there["why_not"]) is not told["REST lists"], verb
+            if len(set(answers.values())) > 1:
+                out.append(f"{verb} by {name}: {answers}")
+            assert (verb in there["why_not"]) is not answers["REST lists"], verb
     return out
 
 
@@ -300,7 +300,7 @@ def test_page_and_rest_give_one_answer(world: World, releases: Releases, situati
         people = {name: people[name] for name in ("asked for it", "approved it, or may", "another approver")}
         verbs = ("approve", "retract", "withdraw", "start")
 
-    assert not (found := differences(plan, people, verbs)), "\n".join(found)
+    assert not (differing := differences(plan, people, verbs)), "\n".join(differing)
 
 
 def test_a_list_says_what_the_plan_itself_says(world: World, releases: Releases) -> None:

@@ -18,10 +18,10 @@ def test_rules_are_written_and_read_over_rest(world):
     sent = {"name": "A third of the GPUs", "gpu_percent": 33, "approvers": 2, "of_count": 1, "of_role": "admin"}
     made = client.post(PATH, sent)
     assert made.status_code == 201, made.json()
-    one = made.json()
-    assert one["about"] == "every environment, at least 33 % of the cluster's GPUs"
-    assert one["demand"] == "2 approvers, 1 of them admin here"
-    assert made["Location"] == f"{PATH}/{one['id']}"
+    rule = made.json()
+    assert rule["about"] == "every environment, at least 33 % of the cluster's GPUs"
+    assert rule["demand"] == "2 approvers, 1 of them admin here"
+    assert made["Location"] == f"{PATH}/{rule['id']}"
 
     assert client.patch(made["Location"], {"approvers": 3}).status_code == 428
     changed = client.patch(made["Location"], {"approvers": 3}, HTTP_IF_MATCH=made["ETag"])

@@ -165,11 +165,11 @@ def test_a_raise_only_key_is_never_lowered_nor_a_lower_only_one_raised(target, n
 def test_equal_differences_are_one_whatever_order_they_were_found_in(target, node):
     turned = Target(target.settings[::-1], target.labels, target.annotations, target.taints[::-1])
 
-    one, other = compare_node(target, node).changes, compare_node(turned, node).changes
+    changes, other = compare_node(target, node).changes, compare_node(turned, node).changes
 
-    assert one == other
-    assert one.digest == other.digest
-    assert Changes.from_json(one.to_json()) == one
+    assert changes == other
+    assert changes.digest == other.digest
+    assert Changes.from_json(changes.to_json()) == changes
 
 
 @given(targets(), nodes())

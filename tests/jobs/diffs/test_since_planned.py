@@ -20,10 +20,10 @@ TWO = {"vm.swappiness": "10", "vm.dirty_ratio": "12"}
 
 
 def _changed(client, plan):
-    found = re.search(
+    match = re.search(
         r'data-changed="(\d+)" data-gone="(\d+)"', client.get(f"/plans/P-{plan.number}/").content.decode()
     )
-    return (int(found[1]), int(found[2])) if found else None
+    return (int(match[1]), int(match[2])) if match else None
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_values_that_changed_since_are_counted_on_the_page_and_over_rest(planned
     world.tick(120)
     assert staleness.changes_since_planned(plan).of == 6
     assert _changed(client, plan) == (1, 0)
-    told = api(world.approver).get(f"/api/v1/plans/{plan.pk}").json()["changed_since"]
-    assert told == {"values": 1, "of": 6, "nodes": 1, "gone": 0, "is_partial": False}
+    changed_since = api(world.approver).get(f"/api/v1/plans/{plan.pk}").json()["changed_since"]
+    assert changed_since == {"values": 1, "of": 6, "nodes": 1, "gone": 0, "is_partial": False}
 
 
 def test_such_a_plan_starts_and_the_node_is_held_as_the_page_says(planned):
@@ -74,10 +74,10 @@ def test_a_file_that_wins_after_the_reboot_is_a_finding_before(make_world):
     assert SettingState.objects.exclude(won_by="").exists(), "or this tries nothing"
 
     plan = world.plan(world.revision({"vm.swappiness": "10", "cmdline.iommu": "pt"}), canary=0, batch="2")
-    (told,) = [f for f in plan.findings if f["code"] == "fought"]
-    assert (told["severity"], told["nodes"]) == ("warn", ["n2"])
-    assert "/etc/sysctl.d/99-zzz-vendor.conf:1" in told["title"]
-    assert "reboot" in told["detail"]
+    (finding,) = [f for f in plan.findings if f["code"] == "fought"]
+    assert (finding["severity"], finding["nodes"]) == ("warn", ["n2"])
+    assert "/etc/sysctl.d/99-zzz-vendor.conf:1" in finding["title"]
+    assert "reboot" in finding["detail"]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_file_that_wins_after_the_reboot_is_a_finding_before(make_world):
     ],
 )
 def test_only_what_is_read_after_setpoints_file_has_the_last_word(path, severity):
-    (told,) = findings.competing_file_findings({("vm.swappiness", f"{path}:3"): ["n1"]}, frozenset())
-    assert told.severity == severity
+    (finding,) = findings.competing_file_findings({("vm.swappiness", f"{path}:3"): ["n1"]}, frozenset())
+    assert finding.severity == severity
 
 
 def test_the_agents_file_has_the_name_that_the_finding_knows():

@@ -124,7 +124,7 @@ def test_a_step_whose_node_boots_is_told_though_its_agent_does_not_answer(make_w
 
 def test_with_a_dead_watch_a_step_that_waits_for_its_agent_is_read_again_and_goes_on(world):
     rollout = _all_waiting(world)
-    world.sim.tick(settings.SETPOINT_FRESH_SECONDS + 1)  # the agents answer, and nobody writes it into rows
+    world.sim.tick(settings.SETPOINT_FRESH_SECONDS + 1)  # the agents answer, and no process writes it into rows
     assert _taken(rollout) == []
 
     world.slice(rollout)
@@ -139,12 +139,12 @@ def test_a_rollout_with_no_place_free_does_not_read_its_whole_plan_again(world):
     world.slice(rollout)
     world.clock.forward(1)
 
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         reconcile.advance(rollout.pk)
 
     assert rollout.steps.filter(status=Step.Status.QUEUED).count() == 2
-    assert asked.captured_queries
-    assert not [one["sql"] for one in asked.captured_queries if 'FROM "jobs_plannode"' in one["sql"]]
+    assert queries.captured_queries
+    assert not [query["sql"] for query in queries.captured_queries if 'FROM "jobs_plannode"' in query["sql"]]
 
 
 def _waits(world, rollout: Rollout, sentence: str) -> Step:

@@ -88,9 +88,9 @@ def test_a_node_whose_driver_an_operator_replaces_counts_and_is_not_touched(worl
         world.tick(2)
 
     assert not cordons(world)
-    said = {step.node_name: step.waiting_for for step in rollout.steps.all()}
-    assert said["n1"] == "An operator upgrades the driver of n1 (wait-for-jobs-required)."
-    assert said["n2"] == "Needs a slot: 1 node unavailable: 0 by Setpoint of 1 allowed, 1 by others."
+    reasons = {step.node_name: step.waiting_for for step in rollout.steps.all()}
+    assert reasons["n1"] == "An operator upgrades the driver of n1 (wait-for-jobs-required)."
+    assert reasons["n2"] == "Needs a slot: 1 node unavailable: 0 by Setpoint of 1 allowed, 1 by others."
 
     world.sim.nodes.upgrade_driver("n1", "upgrade-done", operator=operator)
     world.run(rollout, seconds=4000, step=10)
@@ -100,15 +100,15 @@ def test_a_node_whose_driver_an_operator_replaces_counts_and_is_not_touched(worl
 def test_a_plan_leaves_a_node_to_the_operator_that_works_on_its_driver(world):
     world.sim.nodes.upgrade_driver("n1", "upgrade-required")  # its turn has not come
     world.sim.nodes.upgrade_driver("n2", "pod-deletion-required")
-    world.sim.nodes.upgrade_driver("n3", "upgrade-failed")  # nobody works there any more
+    world.sim.nodes.upgrade_driver("n3", "upgrade-failed")  # no operator works there any more
     world.look()
 
     plan = world.plan(world.revision(REBOOT), include_unavailable=True)
 
     assert set(plan.nodes.filter(left_out="").values_list("name", flat=True)) == {"n1", "n3"}
     assert set(plan.nodes.filter(is_unavailable=True).values_list("name", flat=True)) == {"n2", "n3"}
-    (told,) = [f for f in plan.findings if f["code"] == "left-out"]
-    assert "An operator upgrades their driver (pod-deletion-required)" in told["detail"], told
+    (finding,) = [f for f in plan.findings if f["code"] == "left-out"]
+    assert "An operator upgrades their driver (pod-deletion-required)" in finding["detail"], finding
 
 
 def test_nodes_that_the_approved_plan_lists_as_out_do_not_count(world):

@@ -184,7 +184,7 @@ def test_what_to_do_on_failure_is_part_of_the_strategy(world, on_failure):
     world.until(rollout, "succeeded")
     world.sim.agents.restart("n2", "hanging")
     world.until(rollout, "verifying", node="n2")
-    # It misses the deadline of 30 s, and is well again when it is to be put back.
+    # It misses the deadline of 30 s, and is well again when it is to be reverted.
     world.sim.after(40, lambda: world.sim.agents.restart("n2", "normal"))
 
     world.run(rollout, seconds=300)

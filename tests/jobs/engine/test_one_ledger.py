@@ -17,7 +17,7 @@ _POSITION = count(1)
 
 
 def _rollout(world, pool, listed, *, budget):
-    """A rollout under way whose approvers saw `listed` out of service, and `budget` as the cluster's."""
+    """A rollout in progress whose approvers saw `listed` out of service, and `budget` as the cluster's."""
     plan = world.plan(world.revision({"cmdline.iommu": "pt"}), canary=0, batch="50", include_unavailable=True)
     summary = plan.summary | {"budget": budget}
     Plan.objects.filter(pk=plan.pk).update(pool=pool, status=Plan.Status.STARTED, summary=summary, worst_class=REBOOT)
@@ -81,7 +81,7 @@ def test_two_rollouts_together_never_exceed_what_any_of_their_approvers_saw(two,
             taken += len(granted)
             slots = set(Slot.objects.values_list("node_id", flat=True))
             assert len(slots) <= 3, "more by Setpoint than the budget"
-            if _unavailable() - before:  # who was out already is repaired in its own place
+            if _unavailable() - before:  # a node that was out already is repaired in its own place
                 for other in Rollout.objects.filter(status=Rollout.Status.RUNNING):
                     more = (_unavailable() - saw[other.pk]) | slots
                     assert len(more) <= 3, f"{other} was approved for fewer"
@@ -89,8 +89,8 @@ def test_two_rollouts_together_never_exceed_what_any_of_their_approvers_saw(two,
             if held := list(Slot.objects.order_by("node_id")):
                 chance.choice(held).delete()
         elif act in ("ill", "well"):
-            one = Node.objects.exclude(slots__isnull=False).order_by("pk")[chance.randrange(8)]
-            Node.objects.filter(pk=one.pk).update(is_cordoned=act == "ill")
+            node = Node.objects.exclude(slots__isnull=False).order_by("pk")[chance.randrange(8)]
+            Node.objects.filter(pk=node.pk).update(is_cordoned=act == "ill")
         else:
             status = Rollout.Status.PAUSED if act == "pause" else Rollout.Status.RUNNING
             Rollout.objects.filter(pk=rollout.pk).update(status=status)
@@ -104,15 +104,17 @@ def test_who_is_out_is_one_number_on_the_pages_and_over_rest_of_every_rollout(tw
     Slot.objects.create(cluster=world.cluster, node=step.node, step=step)
     client = browser(world.operator)
     shown = {client.get(f"/rollouts/R-{rollout.number}/").context["out"].sentence() for rollout in rollouts}
-    told = {client.get(f"/api/v1/rollouts/{rollout.pk}").json()["out_of_service"]["sentence"] for rollout in rollouts}
-    assert shown == told == {"4 nodes unavailable: 1 by Setpoint of 3 allowed, 3 by others"}
+    over_rest = {
+        client.get(f"/api/v1/rollouts/{rollout.pk}").json()["out_of_service"]["sentence"] for rollout in rollouts
+    }
+    assert shown == over_rest == {"4 nodes unavailable: 1 by Setpoint of 3 allowed, 3 by others"}
 
 
 def test_what_every_plan_under_way_lists_is_before_and_takes_no_place(two):
     world, (first, second) = two
     Rollout.objects.filter(pk=second.pk).update(status=Rollout.Status.STOPPED)
-    found = ledger.out_of_service(world.cluster)
-    assert (len(found.slots), len(found.before), len(found.since)) == (0, 2, 1)
+    unavailable = ledger.out_of_service(world.cluster)
+    assert (len(unavailable.slots), len(unavailable.before), len(unavailable.since)) == (0, 2, 1)
     asking = list(first.steps.filter(node_name__in=["a3", "a4", "a5"]).select_related("node"))
     granted, _ = ledger.take_slots(asking, world.cluster, plan_id=first.plan_id, budget=3)
     assert len(granted) == 2

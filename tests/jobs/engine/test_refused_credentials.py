@@ -1,7 +1,7 @@
 """Laws 1, 4 and 14 while an API server refuses the credentials, or is not the one that they are for.
 
-Nobody was let in, so nothing was said about a node: steps wait as they do for a server that is away, keep their places,
-say why, and go on by themselves once the credentials are accepted.
+No call was let in, so nothing is known about a node: steps wait as for a server that is away, keep their places,
+say why, and continue by themselves once the credentials are accepted.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def test_a_page_of_a_load_balancer_in_place_of_an_answer_fails_no_step(
     world: World, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     """A load balancer's answer says nothing about the node: it is waited for within the step's time."""
-    said = "patch nodes n1: 404, but not from an API server"
-    monkeypatch.setattr(answers, "refusal", lambda error: Untrusted(said))
+    message = "patch nodes n1: 404, but not from an API server"
+    monkeypatch.setattr(answers, "refusal", lambda error: Untrusted(message))
     rollout = world.started(world.plan(world.revision(REBOOT), canary=1, order="name"))
     without_watch(world, monkeypatch)  # and for a while rows are fresh, so that it is the step that hears it
     step = reached(world, rollout, stage)
@@ -168,7 +168,7 @@ def test_a_page_of_a_load_balancer_in_place_of_an_answer_fails_no_step(
         world.slice(rollout)
         step.refresh_from_db()
         assert (rollout.status, step.status, step.error) == ("running", stage, "")
-    assert said in f"{step.waiting_for} {rollout.waiting_for}"
+    assert message in f"{step.waiting_for} {rollout.waiting_for}"
 
     world.sim.faults.clear()
     assert world.run(rollout, seconds=1800, step=5).status == "succeeded"
@@ -191,7 +191,7 @@ def test_it_fails_no_component_either(world: World, releases: Releases) -> None:
 
 # ── components ────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         "Error: UPGRADE FAILED: the server has asked for the client to provide credentials",
         "Error: query: failed to query with labels: Unauthorized",
@@ -201,18 +201,18 @@ def test_it_fails_no_component_either(world: World, releases: Releases) -> None:
         "Error: Kubernetes cluster unreachable: the server has asked for the client to provide credentials",
     ],
 )
-def test_helm_that_is_not_let_in_is_no_chart_that_is_refused(said: str) -> None:
-    error = translated(said, 1)
+def test_helm_that_is_not_let_in_is_no_chart_that_is_refused(output: str) -> None:
+    error = translated(output, 1)
     assert isinstance(error, HelmUnauthorized)
     assert not error.is_final
 
 
 def test_a_webhooks_certificate_is_not_the_api_servers() -> None:
-    said = (
+    output = (
         'Error: INSTALLATION FAILED: Internal error occurred: failed calling webhook "a.b.c": failed to call webhook: '
         "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     )
-    assert type(translated(said, 1)) is HelmUnavailable
+    assert type(translated(output, 1)) is HelmUnavailable
     assert isinstance(translated("Error: a chart says Unauthorized is no word", 1), HelmRefused)
 
 
@@ -228,8 +228,8 @@ def test_helms_credential_of_another_address_is_waited_for_and_told(
     step = step_of(rollout, "cert-manager")
     assert (rollout.status, step.status, step.error) == ("running", "applying", "")
     assert "another address" in step.waiting_for
-    [told] = waiting_for_credentials(world.cluster.pk, 0).conditions
-    assert "another address" in told.sentence
+    [condition] = waiting_for_credentials(world.cluster.pk, 0).conditions
+    assert "another address" in condition.sentence
 
     row.delete()
     releases.during.clear()
@@ -238,15 +238,15 @@ def test_helms_credential_of_another_address_is_waited_for_and_told(
 
 
 def helm_credential(cluster: Cluster, server: str) -> HelmCredential:
-    found = Credentials(server=server, ca="", token="t")
-    sealed = encryption.seal(cluster.pk, HelmCredential.FIELD, json.dumps(found.to_json()), ring=encryption.HELM)
+    credentials = Credentials(server=server, ca="", token="t")
+    sealed = encryption.seal(cluster.pk, HelmCredential.FIELD, json.dumps(credentials.to_json()), ring=encryption.HELM)
     return HelmCredential.objects.create(cluster=cluster, sealed=sealed.data, key=sealed.key, set_at=now())
 
 
 def test_what_the_cluster_says_itself_is_not_told_twice(world: World) -> None:
     rollout = world.started(world.plan(canary=1, order="name"))
     rollout.steps.filter(node_name="n1").update(status="applying", waiting_for=f"{REFUSED}: 401")
-    assert [one.name for one in waiting_for_credentials(world.cluster.pk, 0).conditions] == [str(rollout)]
+    assert [condition.name for condition in waiting_for_credentials(world.cluster.pk, 0).conditions] == [str(rollout)]
     Cluster.objects.filter(pk=world.cluster.pk).update(refused_since=now())
     assert not waiting_for_credentials(world.cluster.pk, 0).conditions
 

@@ -86,5 +86,5 @@ def test_a_token_that_only_a_steps_own_calls_show_is_waited_for(world: World, do
 
 def _trusting(door: Entrance, ca: str) -> Any:
     """The right token, and another cluster's authority: what an exchanged CA looks like from here."""
-    found = door.credentials()
-    return type(found)(server=found.server, ca=ca, token=found.token)
+    credentials = door.credentials()
+    return type(credentials)(server=credentials.server, ca=ca, token=credentials.token)

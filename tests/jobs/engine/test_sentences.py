@@ -25,7 +25,7 @@ def granted(world: World, rollout: Rollout) -> Step:
     raise AssertionError("never granted")
 
 
-def said(world: World, rollout: Rollout) -> str:
+def waiting_text(world: World, rollout: Rollout) -> str:
     world.slice(rollout)
     return str(rollout.steps.get().waiting_for)
 
@@ -44,7 +44,7 @@ def test_a_node_that_is_down_for_its_reboot_is_not_said_to_answer(make_world):
     step = granted(world, rollout)
     world.tick(30)
 
-    sentence = said(world, rollout)
+    sentence = waiting_text(world, rollout)
     assert "answers" not in sentence
     assert "n1 is down for its reboot" in sentence
     assert clock_time(step.deadline_at) in sentence
@@ -68,7 +68,7 @@ def test_a_grant_that_the_agent_took_and_did_not_carry_out_is_told_and_ends_befo
     world.tick(30)
     assert world.sim.tuning("n1")["status"]["restart"]["state"] == "Journalled"
 
-    sentence = said(world, rollout)
+    sentence = waiting_text(world, rollout)
     assert "took the reboot grant" in sentence
     assert clock_time(step.granted_at + timedelta(seconds=120)) in sentence
 
@@ -86,7 +86,7 @@ def test_a_grant_that_no_agent_takes_is_told(make_world):
     granted(world, rollout)
     world.sim.agents.kill("n1")
     world.tick(5)
-    assert "to take the reboot grant" in said(world, rollout)
+    assert "to take the reboot grant" in waiting_text(world, rollout)
 
 
 def test_a_node_that_has_booted_waits_for_its_agent_by_name(make_world):
@@ -100,8 +100,8 @@ def test_a_node_that_has_booted_waits_for_its_agent_by_name(make_world):
         world.tick(10)
         if world.node("n1").boot_id != step.boot_id:
             break
-    assert "has booted" in said(world, rollout)
-    assert "agent" in said(world, rollout)
+    assert "has booted" in waiting_text(world, rollout)
+    assert "agent" in waiting_text(world, rollout)
 
 
 def test_a_kubelet_restart_that_does_not_end_is_told_with_its_deadline(make_world, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_kubelet_restart_that_does_not_end_is_told_with_its_deadline(make_worl
     monkeypatch.setattr("agent.restarts._restarted", lambda node, grant: None)
     step = granted(world, rollout)
     world.tick(10)
-    sentence = said(world, rollout)
+    sentence = waiting_text(world, rollout)
     assert "took the grant" in sentence
     assert clock_time(step.deadline_at) in sentence
     world.run(rollout, seconds=300, step=10)
@@ -122,9 +122,9 @@ def test_soaking_says_until_when_and_looks_at_the_node_all_the_time(make_world):
     rollout = world.started(world.plan(world.revision(HUGE), canary=0, soak_seconds=3600))
     step = world.until(rollout, "soaking")
     end = clock_time(step.entered_at + timedelta(seconds=3600))
-    assert said(world, rollout) == f"Soaking n1 until {end}."
+    assert waiting_text(world, rollout) == f"Soaking n1 until {end}."
     world.tick(1000)
-    assert said(world, rollout) == f"Soaking n1 until {end}."
+    assert waiting_text(world, rollout) == f"Soaking n1 until {end}."
 
     # Not Ready for a while in the middle of it: that is what soaking is there to see.
     world.sim.nodes.set_ready("n1", is_ready=False)
@@ -145,7 +145,7 @@ def test_what_was_waited_for_is_not_said_once_it_is_over(world):
     rollout = world.started()
     world.slice(rollout)
     assert rollout.steps.filter(status__in=Step.ACTIVE).count() == 1
-    rollout.steps.update(waiting_for="")  # it has just moved on; nobody has looked at it again
+    rollout.steps.update(waiting_for="")  # it has just moved on; no worker has looked at it again
     set_waiting_sentence(rollout, "n1, applying: The agent has not answered.")
 
     progress.settle(rollout)

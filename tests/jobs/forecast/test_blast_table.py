@@ -1,6 +1,6 @@
 """Every component of the catalog × what is done with it × where: its class, and how many must approve.
 
-The table is a judgement, written from what each operator documents, not from the code. What changes is a small example
+The table is a judgment, written from what each operator documents, not from the code. What changes is a small example
 of each: the objects that such a change really touches, as the charts have them.
 """
 
@@ -63,7 +63,7 @@ TABLE: dict[str, tuple[str, str, str, str]] = {
 }
 TABLE |= accelerator_rows.TABLE
 APPROVERS = {"live": 1, "new-pods": 1, "network": 2, "gpu-pods": 2, "drain": 2, "reboot": 2}
-"""In production; one anywhere else, whatever the class."""
+"""In production; one anywhere else, for every class."""
 
 
 def workload(kind: str, name: str, container: str, image: str) -> dict[str, Any]:
@@ -226,7 +226,11 @@ def done(name: str, action: str) -> Blast:
         "values": [compared("changed", *VALUES[name])],
         "remove": [compared("deleted", new, None)],
     }[action]
-    own = {(one.wanted.kind, one.wanted.name): one.result for one in change if one.result}
+    own = {
+        (difference.wanted.kind, difference.wanted.name): difference.result
+        for difference in change
+        if difference.result
+    }
     return judgment.blast_of(
         Scene(catalog.get(name).effects, GROUND, name, own=own),
         change,
@@ -246,13 +250,13 @@ def test_the_words_of_both_rooms_are_the_same_and_rise_the_same_way():
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("name", TABLE)
 def test_each_has_the_class_and_the_approvers_that_the_table_says(name, action, environment):
-    found = done(name, action)
+    blast = done(name, action)
     expected = TABLE[name][ACTIONS.index(action)]
-    facts = rules.PlanFacts(environment, None, Disruption(found.worst))  # type: ignore[arg-type]
+    facts = rules.PlanFacts(environment, None, Disruption(blast.worst))  # type: ignore[arg-type]
     built_in = [ApprovalRule(**fields) for fields in rulebook.BUILT_IN]
 
-    assert found.worst == expected
-    assert found.why
+    assert blast.worst == expected
+    assert blast.why
     assert rules.fitting_requirements(built_in, facts)[0].approvers == (
         APPROVERS[expected] if environment == "production" else 1
     )
@@ -263,38 +267,38 @@ def test_a_difference_in_labels_alone_touches_nothing(name):
     kind, workload_name, container = UPGRADES[name]
     old, new = (workload(kind, workload_name, container, "image:1") for _ in "ab")
     new = {**new, "metadata": {**new["metadata"], "labels": {"helm.sh/chart": "another"}}}
-    found = judgment.blast_of(
+    blast = judgment.blast_of(
         Scene(catalog.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
     )
-    assert (found.worst, found.hits, found.places) == ("live", (), 0)
+    assert (blast.worst, blast.hits, blast.places) == ("live", (), 0)
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_a_daemonset_that_nobody_classified_is_never_live(name):
     old, new = (workload("DaemonSet", "newcomer", "c", f"image:{n}") for n in (1, 2))
-    found = judgment.blast_of(
+    blast = judgment.blast_of(
         Scene(catalog.get(name).effects, GROUND, name), [compared("changed", old, new)], action="upgrade"
     )
     effects = catalog.get(name).effects
-    assert Disruption(found.worst).rank >= Disruption.NEW_PODS.rank
-    assert found.worst in (effects.unknown, *(e.worst for e in effects.changes if e.kind == "DaemonSet"))
+    assert Disruption(blast.worst).rank >= Disruption.NEW_PODS.rank
+    assert blast.worst in (effects.unknown, *(e.worst for e in effects.changes if e.kind == "DaemonSet"))
 
 
 def test_a_chart_without_a_word_in_the_catalog_is_the_strictest_that_is_plausible():
     from components.catalog.effects import UNCLASSIFIED
 
     for action in ("install", "upgrade", "remove"):
-        one = compared("changed" if action == "upgrade" else "created", workload("Deployment", "x", "c", "1"),
+        difference = compared("changed" if action == "upgrade" else "created", workload("Deployment", "x", "c", "1"),
                        workload("Deployment", "x", "c", "2"))  # fmt: skip
-        found = judgment.blast_of(Scene(UNCLASSIFIED, GROUND, "x"), [one], action=action)
-        assert (found.worst, set(found.nodes)) == ("drain", {"g1", "g2", "p1"})
+        blast = judgment.blast_of(Scene(UNCLASSIFIED, GROUND, "x"), [difference], action=action)
+        assert (blast.worst, set(blast.nodes)) == ("drain", {"g1", "g2", "p1"})
 
 
 def test_the_same_difference_is_the_same_blast_and_survives_its_json():
     for name in TABLE:
         for action in ACTIONS:
-            found = done(name, action)
-            assert found == done(name, action) == Blast.from_json(found.to_json())
+            blast = done(name, action)
+            assert blast == done(name, action) == Blast.from_json(blast.to_json())
 
 
 def test_two_daemonsets_that_go_on_each_node_count_each_node_once():
@@ -302,5 +306,5 @@ def test_two_daemonsets_that_go_on_each_node_count_each_node_once():
         compared("changed", *(workload("DaemonSet", name, "c", image) for image in ("1", "2")))
         for name in ("cilium", "cilium-envoy")
     ]
-    found = judgment.blast_of(Scene(catalog.get("cilium").effects, GROUND, "cilium"), both, action="upgrade")
-    assert (found.nodes, found.gpus, found.gpus_at_once) == (("g1", "g2", "p1"), 16, 8)
+    blast = judgment.blast_of(Scene(catalog.get("cilium").effects, GROUND, "cilium"), both, action="upgrade")
+    assert (blast.nodes, blast.gpus, blast.gpus_at_once) == (("g1", "g2", "p1"), 16, 8)

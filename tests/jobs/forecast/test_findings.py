@@ -32,8 +32,8 @@ def budget(allowed: int | None = 0, namespace: str = "ml", selector: Any = ...) 
 
 
 def about(pods: list[Any], budgets: list[Any] | None = None, drained: frozenset[str] = N1, **strategy: Any) -> Any:
-    found, evicted = drain_findings(pods, budgets or [], drained, Strategy(**strategy))
-    return {f.code: f for f in found}, evicted
+    findings, evicted = drain_findings(pods, budgets or [], drained, Strategy(**strategy))
+    return {f.code: f for f in findings}, evicted
 
 
 # ── PodDisruptionBudgets ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -44,13 +44,13 @@ def about(pods: list[Any], budgets: list[Any] | None = None, drained: frozenset[
 )
 @pytest.mark.parametrize("allowed", [0, None])
 def test_a_budget_that_allows_nothing_is_named_with_a_pod_and_its_node(selector, allowed):
-    found, _ = about([pod("train-0")], [budget(allowed, selector=selector)], drain_timeout_seconds=600)
+    by_code, _ = about([pod("train-0")], [budget(allowed, selector=selector)], drain_timeout_seconds=600)
 
-    assert found["pdb"].severity == "warn"
-    assert "ml/keep" in found["pdb"].title
-    assert "ml/train-0 on n1" in found["pdb"].detail
-    assert "10 min" in found["pdb"].detail
-    assert found["pdb"].nodes == ["n1"]
+    assert by_code["pdb"].severity == "warn"
+    assert "ml/keep" in by_code["pdb"].title
+    assert "ml/train-0 on n1" in by_code["pdb"].detail
+    assert "10 min" in by_code["pdb"].detail
+    assert by_code["pdb"].nodes == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_a_budget_that_does_not_stand_in_the_way_is_not_mentioned(other):
 
 
 def test_each_budget_is_one_finding_over_all_its_nodes():
-    found, _ = drain_findings(
+    findings, _ = drain_findings(
         [pod("a", "n1"), pod("b", "n2"), pod("c", "n2")], [budget()], frozenset({"n1", "n2"}), Strategy()
     )
 
-    assert [(f.code, f.nodes) for f in found] == [("pdb", ["n1", "n2"])]
+    assert [(f.code, f.nodes) for f in findings] == [("pdb", ["n1", "n2"])]
 
 
 # ── consents ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,8 +95,8 @@ def test_what_would_be_lost_blocks_until_the_plan_consents_and_warns_then(raw, c
 
 def test_one_consent_does_not_stand_for_the_other():
     raw = pod(owner="", **EMPTY_DIR)
-    found, _ = about([raw], delete_unmanaged_pods=True)
-    assert (found["bare-pods"].severity, found["empty-dir"].severity) == ("warn", "block")
+    by_code, _ = about([raw], delete_unmanaged_pods=True)
+    assert (by_code["bare-pods"].severity, by_code["empty-dir"].severity) == ("warn", "block")
 
 
 def test_an_owner_that_does_not_control_recreates_nothing():
@@ -161,13 +161,13 @@ def test_a_finding_over_a_thousand_nodes_lists_a_few_and_counts_all():
 
 
 def test_nodes_left_out_are_grouped_by_why():
-    found = left_out_findings({"They are not Ready.": ["a", "b"], "No agent has answered there.": ["c"]})
-    assert [(f.title, f.nodes) for f in found] == [("2 nodes left out", ["a", "b"]), ("1 node left out", ["c"])]
-    assert found[0].detail.startswith("They are not Ready.")
+    findings = left_out_findings({"They are not Ready.": ["a", "b"], "No agent has answered there.": ["c"]})
+    assert [(f.title, f.nodes) for f in findings] == [("2 nodes left out", ["a", "b"]), ("1 node left out", ["c"])]
+    assert findings[0].detail.startswith("They are not Ready.")
 
 
 def test_a_key_that_lacks_warns_and_one_that_is_higher_is_noted():
-    found = setting_findings({"vm.swappiness": ["a"]}, {"fs.aio-max-nr": ["b"]})
-    assert [(f.severity, f.code, f.nodes) for f in found] == [
+    findings = setting_findings({"vm.swappiness": ["a"]}, {"fs.aio-max-nr": ["b"]})
+    assert [(f.severity, f.code, f.nodes) for f in findings] == [
         ("warn", "key-missing", ["a"]), ("note", "already-higher", ["b"]),
     ]  # fmt: skip

@@ -107,17 +107,17 @@ def test_a_plan_shows_who_waits_and_how_long(make_world):
     assert plan.summary["seconds"] > 2 * 3600 + 600
     assert [b.get("is_control", False) for b in plan.summary["batches"]] == [False, False, False, True]
     assert all(b["is_frozen"] for b in plan.summary["batches"])
-    found = {f["code"]: f for f in plan.findings}
-    assert set(found["measured"]["nodes"]) == held
-    assert str(seed) in found["measured"]["detail"]
-    assert "held back" in found["measured-few"]["title"]
+    by_code = {f["code"]: f for f in plan.findings}
+    assert set(by_code["measured"]["nodes"]) == held
+    assert str(seed) in by_code["measured"]["detail"]
+    assert "held back" in by_code["measured-few"]["title"]
 
 
 def test_a_seed_that_was_given_is_told_and_one_that_was_drawn_is_not(make_world):
     world = make_world(nodes=8)
     assert "measured-seed" not in {f["code"] for f in world.plan(**MEASURED).findings}
-    [told] = [f for f in world.plan(**MEASURED, seed=7).findings if f["code"] == "measured-seed"]
-    assert (told["severity"], "The seed 7" in told["title"]) == ("warn", True)
+    [finding] = [f for f in world.plan(**MEASURED, seed=7).findings if f["code"] == "measured-seed"]
+    assert (finding["severity"], "The seed 7" in finding["title"]) == ("warn", True)
     assert "measured-seed" not in {f["code"] for f in world.plan(seed=7).findings}, "of no use in another order"
 
 
@@ -125,8 +125,8 @@ def test_one_that_takes_longer_than_readings_are_kept_is_told_so(make_world):
     world = make_world(nodes=8)
     assert "measured-too-long" not in {f["code"] for f in world.plan(**MEASURED).findings}
     slow = world.plan(**MEASURED, soak_seconds=24 * 3600)
-    [told] = [f for f in slow.findings if f["code"] == "measured-too-long"]
-    assert (told["severity"], "101 h" in told["detail"], "3 days" in told["detail"]) == ("warn", True, True)
+    [finding] = [f for f in slow.findings if f["code"] == "measured-too-long"]
+    assert (finding["severity"], "101 h" in finding["detail"], "3 days" in finding["detail"]) == ("warn", True, True)
 
 
 def test_the_digest_covers_seed_and_control(make_world):

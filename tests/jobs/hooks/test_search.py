@@ -124,7 +124,7 @@ def test_at_20000_nodes_it_finds_few_of_each_kind_in_few_queries_by_an_index(vas
     scoped = UserFactory(roles=["viewer@env:staging"])
     for person in (vast.operator, scoped):
         for text in ("m1", "gpu", "train", "P-1100", str(uuid.uuid4()), "aaaaaaaa", "e", "sha256:" + "a" * 64):
-            user = User.objects.get(pk=person.pk)  # who has not asked anything yet
+            user = User.objects.get(pk=person.pk)  # a fresh object, without cached permissions
             with CaptureQueriesContext(connection) as seen:
                 groups = results(user, text)
             assert len(seen) <= 10, (text, len(seen))
@@ -180,9 +180,9 @@ def test_the_page_works_without_javascript_and_says_when_nothing_is_found(world)
     html = page(world.operator, "/search/?q=n1")
     assert 'name="q" type="search" value="n1"' in html
     assert f'href="/nodes/{world.node("n1").pk}/"' in html
-    said = page(world.operator, "/search/?q=nothing-like-this")
-    assert "nothing-like-this" in text_of(said)
-    assert "/nodes/?q=nothing-like-this" in said
+    results_page = page(world.operator, "/search/?q=nothing-like-this")
+    assert "nothing-like-this" in text_of(results_page)
+    assert "/nodes/?q=nothing-like-this" in results_page
     assert "Nodes by the start of their name" in text_of(page(world.operator, "/search/"))
     assert "<script>" not in page(world.operator, "/search/?q=<script>x</script>")
     assert page(world.operator, "/search/found/").strip() == ""

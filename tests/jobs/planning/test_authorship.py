@@ -54,11 +54,11 @@ def test_who_wrote_the_clusters_values_does_not_approve_even_if_they_were_cleare
     row = ClusterValuesFactory(cluster=world.cluster, component="cilium")
     ClusterValues.objects.filter(pk=row.pk).update(authors=[writer.pk])
     revision = world.revision({"vm.swappiness": "10"})
-    found = authorship.find_authors(world.pool, revision, [PlanComponent(component="cilium")])
-    assert found.get(str(writer.pk)) == "you wrote values of cilium in atlas"
+    authors = authorship.find_authors(world.pool, revision, [PlanComponent(component="cilium")])
+    assert authors.get(str(writer.pk)) == "you wrote values of cilium in atlas"
     assert str(writer.pk) not in authorship.find_authors(world.pool, revision, [PlanComponent(component="kueue")])
     plan = world.plan(revision)
-    Plan.objects.filter(pk=plan.pk).update(authorship=found)
+    Plan.objects.filter(pk=plan.pk).update(authorship=authors)
     ClusterValues.objects.all().delete()
     plan.refresh_from_db()
     assert "cilium" in verdicts.reason_not_to_judge(plan, writer)
@@ -73,10 +73,10 @@ def test_who_uploaded_the_chart_does_not_approve(world: World):
     uploads.upload(io.BytesIO(tiny()), by=again)
     row = PlanComponent(component="cilium", archive=archive.pk)
 
-    found = authorship.find_authors(world.pool, world.revision({"vm.swappiness": "10"}), [row])
+    authors = authorship.find_authors(world.pool, world.revision({"vm.swappiness": "10"}), [row])
 
-    assert "uploaded" in found.get(str(uploader.pk), "")
-    assert str(again.pk) not in found
+    assert "uploaded" in authors.get(str(uploader.pk), "")
+    assert str(again.pk) not in authors
 
 
 def test_who_chose_the_pools_nodes_does_not_approve_until_a_plan_for_them_was_approved(world: World):
@@ -105,10 +105,10 @@ def test_each_who_saves_values_of_a_cluster_is_an_author_of_them_until_they_are_
     from components.cluster_values import overrides
 
     component = catalog.get("cilium")
-    one, other = person("one", role="operator"), person("other", role="operator")
-    for by, values in ((one, {"a": 1}), (other, {"a": 1, "b": 2})):
+    writer, other = person("one", role="operator"), person("other", role="operator")
+    for by, values in ((writer, {"a": 1}), (other, {"a": 1, "b": 2})):
         here = overrides.component_in_cluster(world.cluster, component)
         row = overrides._stored(here, values, by, here.version_of_row)
-    assert set(row.authors) == {one.pk, other.pk}
+    assert set(row.authors) == {writer.pk, other.pk}
     here = overrides.component_in_cluster(world.cluster, component)
     assert overrides._stored(here, {}, other, here.version_of_row).authors == [other.pk]

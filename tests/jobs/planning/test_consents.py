@@ -1,4 +1,4 @@
-"""A plan that destroys objects: who approves types how many, and without that it never starts."""
+"""A plan that destroys objects: its approver types how many, and without that it never starts."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def test_kinds_without_objects_need_no_consent(world, releases):
 
 def test_over_rest_the_missing_field_is_named_and_the_plan_tells_the_words(world, plan):
     client, where = api(world.approver), f"/api/v1/plans/{plan.pk}"
-    asked = client.get(where).json()["summary"]["consent"]
+    consent = client.get(where).json()["summary"]["consent"]
     refused = problem(act(client, where, "approve", digest=plan.digest), 422)
     assert [error["field"] for error in refused["errors"]] == ["consent"]
-    approved = act(client, where, "approve", digest=plan.digest, consent=asked)
+    approved = act(client, where, "approve", digest=plan.digest, consent=consent)
     assert approved.json()["status"] == "approved", approved.content
     assert approved.json()["verdicts"][0]["consent"] == PHRASE
 

@@ -1,4 +1,4 @@
-"""Nodes that join a pool: a plan is drafted for them, or the rollout under way takes them where it was approved to."""
+"""Nodes that join a pool: a plan is drafted for them, or a rollout in progress takes them where approved to."""
 
 from __future__ import annotations
 

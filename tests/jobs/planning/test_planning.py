@@ -183,9 +183,9 @@ def test_keys_that_lack_or_are_beyond_are_found_once_a_key(world):
         world.revision({"vm.swappiness": ">= 10", "fs.aio-max-nr": ">= 1", "fs.nr_open": "5", "vm.max_map_count": "5"})
     )
 
-    found = [(f["code"], f["count"]) for f in plan.findings]
-    assert found.count(("key-missing", 3)) == 1
-    assert found.count(("already-higher", 3)) == 2
+    code_counts = [(f["code"], f["count"]) for f in plan.findings]
+    assert code_counts.count(("key-missing", 3)) == 1
+    assert code_counts.count(("already-higher", 3)) == 2
     assert plan.summary["values"] == 3
 
 
@@ -250,9 +250,9 @@ def test_a_plan_says_who_made_it_when_it_was_seen_and_when_it_ends(world):
 def test_planning_writes_nothing_to_the_cluster(world):
     before = len(list(world.sim.audit))
     world.plan(world.revision(REBOOT))
-    asked = list(world.sim.audit)[before:]
-    assert {e.verb for e in asked} <= {"get", "list"}
-    assert not [e for e in asked if e.request]
+    requests = list(world.sim.audit)[before:]
+    assert {e.verb for e in requests} <= {"get", "list"}
+    assert not [e for e in requests if e.request]
 
 
 def test_identical_differences_are_one_change_set_and_queries_do_not_grow_with_nodes(make_world):

@@ -78,6 +78,6 @@ def test_a_planned_removal_has_the_class_and_the_approvers_that_the_table_says(c
     expected = TABLE[name][REMOVE]
 
     assert (row.action, row.worst_class, plan.worst_class) == ("remove", expected, expected)
-    assert [one["change"] for one in row.prepared["objects"]] == ["deleted"]
-    found = {place: approvers(plan, place) for place in ("production", "staging", "development")}
-    assert found == {"production": APPROVERS[expected], "staging": 1, "development": 1}
+    assert [difference["change"] for difference in row.prepared["objects"]] == ["deleted"]
+    needed = {place: approvers(plan, place) for place in ("production", "staging", "development")}
+    assert needed == {"production": APPROVERS[expected], "staging": 1, "development": 1}

@@ -109,14 +109,14 @@ def test_what_no_node_could_use_is_not_published(key, value):
 
 def test_what_one_node_could_not_use_blocks_its_plan_and_names_it(seen):
     plan = seen.plan(seen.revision({"cmdline.crashkernel": "900G"}))
-    found = next(f for f in plan.findings if f["code"] == "unusable")
-    assert (found["severity"], found["nodes"]) == ("block", ["n1", "n2"])
-    assert "memory" in found["detail"]
+    finding = next(f for f in plan.findings if f["code"] == "unusable")
+    assert (finding["severity"], finding["nodes"]) == ("block", ["n1", "n2"])
+    assert "memory" in finding["detail"]
     assert plan.is_blocked
 
 
 @pytest.mark.parametrize(
-    ("asked", "observed", "is_blocked"),
+    ("wanted", "observed", "is_blocked"),
     [
         ({"hugepages-1Gi": "30"}, {"hugepages-2Mi": "10000"}, False),
         ({"hugepages-1Gi": "40"}, {"hugepages-2Mi": "10000"}, True),
@@ -127,10 +127,10 @@ def test_what_one_node_could_not_use_blocks_its_plan_and_names_it(seen):
         ({"cmdline.hugepages": "100", "cmdline.hugepagesz": "1G"}, {}, True),
     ],
 )
-def test_huge_pages_that_a_node_has_count_with_those_of_a_plan(asked, observed, is_blocked):
-    changes = Changes.of(Change(ChangeKind.SETTING, key, "=", value, None) for key, value in asked.items())
-    found = findings.unusable_value_findings({"n1": changes}, {"n1": MachineSize(64 * GIB)}, {"n1": observed})
-    assert bool(found) == is_blocked
+def test_huge_pages_that_a_node_has_count_with_those_of_a_plan(wanted, observed, is_blocked):
+    changes = Changes.of(Change(ChangeKind.SETTING, key, "=", value, None) for key, value in wanted.items())
+    unusable = findings.unusable_value_findings({"n1": changes}, {"n1": MachineSize(64 * GIB)}, {"n1": observed})
+    assert bool(unusable) == is_blocked
 
 
 def _rule(world, **fields):

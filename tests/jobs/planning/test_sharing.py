@@ -58,9 +58,9 @@ def test_the_owner_goes_on_to_decide_however_often_its_target_is_set(world, rele
 
     made = plan(world, world.train, "2.0.0")
     assert blocks(made) == []
-    (told,) = [f for f in made.findings if f["code"] == "component-shared"]
-    assert told["severity"] == "warn"
-    assert told["title"] == "volcano changes for infer, too, whose target wants it otherwise"
+    (finding,) = [f for f in made.findings if f["code"] == "component-shared"]
+    assert finding["severity"] == "warn"
+    assert finding["title"] == "volcano changes for infer, too, whose target wants it otherwise"
     world.run(world.started(made))
     assert releases.version("volcano") == "2.0.0"
 
@@ -69,8 +69,8 @@ def test_whoever_came_later_is_blocked_and_told_who_owns_it_and_what_to_do(world
     done(world, world.train, "1.0.0")
     made = plan(world, world.infer, "2.0.0")
     assert blocks(made) == ["volcano is train's in atlas, and wanted otherwise there"]
-    (told,) = [f for f in made.findings if f["code"] == "component-owner"]
-    assert told["detail"].startswith(
+    (finding,) = [f for f in made.findings if f["code"] == "component-owner"]
+    assert finding["detail"].startswith(
         "train wanted it first, as 1.0.0; this revision wants 2.0.0. Change it with a plan"
     )
 
@@ -79,8 +79,8 @@ def test_after_the_owner_dropped_it_the_next_one_decides(world, releases):
     done(world, world.train, "1.0.0")
     done(world, world.infer, "1.0.0")
     dropping = plan(world, world.train, None)
-    (told,) = [f for f in dropping.findings if f["code"] == "component-dropped"]
-    assert told["detail"] == "infer wants it, too, and owns it from then on."
+    (finding,) = [f for f in dropping.findings if f["code"] == "component-dropped"]
+    assert finding["detail"] == "infer wants it, too, and owns it from then on."
     world.run(world.started(dropping))
 
     done(world, world.infer, "2.0.0")

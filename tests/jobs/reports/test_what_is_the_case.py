@@ -84,9 +84,9 @@ def test_what_waits_for_a_person_or_a_time_is_not_under_way_on_any_page(held, st
     pages = [reverse("jobs:overview"), reverse("clusters:cluster", args=[world.cluster.pk]), reverse("jobs:rollouts")]
     for path in pages:
         assert _under_way(client, path) == {0}, path
-    said = re.search(r"data-standing>([^<]*)<", client.get(pages[0]).content.decode())
-    assert said
-    assert said[1] == f"1 rollout {status}"
+    match = re.search(r"data-standing>([^<]*)<", client.get(pages[0]).content.decode())
+    assert match
+    assert match[1] == f"1 rollout {status}"
 
 
 def test_one_that_runs_is_under_way_on_every_page(make_world):

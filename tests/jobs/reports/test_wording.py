@@ -24,7 +24,7 @@ def planned(strategy: dict[str, Any] | None = None, **summary: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("summary", "said"),
+    ("summary", "sentence"),
     [
         ({"reboots": 3, "drains": 5}, "Reboots 3 of 8 production nodes, 2 at a time. Takes about 25 min."),
         ({"drains": 3, "restarts": 5}, "Drains 3 of 8 production nodes, 2 at a time. Takes about 25 min."),
@@ -74,12 +74,12 @@ def planned(strategy: dict[str, Any] | None = None, **summary: Any) -> Any:
         ),
     ],
 )
-def test_what_a_plan_does_is_one_sentence(summary: dict[str, Any], said: str) -> None:
-    assert wording.in_one_sentence(planned(**summary)) == said
+def test_what_a_plan_does_is_one_sentence(summary: dict[str, Any], sentence: str) -> None:
+    assert wording.in_one_sentence(planned(**summary)) == sentence
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "phrase"),
     [
         ("install", "installs kueue 1.0"),
         ("remove", "removes kueue 1.0"),
@@ -87,21 +87,21 @@ def test_what_a_plan_does_is_one_sentence(summary: dict[str, Any], said: str) ->
         ("none", "waits until kueue is ready"),
     ],
 )
-def test_the_only_component_of_a_plan_is_named(action: str, said: str) -> None:
-    one = {"name": "kueue", "action": action, "version": "1.0", "from": ""}
-    assert f", and {said}. Takes" in wording.in_one_sentence(planned(components=1, component=one))
+def test_the_only_component_of_a_plan_is_named(action: str, phrase: str) -> None:
+    component = {"name": "kueue", "action": action, "version": "1.0", "from": ""}
+    assert f", and {phrase}. Takes" in wording.in_one_sentence(planned(components=1, component=component))
 
 
 def test_a_control_group_and_nodes_that_follow_are_said_after_it() -> None:
-    said = wording.in_one_sentence(planned({"measure_hours": 4, "include_joining": True}, control=2))
-    assert said.endswith(
+    sentence = wording.in_one_sentence(planned({"measure_hours": 4, "include_joining": True}, control=2))
+    assert sentence.endswith(
         "25 min. 2 of the nodes, chosen at random, wait until 4 h of the others' effect are measured. "
         "Nodes new to the cluster that join while it runs follow, live changes only."
     )
 
 
 @pytest.mark.parametrize(
-    ("summary", "said"),
+    ("summary", "sentence"),
     [
         ({"values": 1}, "1 value"),
         ({"left_out": 1, "compliant": 3}, "3 values, 1 node left out, 3 already compliant"),
@@ -109,12 +109,12 @@ def test_a_control_group_and_nodes_that_follow_are_said_after_it() -> None:
         ({"nodes_hit": 1200, "nodes_hit_at_once": 5}, "3 values; components disturb 1,200, 5 at once"),
     ],
 )
-def test_values_that_change_stand_beside_nodes_that_do_not(summary: dict[str, Any], said: str) -> None:
-    assert wording.values_changed(SUMMARY | summary) == said
+def test_values_that_change_stand_beside_nodes_that_do_not(summary: dict[str, Any], sentence: str) -> None:
+    assert wording.values_changed(SUMMARY | summary) == sentence
 
 
 @pytest.mark.parametrize(
-    ("summary", "said"),
+    ("summary", "sentence"),
     [
         ({"restarts": 1, "drains": 2}, "1 kubelet restart besides"),
         ({"drains": 2, "operators_drain": 2}, "2 nodes drained"),
@@ -123,20 +123,20 @@ def test_values_that_change_stand_beside_nodes_that_do_not(summary: dict[str, An
         ({}, "no node is drained"),
     ],
 )
-def test_beside_reboots_the_most_disruptive_is_named(summary: dict[str, Any], said: str) -> None:
-    assert wording.beside_reboots(summary) == said
+def test_beside_reboots_the_most_disruptive_is_named(summary: dict[str, Any], sentence: str) -> None:
+    assert wording.beside_reboots(summary) == sentence
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "sentence"),
     [
         ("stop", "nothing new starts until an operator decides"),
         ("revert-node", "the failed node is reverted"),
         ("revert-all", "every node of this rollout is reverted"),
     ],
 )
-def test_what_follows_a_failure_is_the_strategys_choice(choice: str, said: str) -> None:
-    assert wording.after_a_failure(Strategy(on_failure=choice)) == said
+def test_what_follows_a_failure_is_the_strategys_choice(choice: str, sentence: str) -> None:
+    assert wording.after_a_failure(Strategy(on_failure=choice)) == sentence
 
 
 def test_a_plan_comes_from_who_asked_for_it_else_from_who_made_it(world: World) -> None:
@@ -168,12 +168,12 @@ def test_a_verdict_on_another_plan_or_request_or_of_another_party_is_not_counted
 
 
 @pytest.mark.parametrize(
-    ("scope", "said"),
+    ("scope", "phrase"),
     [("", "approver"), ("*", "approver for all clusters"), ("env:production", "approver in env:production")],
 )
-def test_a_rule_names_a_role_and_where_it_is_held(scope: str, said: str) -> None:
+def test_a_rule_names_a_role_and_where_it_is_held(scope: str, phrase: str) -> None:
     need = RuleNeed(RuleRequirement("large", 3, of_count=1, of_role="approver", of_scope=scope), approved=1, held=0)
-    assert wording.still_missing(need) == f"2 more, 1 of them {said}"
+    assert wording.still_missing(need) == f"2 more, 1 of them {phrase}"
 
 
 def test_a_rule_without_a_role_asks_for_a_number() -> None:
@@ -182,27 +182,27 @@ def test_a_rule_without_a_role_asks_for_a_number() -> None:
 
 def test_a_missing_approval_is_for_whoever_may_give_it() -> None:
     need = RuleNeed(RuleRequirement("large", 2, of_count=1, of_role="admin", of_scope="*"), approved=0, held=0)
-    draft, asked = Plan(status=Plan.Status.DRAFT), Plan(status=Plan.Status.REVIEW)
+    draft, in_review = Plan(status=Plan.Status.DRAFT), Plan(status=Plan.Status.REVIEW)
 
     assert wording.from_whom(draft, True, ()) == "no reviewers requested"
-    assert wording.from_whom(asked, True, ()) == "you can give it"
-    assert wording.from_whom(asked, False, [need]) == "from another person; among them 1 admin for all clusters"
+    assert wording.from_whom(in_review, True, ()) == "you can give it"
+    assert wording.from_whom(in_review, False, [need]) == "from another person; among them 1 admin for all clusters"
 
 
 def test_an_approval_says_what_follows_from_it() -> None:
-    asked, approved = Plan(status=Plan.Status.REVIEW), Plan(status=Plan.Status.APPROVED)
+    in_review, approved = Plan(status=Plan.Status.REVIEW), Plan(status=Plan.Status.APPROVED)
 
-    def said(plan: Plan, missing: int, has_approved: bool = False) -> str:
+    def consequence(plan: Plan, missing: int, has_approved: bool = False) -> str:
         return wording.approval_means(plan, SimpleNamespace(missing=missing), has_approved)  # type: ignore[arg-type]
 
-    assert said(asked, 2, True) == "Again, counted with the roles that you hold now."
-    assert said(asked, 2) == "One of 2 missing approvals."
-    assert said(approved, 0) == "Already approved; yours is added."
-    assert said(asked, 1).startswith("Final approval.")
+    assert consequence(in_review, 2, True) == "Again, counted with the roles that you hold now."
+    assert consequence(in_review, 2) == "One of 2 missing approvals."
+    assert consequence(approved, 0) == "Already approved; yours is added."
+    assert consequence(in_review, 1).startswith("Final approval.")
 
 
 @pytest.mark.parametrize(
-    ("failures", "allowed", "said"),
+    ("failures", "allowed", "sentence"),
     [
         (0, 0, "The first stops new starts"),
         (2, 2, "One more stops new starts"),
@@ -210,8 +210,8 @@ def test_an_approval_says_what_follows_from_it() -> None:
         (1, 2, "New starts stop at 3"),
     ],
 )
-def test_a_rollout_says_how_near_it_is_to_its_stop(failures: int, allowed: int, said: str) -> None:
-    assert wording.stops_at(failures, allowed) == said
+def test_a_rollout_says_how_near_it_is_to_its_stop(failures: int, allowed: int, sentence: str) -> None:
+    assert wording.stops_at(failures, allowed) == sentence
 
 
 def test_a_rule_says_what_follows_when_it_rests_and_when_it_holds_again() -> None:

@@ -79,8 +79,8 @@ def test_a_person_has_it_go_on_and_the_reason_is_recorded(gated, has_gate):
     assert not Signal.objects.filter(kind=engine_signals.GATE).exists()
     world.run(rollout, seconds=60)
     assert (rollout.status, done(rollout)) == ("succeeded", 3)
-    told = Record.objects.get(action="rollout.go-on").after["held_by"]
-    assert ("XID 79" if has_gate else "without readings") in told
+    held_by = Record.objects.get(action="rollout.go-on").after["held_by"]
+    assert ("XID 79" if has_gate else "without readings") in held_by
 
 
 def test_without_a_gate_in_its_strategy_nothing_waits(make_world):

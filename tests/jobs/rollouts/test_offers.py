@@ -37,16 +37,16 @@ def offered(rollout: Rollout, step: Step, user: User) -> dict[str, bool]:
 
 def works(rollout: Rollout, step: Step, verb: str, by: User) -> bool:
     """Tried for good, and taken back: all but the mark on the node."""
-    row, one = Rollout.objects.get(pk=rollout.pk), Step.objects.get(pk=step.pk)
+    row, fresh_step = Rollout.objects.get(pk=rollout.pk), Step.objects.get(pk=step.pk)
     with suppress(Refusal), transaction.atomic():
         if verb == "retry-failed":
-            rollout_actions.retry_failed(row, by=by, step=one)
+            rollout_actions.retry_failed(row, by=by, step=fresh_step)
         elif verb == "revert":
-            rollout_actions.revert(row, by=by, step=one)
+            rollout_actions.revert(row, by=by, step=fresh_step)
         elif verb == "skip":
-            rollout_actions.skip(row, one, by=by)
+            rollout_actions.skip(row, fresh_step, by=by)
         else:
-            rollout_actions.keep_cordoned(row, one, by=by)
+            rollout_actions.keep_cordoned(row, fresh_step, by=by)
         transaction.set_rollback(True)
         return True
     return False
@@ -103,9 +103,9 @@ def test_what_is_offered_for_a_node_is_what_works(world: World, situation: Calla
     rollout = situation(world)
     rollout.refresh_from_db()
     for step in rollout.steps.select_related("node"):
-        said = offered(rollout, step, world.operator)
+        offers = offered(rollout, step, world.operator)
         did = {verb: works(rollout, step, verb, world.operator) for verb in FOLLOWS}
-        assert said == did, f"{step.node_name} is {step.status}"
+        assert offers == did, f"{step.node_name} is {step.status}"
 
 
 def test_a_node_is_kept_cordoned_from_its_page_and_the_record_says_by_whom(make_world: Any):
@@ -172,8 +172,8 @@ def test_who_may_not_sees_the_buttons_and_why_they_are_off(world: World):
     assert buttons.count('aria-disabled="true"') == len(FOLLOWS)
     assert "this needs the role operator for atlas" in buttons
     api = TokenClient(User.objects.get(email="viewer@example.com"))
-    said = api.get(f"/api/v1/rollouts/{rollout.pk}/steps/{step.pk}").json()
-    assert (said["actions"]["skip"], said["permissions"]["skip"]) == (True, False)
+    body = api.get(f"/api/v1/rollouts/{rollout.pk}/steps/{step.pk}").json()
+    assert (body["actions"]["skip"], body["permissions"]["skip"]) == (True, False)
 
 
 def test_a_verb_that_is_not_possible_says_why_beside_its_button(world: World):

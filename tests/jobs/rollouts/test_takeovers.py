@@ -39,12 +39,12 @@ def moved(make_world):
     return world
 
 
-def _asked(world, **fields):
+def _requested(world, **fields):
     return takeovers.request(world.cluster, by=world.admin, message="Moved from the old installation.", **fields)
 
 
 def _taken(world, **fields):
-    row = takeovers.approve(asked := _asked(world, **fields), by=world.approver, digest=asked.digest)
+    row = takeovers.approve(requested := _requested(world, **fields), by=world.approver, digest=requested.digest)
     while takeovers.carry_out(row.pk):
         pass
     row.refresh_from_db()
@@ -103,12 +103,12 @@ def test_it_takes_an_admin_and_a_second_person(moved):
         takeovers.request(world.cluster, by=world.operator, message="x")
     with pytest.raises(Invalid):
         takeovers.request(world.cluster, by=world.admin, message=" ")
-    row = _asked(world)
+    row = _requested(world)
     for person in (world.admin, world.operator):
         with pytest.raises(NotAllowed):
             takeovers.approve(row, by=person, digest=row.digest)
     with pytest.raises(WrongState, match="open already"):
-        _asked(world)
+        _requested(world)
     with pytest.raises(Invalid):
         takeovers.approve(row, by=world.approver, digest="sha256:another")
     assert takeovers.carry_out(row.pk) == 0, "nothing is done before another party approved"
@@ -119,7 +119,7 @@ def test_it_takes_an_admin_and_a_second_person(moved):
 
 def test_what_was_altered_after_it_was_shown_is_not_approved(moved):
     world = moved
-    row = _asked(world)
+    row = _requested(world)
     row.nodes.filter(name="n1").update(settings=[])
     with pytest.raises(WrongState, match="altered"):
         takeovers.approve(row, by=world.approver, digest=row.digest)
@@ -128,7 +128,7 @@ def test_what_was_altered_after_it_was_shown_is_not_approved(moved):
 def test_an_object_that_asks_something_else_by_then_is_left_as_it_is(moved):
     """The other installation still lives, and wrote once more."""
     world = moved
-    row = takeovers.approve(asked := _asked(world), by=world.approver, digest=asked.digest)
+    row = takeovers.approve(requested := _requested(world), by=world.approver, digest=requested.digest)
     raw = world.fleet.tuning("n1")
     other = Spec.from_json(raw["spec"] | {"attempt": 7})
     world.fleet.tune("n1", other)
@@ -142,7 +142,7 @@ def test_an_object_that_asks_something_else_by_then_is_left_as_it_is(moved):
 
 def test_a_cluster_that_is_away_is_tried_again(moved):
     world = moved
-    row = takeovers.approve(asked := _asked(world), by=world.approver, digest=asked.digest)
+    row = takeovers.approve(requested := _requested(world), by=world.approver, digest=requested.digest)
     world.sim.faults.outage = True
     try:
         assert takeovers.carry_out(row.pk) == 0
@@ -158,7 +158,7 @@ def test_a_cluster_that_is_away_is_tried_again(moved):
 
 def test_a_worker_that_died_after_the_write_does_nothing_twice(moved, monkeypatch):
     world = moved
-    row = takeovers.approve(asked := _asked(world), by=world.approver, digest=asked.digest)
+    row = takeovers.approve(requested := _requested(world), by=world.approver, digest=requested.digest)
 
     def die(taken):
         raise RuntimeError("killed")
@@ -180,14 +180,14 @@ def test_nothing_is_taken_over_in_a_cluster_of_another_installation(moved):
     Cluster.objects.update(ownership=Cluster.Ownership.FOREIGN)
     world.cluster.refresh_from_db()
     with pytest.raises(WrongState, match="another installation"):
-        _asked(world)
+        _requested(world)
 
 
 def test_there_is_nothing_to_take_over_where_everything_is_known(world):
     world.run(world.started())
     assert not is_offered_in(world.cluster)
     with pytest.raises(WrongState, match="Nothing"):
-        _asked(world)
+        _requested(world)
     assert not Takeover.objects.exists()
     assert Plan.objects.exists()
 
@@ -202,8 +202,8 @@ def test_the_pages_lead_through_it_without_a_script(moved):
     assert re.search(r'data-newer="(\d+)"', page)[1] == "2"
     assert "vm.swappiness" in page
     assert browser(world.admin).post(where, {"verb": "request", "message": ""}).status_code == 422
-    asked = browser(world.admin).post(where, {"verb": "request", "message": "Moved.", "release_cordons": "on"})
-    assert asked.status_code == 302
+    response = browser(world.admin).post(where, {"verb": "request", "message": "Moved.", "release_cordons": "on"})
+    assert response.status_code == 302
 
     row = Takeover.objects.get()
     assert row.release_cordons
@@ -218,7 +218,7 @@ def test_rest_does_the_same(moved):
     world = moved
     where = f"/api/v1/clusters/{world.cluster.pk}/takeover"
     newer = api(world.admin).get(where).json()
-    assert [one["name"] for one in newer["newer"]] == ["n1", "n2"]
+    assert [row["name"] for row in newer["newer"]] == ["n1", "n2"]
     assert newer["takeover"] is None
 
     refused = api(world.admin).post(where, {"message": ""}, content_type="application/json")
@@ -236,10 +236,10 @@ def test_rest_does_the_same(moved):
 
 def test_what_was_asked_for_can_be_withdrawn(moved):
     world = moved
-    row = _asked(world)
+    row = _requested(world)
     takeovers.withdraw(world.cluster, by=world.admin)
     assert Takeover.objects.get(pk=row.pk).status == "withdrawn"
-    assert _asked(world).status == "requested"
+    assert _requested(world).status == "requested"
 
 
 def test_a_page_counts_those_objects_that_name_a_step_which_this_database_does_not_know(moved):

@@ -22,9 +22,9 @@ def test_revert_all_is_asked_about_and_acts_when_confirmed(over):
     client = browser(world.operator)
     where = f"/rollouts/R-{rollout.number}/revert/"
 
-    asked = client.post(where)
-    assert asked.status_code == 200
-    assert re.search(r'data-follows="(\d+)"', asked.content.decode())[1] == "3"
+    response = client.post(where)
+    assert response.status_code == 200
+    assert re.search(r'data-follows="(\d+)"', response.content.decode())[1] == "3"
     assert Rollout.objects.get().status == "succeeded", "nothing is done yet"
 
     assert client.post(where, {"confirmed": "yes"}).status_code == 302

@@ -39,9 +39,9 @@ def test_the_page_shows_each_part_its_class_and_what_it_costs(world, plan):
     text = " ".join(page.split())
 
     risks = text[text.index('id="risks"') : text.index('id="components"')]
-    for said in ("gpu-operator", "GPU pods stop", "The driver is loaded again.", "spec.driver.version", "n1, n2",
+    for phrase in ("gpu-operator", "GPU pods stop", "The driver is loaded again.", "spec.driver.version", "n1, n2",
                  "nvidia-driver-daemonset", "team/Job train", "DaemonSet gpu-operator/old"):  # fmt: skip
-        assert said in risks, said
+        assert phrase in risks, phrase
     assert "Which pods it stops is not known in advance" in risks
     tiles = text[text.index("Impact of this plan") : text.index('id="risks"')]
     assert "components disturb 2, 1 at once" in tiles
@@ -102,8 +102,8 @@ def test_rest_says_the_same_as_the_page(world, plan):
 
     assert (row["worst_class"], row["blast"]["worst"], row["blast"]["places"]) == ("gpu-pods", "gpu-pods", 1)
     assert row["blast"]["hits"][0]["nodes"] == ["n1", "n2"]
-    told = client.get(f"/api/v1/plans/{plan.pk}").json()
-    assert (told["worst_class"], told["summary"]["gpus_out_at_once"]) == ("gpu-pods", 8)
+    body = client.get(f"/api/v1/plans/{plan.pk}").json()
+    assert (body["worst_class"], body["summary"]["gpus_out_at_once"]) == ("gpu-pods", 8)
 
 
 def test_caveats_of_its_step_are_on_the_page_and_over_rest(world, plan):

@@ -90,7 +90,9 @@ def test_saved_filters_are_listed_replaced_shared_and_dropped_over_rest(world: W
     assert other.get("/api/v1/saved-filters").json()["count"] == 0
     again = api.post("/api/v1/saved-filters", wish | {"query": "q=n2", "is_shared": True}).json()
     assert again["id"] == row["id"]
-    assert [found["query"] for found in other.get("/api/v1/saved-filters?page=nodes").json()["results"]] == ["q=n2"]
+    assert [
+        saved_filter["query"] for saved_filter in other.get("/api/v1/saved-filters?page=nodes").json()["results"]
+    ] == ["q=n2"]
     assert other.delete(f"/api/v1/saved-filters/{row['id']}").status_code == 403
     assert api.post("/api/v1/saved-filters", wish | {"query": "("}).status_code == 422
     assert admin.delete(f"/api/v1/saved-filters/{row['id']}").status_code == 204

@@ -176,25 +176,25 @@ def _failures(pages, rollout) -> tuple[str, str, str]:
     """Return the tile's number, what is beside it, and what is below."""
     page = re.sub(r"\s+", " ", read(pages, f"/rollouts/R-{rollout.number}/"))
     tile = page.partition('<div class="l">Failures</div>')[2]
-    found = re.search(r'class="v"> (.*?) <small>(.*?)</small> </div> <div class="d.*?"> (.*?) </div>', tile)
-    assert found
-    return found[1], found[2], found[3]
+    match = re.search(r'class="v"> (.*?) <small>(.*?)</small> </div> <div class="d.*?"> (.*?) </div>', tile)
+    assert match
+    return match[1], match[2], match[3]
 
 
 def test_a_rollout_that_was_put_back_goes_on_to_say_what_failed_in_it(world, releases, pages):
-    def told() -> str:
+    def failure() -> str:
         return str(pages.get(f"/api/v1/rollouts/{rollout.pk}").json()["failure"])
 
     releases.broken["cert-manager"] = "its image does not exist"
     rollout = world.started(plan_of(world, "kueue", "cert-manager"))
-    assert told() == ""
+    assert failure() == ""
     world.run(rollout)
-    assert told() == "cert-manager failed while verifying: its image does not exist"
+    assert failure() == "cert-manager failed while verifying: its image does not exist"
 
     releases.broken.clear()
     rollout_actions.revert(rollout, by=world.operator)
     assert world.run(rollout).status == "reverted"
-    assert told() == "cert-manager failed while verifying: its image does not exist"
+    assert failure() == "cert-manager failed while verifying: its image does not exist"
     page = read(pages, f"/rollouts/R-{rollout.number}/")
     assert page.index("cert-manager failed while verifying: its image does not exist") < page.index("h-components")
     assert f'href="/rollouts/R-{rollout.number}/steps/{step_of(rollout, "cert-manager").pk}/">Details' in page
@@ -256,8 +256,8 @@ def test_rest_tells_the_same(world, releases, pages):
     ]
     assert [n["severity"] for n in rows[0]["notes"]] == ["info", "warn"]
     assert rows[0]["objects"][0]["diff"].startswith("+kind")
-    one = pages.get(f"/api/v1/plans/{plan.pk}/components/{rows[0]['id']}")
-    assert one.json() == rows[0]
+    response = pages.get(f"/api/v1/plans/{plan.pk}/components/{rows[0]['id']}")
+    assert response.json() == rows[0]
 
     rollout = world.run(world.started(plan))
     steps = pages.get(f"/api/v1/rollouts/{rollout.pk}/steps", {"kind": "component"}).json()["results"]
@@ -278,10 +278,10 @@ def test_rest_tells_the_same(world, releases, pages):
 
 def test_pages_of_rollouts_without_components_ask_nothing_about_them(world, pages, django_assert_max_num_queries):
     rollout = world.run(world.started(canary=0))
-    with django_assert_max_num_queries(60) as asked:
+    with django_assert_max_num_queries(60) as queries:
         page = read(pages, f"/rollouts/R-{rollout.number}/")
     assert "h-components" not in page
-    assert not any('FROM "jobs_plancomponent"' in q["sql"] for q in asked.captured_queries)
+    assert not any('FROM "jobs_plancomponent"' in q["sql"] for q in queries.captured_queries)
 
 
 @pytest.mark.parametrize("moment", ["queued", "applying", "succeeded", "reverted"])
@@ -344,12 +344,12 @@ def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
         "policy objects": "succeeded",
         "queues of volcano": "succeeded",
     }
-    one = next(s for s in steps if s["component"] == "policy objects")
-    assert one["reasons"]["revert"].startswith("Removes what this rollout made")
+    step = next(s for s in steps if s["component"] == "policy objects")
+    assert step["reasons"]["revert"].startswith("Removes what this rollout made")
 
 
 def test_what_a_chart_says_in_a_difference_is_text_and_no_markup():
-    said = difference([("@", "@@ -1 +1 @@"), ("+", "<script>alert(1)</script>"), (" ", "a & b")])
-    assert "<script>" not in said
-    assert '<span class="add">+ &lt;script&gt;alert(1)&lt;/script&gt;</span><span>  a &amp; b</span>' in said
-    assert '<span class="at">@@ -1 +1 @@</span>' in said
+    html = difference([("@", "@@ -1 +1 @@"), ("+", "<script>alert(1)</script>"), (" ", "a & b")])
+    assert "<script>" not in html
+    assert '<span class="add">+ &lt;script&gt;alert(1)&lt;/script&gt;</span><span>  a &amp; b</span>' in html
+    assert '<span class="at">@@ -1 +1 @@</span>' in html

@@ -65,16 +65,16 @@ def follow(client: Any, path: str, link: str) -> list[int]:
         answer = client.get(path)
         assert answer.status_code == 200
         seen += [row.number for row in answer.context["listing"].page.rows]
-        found = re.search(rf'rel="{link}" href="([^"]+)"', answer.content.decode())
-        if not found:
+        match = re.search(rf'rel="{link}" href="([^"]+)"', answer.content.decode())
+        if not match:
             return seen
-        path = urlsplit(path).path + found[1].replace("&amp;", "&")
+        path = urlsplit(path).path + match[1].replace("&amp;", "&")
     raise AssertionError("the pages never end")
 
 
 def last_page(client: Any, path: str) -> str:
-    while found := re.search(r'rel="next" href="([^"]+)"', client.get(path).content.decode()):
-        path = urlsplit(path).path + found[1].replace("&amp;", "&")
+    while match := re.search(r'rel="next" href="([^"]+)"', client.get(path).content.decode()):
+        path = urlsplit(path).path + match[1].replace("&amp;", "&")
     return path
 
 
@@ -139,8 +139,8 @@ def test_a_mark_that_cannot_be_read_is_the_first_page(many, name, word):
 
 def test_a_mark_of_another_order_is_no_mark_of_this_one(many):
     client = browser(many.operator)
-    for one in ("cluster", "created_at", "nodes"):
-        mark = client.get(f"/plans/?ordering={one}").context["listing"].page.next
+    for ordering in ("cluster", "created_at", "nodes"):
+        mark = client.get(f"/plans/?ordering={ordering}").context["listing"].page.next
         for other in ("number", "expires_at", "status", "-cluster"):
             assert client.get(f"/plans/?ordering={other}&after={mark}").status_code == 200
 
@@ -182,12 +182,12 @@ def test_chips_count_what_the_other_filters_leave(many):
 @pytest.mark.parametrize("path", ["/plans/", "/rollouts/", "/approvals/?view=mine"])
 def test_no_match_says_so_and_leads_back_and_nothing_at_all_says_what_to_do(world, path):
     glue = "&" if "?" in path else "?"
-    said = page(world.viewer if hasattr(world, "viewer") else world.operator, path)
-    assert "Clear the filters" not in said
-    assert re.search(r"class=\"empty-state\".*?<a class=\"btn btn-primary\" href=\"/plans/", said, re.DOTALL)
+    html = page(world.viewer if hasattr(world, "viewer") else world.operator, path)
+    assert "Clear the filters" not in html
+    assert re.search(r"class=\"empty-state\".*?<a class=\"btn btn-primary\" href=\"/plans/", html, re.DOTALL)
     world.started()
-    said = page(world.operator, f"{path}{glue}q=nothing-like-it")
-    link = re.search(r'class="empty-state".*?href="([^"]+)"[^>]*>Clear the filters', said, re.DOTALL)
+    html = page(world.operator, f"{path}{glue}q=nothing-like-it")
+    link = re.search(r'class="empty-state".*?href="([^"]+)"[^>]*>Clear the filters', html, re.DOTALL)
     assert link
     assert link[1] == path
     assert world.operator.email in text_of(page(world.operator, link[1]))
@@ -195,10 +195,10 @@ def test_no_match_says_so_and_leads_back_and_nothing_at_all_says_what_to_do(worl
 
 def test_a_filter_that_cannot_be_read_is_said_and_not_applied(world):
     world.started()
-    said = text_of(page(world.operator, "/plans/?status=nope&since=whenever"))
-    assert "status:" in said
-    assert "since:" in said
-    assert "P-1" in said
+    text = text_of(page(world.operator, "/plans/?status=nope&since=whenever"))
+    assert "status:" in text
+    assert "since:" in text
+    assert "P-1" in text
 
 
 def test_the_sorted_head_says_how_and_turns_round(world):
@@ -246,9 +246,9 @@ def test_a_rollouts_nodes_are_paged_the_failing_ones_first(large, world):
         "state=queued",
     ):
         shown = client.get(f"{path}?{query}").context["listing"].page
-        said = rest.get(f"{steps}?{query}&ordering=worst&limit=50").json()
-        assert said["count"] == shown.count > 0, query
-        assert [row["id"] for row in said["results"]] == [str(row.pk) for row in shown.rows], query
+        body = rest.get(f"{steps}?{query}&ordering=worst&limit=50").json()
+        assert body["count"] == shown.count > 0, query
+        assert [row["id"] for row in body["results"]] == [str(row.pk) for row in shown.rows], query
 
 
 def test_a_rollouts_nodes_cost_the_same_at_3_and_at_5000(world):
@@ -284,8 +284,8 @@ def test_what_waits_for_a_verdict_is_sorted_filtered_paged_and_counted(many):
     context = client.get("/approvals/").context
     waiting = Plan.objects.waiting().count()
     assert context["counts"] == {"review": waiting, "mine": 0}
-    asked = [row.asked_at for row in context["to_review"]]
-    assert asked == sorted(asked), "who has waited longest stands first"
+    request_times = [row.asked_at for row in context["to_review"]]
+    assert request_times == sorted(request_times), "who has waited longest stands first"
     by_size = client.get("/approvals/?ordering=-nodes").context["to_review"]
     assert [p.node_count for p in by_size] == sorted((p.node_count for p in by_size), reverse=True)
     assert "Clear the filters" in page(many.approver, "/approvals/?q=nothing")

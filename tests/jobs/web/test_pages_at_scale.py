@@ -84,9 +84,9 @@ def test_a_rollout_of_5000_batches_is_a_few_lines_and_counts_every_node(large):
         (1, 1), (2, 3000), (3001, 3001), (3002, 3002), (3003, 3003), (3004, 5000),
     ]  # fmt: skip
     assert sum(b["nodes"] for b in lines) == MANY
-    said = text_of(answer.content.decode())
-    assert "Batches 2 to 3,000" in said
-    assert said.index("The kernel answers 60.") < said.index("Nodes by batch"), "the failing node comes first"
+    text = text_of(answer.content.decode())
+    assert "Batches 2 to 3,000" in text
+    assert text.index("The kernel answers 60.") < text.index("Nodes by batch"), "the failing node comes first"
     left = answer.context["pace"]
     planned = sum(b["seconds"] for b in plan.summary["batches"][3001:])
     assert left.seconds == planned * 3, "each node took 6 s instead of 2"
@@ -106,9 +106,9 @@ def test_where_nobody_can_say_how_long_no_number_is_made_up(world, status, steps
     rollout = world.started()
     Rollout.objects.update(status=status)
     rollout.refresh_from_db()
-    said = eta.remaining_time(rollout, Strategy(), {steps: 3})
-    assert said.seconds is None
-    assert why in said.why
+    remaining = eta.remaining_time(rollout, Strategy(), {steps: 3})
+    assert remaining.seconds is None
+    assert why in remaining.why
 
 
 def test_a_soaking_node_counts_down(world):
@@ -118,16 +118,16 @@ def test_a_soaking_node_counts_down(world):
         status="soaking", entered_at=world.clock(), waiting_for="Soaking n1, 300 s left."
     )
     path = f"/rollouts/R-{rollout.number}/live/"
-    for passed, said in ((0, "300 s left"), (120, "180 s left"), (200, "Soaked")):
+    for passed, countdown in ((0, "300 s left"), (120, "180 s left"), (200, "Soaked")):
         world.clock.forward(passed)
-        assert said in text_of(browser(world.operator).get(path).content.decode())
+        assert countdown in text_of(browser(world.operator).get(path).content.decode())
 
 
 def test_before_any_node_is_done_the_plan_is_all_there_is_to_go_by(world):
     rollout = world.started(soak_seconds=60, batch="1")
-    said = eta.remaining_time(rollout, Strategy.from_json(rollout.plan.strategy), {"queued": 3})
-    assert said.seconds == rollout.plan.summary["seconds"]
-    assert "As planned" in said.why
+    remaining = eta.remaining_time(rollout, Strategy.from_json(rollout.plan.strategy), {"queued": 3})
+    assert remaining.seconds == rollout.plan.summary["seconds"]
+    assert "As planned" in remaining.why
 
 
 def test_what_no_node_needs_is_behind_the_toggle(world):
@@ -136,9 +136,9 @@ def test_what_no_node_needs_is_behind_the_toggle(world):
     assert observed == "20", "or this tries nothing"
     answer = browser(world.operator).get(f"/plans/P-{number}/")
     assert "vm.dirty_ratio" not in text_of(answer.content.decode())
-    said = text_of(browser(world.operator).get(f"/plans/P-{number}/?show=all").content.decode())
-    assert "Already compliant" in said
-    assert "vm.dirty_ratio" in said
+    text = text_of(browser(world.operator).get(f"/plans/P-{number}/?show=all").content.decode())
+    assert "Already compliant" in text
+    assert "vm.dirty_ratio" in text
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_a_blocked_plan_says_first_what_to_do(world):
     world.sim.add_pod("lonely", node="n1")
     world.tick(1)
     number = world.plan(world.revision({"cmdline.iommu": "pt"})).number
-    said = text_of(browser(world.operator).get(f"/plans/P-{number}/").content.decode())
-    assert said.index("blocked and cannot be approved") < said.index("Nodes that change")
-    assert "Set delete_unmanaged_pods" in said
+    text = text_of(browser(world.operator).get(f"/plans/P-{number}/").content.decode())
+    assert text.index("blocked and cannot be approved") < text.index("Nodes that change")
+    assert "Set delete_unmanaged_pods" in text
 
 
 def test_few_values_are_not_folded(world):

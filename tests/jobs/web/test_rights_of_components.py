@@ -51,7 +51,7 @@ def test_a_plan_shows_each_right_who_has_it_and_the_role_to_apply(world, release
     assert 'filename="setpoint-component-volcano.yaml"' in answer["Content-Disposition"]
     role, binding = yaml.safe_load_all(answer.content)
     assert (role["kind"], binding["kind"]) == ("ClusterRole", "ClusterRoleBinding")
-    assert [one["resources"] for one in role["rules"]] == [["things"]], "nothing dangerous is in it"
+    assert [rule["resources"] for rule in role["rules"]] == [["things"]], "nothing dangerous is in it"
     other = plan.components.get(component="kueue")
     assert pages.get(f"/plans/P-{plan.number}/components/{other.pk}/role.yaml").status_code == 404
 
@@ -67,12 +67,12 @@ def test_rest_tells_the_same(world, releases, pages):
     releases.authorities["volcano"] = UNTIL
     plan = plan_of(world, "volcano")
     [row] = pages.get(f"/api/v1/plans/{plan.pk}/components").json()["results"]
-    told = row["rights"]
-    assert (told["account"], told["lacking"]) == ("setpoint-helm-admin", 1)
-    assert told["administrator_until"] == "2026-11-23T14:30:00Z"
-    [bind] = [one for one in told["rules"] if one["danger"]]
+    rights = row["rights"]
+    assert (rights["account"], rights["lacking"]) == ("setpoint-helm-admin", 1)
+    assert rights["administrator_until"] == "2026-11-23T14:30:00Z"
+    [bind] = [rule for rule in rights["rules"] if rule["danger"]]
     assert (bind["verbs"], bind["resource_names"]) == (["bind"], ["cluster-admin"])
-    assert yaml.safe_load_all(told["role"])
+    assert yaml.safe_load_all(rights["role"])
 
 
 def test_that_helm_is_a_cluster_administrator_is_a_line_of_its_own_for_approvers(world, releases, pages):
@@ -88,13 +88,13 @@ def test_that_helm_is_a_cluster_administrator_is_a_line_of_its_own_for_approvers
 
 
 def test_account_and_rights_are_part_of_what_is_approved(world, releases):
-    found = []
+    seen_digests = []
     for authority in (LACKING, UNTIL, dataclasses.replace(LACKING, rights=(THINGS,)), None):
         releases.authorities = {"volcano": authority} if authority else {}
         plan = plan_of(world, "volcano")
         assert digests.is_as_approved(plan)
-        found.append(plan.components.get().digest)
-    assert len(set(found)) == 4
+        seen_digests.append(plan.components.get().digest)
+    assert len(set(seen_digests)) == 4
 
 
 def test_who_alters_the_account_in_the_table_is_found(world, releases):

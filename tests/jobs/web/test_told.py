@@ -25,11 +25,11 @@ def press(user: Any, path: str, **typed: Any) -> str:
     """Return the message on top of the next page; the keyboard's way begins there."""
     answer = browser(user).post(path, typed, follow=True)
     assert answer.status_code == 200
-    said = [str(message) for message in answer.context["messages"]]
-    assert len(said) == 1, said
+    messages = [str(message) for message in answer.context["messages"]]
+    assert len(messages) == 1, messages
     html = answer.content.decode()
     assert html.count('tabindex="-1" autofocus') == 1
-    return said[0]
+    return messages[0]
 
 
 def judge(plan: Plan, verb: str) -> dict[str, str]:
@@ -44,8 +44,8 @@ def test_each_step_of_an_approval_is_told(world: World) -> None:
     assert press(world.operator, f"{path}/request/", comment="Why") == (
         "Approval of P-1 is requested. 1 approver must still agree."
     )
-    said = press(world.approver, f"{path}/verdict/", **judge(plan, "request-changes"))
-    assert said == f"You requested changes to P-1. It is back with {world.operator}."
+    message = press(world.approver, f"{path}/verdict/", **judge(plan, "request-changes"))
+    assert message == f"You requested changes to P-1. It is back with {world.operator}."
     press(world.operator, f"{path}/request/", comment="It cannot be smaller.")
     assert "no more approvals are needed" in press(world.approver, f"{path}/verdict/", **judge(plan, "approve"))
     assert press(world.approver, f"{path}/retract/") == (
@@ -63,8 +63,8 @@ def test_a_start_says_when(world: World) -> None:
     world.run(Rollout.objects.get())
     later = world.approved(world.plan(world.revision({"vm.swappiness": "20"})))
     at = now() + timedelta(hours=5)
-    said = press(world.operator, f"/plans/{later}/start/", at=f"{at:%Y-%m-%dT%H:%M}")
-    assert said == f"R-2 carries {later} out from {at:%Y-%m-%d %H:%M} UTC on."
+    message = press(world.operator, f"/plans/{later}/start/", at=f"{at:%Y-%m-%dT%H:%M}")
+    assert message == f"R-2 carries {later} out from {at:%Y-%m-%d %H:%M} UTC on."
 
 
 def test_each_verb_about_a_rollout_and_about_one_node_is_told(world: World) -> None:
@@ -80,8 +80,8 @@ def test_each_verb_about_a_rollout_and_about_one_node_is_told(world: World) -> N
         "You aborted R-1. In-progress nodes are reverted."
     )
     world.run(rollout)
-    said = press(world.operator, f"{path}/revert/", confirmed="yes")
-    assert said == "You asked to put back each node that R-1 changed."
+    message = press(world.operator, f"{path}/revert/", confirmed="yes")
+    assert message == "You asked to put back each node that R-1 changed."
 
 
 def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
@@ -89,17 +89,17 @@ def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
     rollout = world.run(world.started(world.plan(canary=1, order="name")))
     assert rollout.status == "stopped"
     failed = rollout.steps.get(node_name="n1")
-    said = press(world.operator, "/rollouts/R-1/retry-failed/", step=failed.pk, back="step")
-    assert said == "You asked for another try of n1 of R-1."
+    message = press(world.operator, "/rollouts/R-1/retry-failed/", step=failed.pk, back="step")
+    assert message == "You asked for another try of n1 of R-1."
 
 
 def test_a_freeze_and_its_end_are_told_and_that_another_one_stands(world: World) -> None:
     freezes.freeze(cluster=None, reason="Year end", by=world.admin)
-    said = press(world.operator, "/freezes/", cluster=world.cluster.pk, reason="Launch", until="")
-    assert said == "atlas is frozen until it is lifted. In-progress nodes finish."
+    message = press(world.operator, "/freezes/", cluster=world.cluster.pk, reason="Launch", until="")
+    assert message == "atlas is frozen until it is lifted. In-progress nodes finish."
     own = Freeze.objects.get(cluster=world.cluster)
-    said = press(world.operator, f"/freezes/{own.pk}/lift/")
-    assert said == "The freeze of atlas is lifted; another one is still active."
+    message = press(world.operator, f"/freezes/{own.pk}/lift/")
+    assert message == "The freeze of atlas is lifted; another one is still active."
 
 
 def test_a_refusal_is_told_in_the_same_place(world: World) -> None:

@@ -48,8 +48,8 @@ class MailServer(StreamRequestHandler):
             verb = line[:4].upper()
             if verb == b"DATA":
                 self.wfile.write(b"354 go on\r\n")
-                said = b"".join(iter(lambda: self.rfile.readline().replace(b"\r\n.", b"\r\n"), b".\r\n"))
-                self.server.got.append(email.message_from_bytes(said, policy=default))
+                raw = b"".join(iter(lambda: self.rfile.readline().replace(b"\r\n.", b"\r\n"), b".\r\n"))
+                self.server.got.append(email.message_from_bytes(raw, policy=default))
             self.wfile.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 ok\r\n")
             if verb == b"QUIT":
                 return
@@ -153,11 +153,11 @@ def test_a_namespace_has_a_digest_of_its_own_by_webhook(receiver, cluster):
     idle(cluster, "team/a", 5, price=3.0)
     idle(cluster, "lab/b", 5, gpus=1, price=3.0)
     assert send() == 1
-    (said,) = receiver.got
-    assert (said["event"], said["gpus_now"], said["gpu_hours"], said["cost"], said["currency"]) == (
+    (digest,) = receiver.got
+    assert (digest["event"], digest["gpus_now"], digest["gpu_hours"], digest["cost"], digest["currency"]) == (
         "digest", 1, 5.0, 15.0, "USD",
     )  # fmt: skip
-    assert [(one["namespace"], [pod["pod"] for pod in one["pods"]]) for one in said["namespaces"]] == [
+    assert [(entry["namespace"], [pod["pod"] for pod in entry["pods"]]) for entry in digest["namespaces"]] == [
         ("lab", ["lab/b"])
     ]  # fmt: skip
 
@@ -201,7 +201,7 @@ def test_what_an_alert_knows_of_a_pod_is_what_its_digest_costs(cluster, settings
             cluster=cluster, node=node, node_name="n", uuid="GPU-0", instance=instance, profile=profile,
             model="NVIDIA A100-SXM4-80GB", values={"engine": 0.0}, holders=[["team", pod, ""] for pod in pods],
         )  # fmt: skip
-    found = {one.subject: one.figures for one in rules.held_idle(cluster.pk, 5).conditions}
-    assert {pod: (figures["gpus"], figures["share"], figures["price"]) for pod, figures in found.items()} == {
+    figures_by_pod = {condition.subject: condition.figures for condition in rules.held_idle(cluster.pk, 5).conditions}
+    assert {pod: (figures["gpus"], figures["share"], figures["price"]) for pod, figures in figures_by_pod.items()} == {
         "team/a": (2, 0.5714, 1.4), "team/b": (1, 0.1429, 1.4),
     }  # fmt: skip

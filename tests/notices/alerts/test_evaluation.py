@@ -42,16 +42,16 @@ class Seeing:
             raise self.found
         return self.found
 
-    def amiss(self, *names, **more):
+    def fires_for(self, *names, **more):
         rows = [AlertCondition(SubjectKind.NODE, name, name, f"{name} is amiss.", **more) for name in names]
         self.found = RuleResult(rows)
 
 
 @pytest.fixture
 def seeing(monkeypatch):
-    found = Seeing()
-    monkeypatch.setattr(hooks.alert_rules, "_subscribers", [lambda: [found.rule]])
-    return found
+    toy = Seeing()
+    monkeypatch.setattr(hooks.alert_rules, "_subscribers", [lambda: [toy.rule]])
+    return toy
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def after(clock, cluster):
 
 
 def test_it_opens_only_when_it_has_lasted_and_closes_only_when_it_has_been_well(seeing, after, clock):
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     assert after() == [("n1", Status.PENDING)]
     began = clock.at
     assert after() == [("n1", Status.PENDING)]
@@ -93,23 +93,23 @@ def test_it_opens_only_when_it_has_lasted_and_closes_only_when_it_has_been_well(
 
 def test_what_comes_and_goes_neither_opens_nor_closes(seeing, after):
     for _ in range(3):
-        seeing.amiss("n1")
+        seeing.fires_for("n1")
         assert after(40) == [("n1", Status.PENDING)]
         seeing.found = RuleResult()
         assert after(40) == []
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     assert after(60) == [("n1", Status.OPEN)]
     for _ in range(3):
         seeing.found = RuleResult()
         assert after(100) == [("n1", Status.OPEN)]
-        seeing.amiss("n1")
+        seeing.fires_for("n1")
         assert after(100) == [("n1", Status.OPEN)]
     assert Alert.objects.get().well_since is None
 
 
 def test_unknown_neither_opens_nor_closes_and_says_so(seeing, after):
-    seeing.amiss("n1", "n2")
+    seeing.fires_for("n1", "n2")
     after()
     after(60)
     seeing.found = RuleResult(unknown=frozenset({"n1"}))
@@ -127,18 +127,18 @@ def test_unknown_neither_opens_nor_closes_and_says_so(seeing, after):
 
 
 def test_what_nobody_could_see_is_counted_anew_before_it_opens(seeing, after):
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     seeing.found = RuleResult(blind="Nothing is heard.")
     after(600)
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     assert after() == [("n1", Status.PENDING)]
     assert after(60) == [("n1", Status.OPEN)]
 
 
 def test_two_looks_at_once_open_one_and_tell_once(seeing, after, cluster, clock, monkeypatch):
     Channel.objects.create(name="chat", what=["alerts"], url="https://chat.example/x")
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     real, second = evaluation._looks, []
 
@@ -155,16 +155,16 @@ def test_two_looks_at_once_open_one_and_tell_once(seeing, after, cluster, clock,
 
 
 def test_a_look_whose_claim_was_lost_writes_nothing(seeing, after, cluster, clock, monkeypatch):
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     real = evaluation._looks
 
     def slow(*arguments):
-        found = real(*arguments)
+        result = real(*arguments)
         clock.forward(seconds=evaluation.CLAIM.total_seconds() + 1)
         monkeypatch.setattr(evaluation, "_looks", real)
         assert evaluation.evaluate(cluster.pk)  # another worker, for the claim has run out
         Alert.objects.update(sentence="of the other")
-        return found
+        return result
 
     monkeypatch.setattr(evaluation, "_looks", slow)
     clock.forward(seconds=40)
@@ -173,7 +173,7 @@ def test_a_look_whose_claim_was_lost_writes_nothing(seeing, after, cluster, cloc
 
 
 def test_the_database_keeps_one_live_alert_of_a_subject(seeing, after, cluster):
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     twin = Alert(rule="toy", cluster=cluster, subject_kind="node", subject="n1", subject_name="n1", severity="warning")
     with pytest.raises(IntegrityError), transaction.atomic():
@@ -190,7 +190,7 @@ def test_a_rule_that_fails_closes_nothing_and_others_go_on(seeing, after, monkey
     fine = Seeing()
     other = AlertRule("other", "x", "x", Severity.WARNING, fine.look)
     monkeypatch.setattr(hooks.alert_rules, "_subscribers", [lambda: [seeing.rule, other]])
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     after(60)
     seeing.found, fine.found = ZeroDivisionError("x"), RuleResult([AlertCondition(SubjectKind.NODE, "n2", "n2", "x")])
@@ -201,7 +201,7 @@ def test_a_rule_that_fails_closes_nothing_and_others_go_on(seeing, after, monkey
 
 def test_a_rule_switched_off_closes_what_it_has_open_and_is_not_asked(seeing, after, cluster):
     admin = UserFactory(roles=["admin"])
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     after(60)
     seeing.asked.clear()
@@ -216,7 +216,7 @@ def test_the_threshold_and_times_of_the_cluster_count_more_than_those_of_everywh
     rulebook.change(seeing.rule, None, by=admin, version=0, threshold=7.0, opens_after=0)
     after()
     rulebook.change(seeing.rule, cluster, by=admin, version=0, threshold=9.0, severity="warning")
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     assert after() == [("n1", Status.OPEN)]
     assert seeing.asked == [7.0, 9.0]
     assert Alert.objects.get().severity == "warning"
@@ -225,14 +225,14 @@ def test_the_threshold_and_times_of_the_cluster_count_more_than_those_of_everywh
 def test_what_changes_meanwhile_is_written_and_what_does_not_is_only_seen_again(
     seeing, after, clock, django_assert_max_num_queries
 ):
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     after(60)
     seeing.found = RuleResult([AlertCondition(SubjectKind.NODE, "n1", "n1", "Worse.", figures={"celsius": 91.5})])
     after()
     alert = Alert.objects.get()
     assert (alert.sentence, alert.figures, alert.last_seen_at) == ("Worse.", {"celsius": 91.5}, clock.at)
-    seeing.amiss(*(f"m{n}" for n in range(300)))
+    seeing.fires_for(*(f"m{n}" for n in range(300)))
     after()
     after(60)
     clock.forward(seconds=30)
@@ -243,7 +243,7 @@ def test_what_changes_meanwhile_is_written_and_what_does_not_is_only_seen_again(
 def test_a_silence_holds_over_a_closing_and_the_next_opening(seeing, after, cluster):
     Channel.objects.create(name="chat", what=["alerts"], url="https://chat.example/x")
     operator = UserFactory(roles=["operator"])
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     after(60)
     assert Delivery.objects.count() == 1
@@ -251,7 +251,7 @@ def test_a_silence_holds_over_a_closing_and_the_next_opening(seeing, after, clus
     seeing.found = RuleResult()
     after()
     assert after(120) == [("n1", Status.CLOSED)]
-    seeing.amiss("n1")
+    seeing.fires_for("n1")
     after()
     after(60)
     again = Alert.objects.get(status=Status.OPEN)
@@ -261,15 +261,15 @@ def test_a_silence_holds_over_a_closing_and_the_next_opening(seeing, after, clus
 
 def test_so_many_alerts_of_one_rule_are_enough(seeing, after, monkeypatch):
     monkeypatch.setattr(evaluation, "MOST", 3)
-    seeing.amiss(*"abcde")
+    seeing.fires_for(*"abcde")
     assert [subject for subject, _ in after()] == ["a", "b", "c"]
 
 
 def test_closed_alerts_are_forgotten_after_their_days_and_open_ones_never(seeing, after, clock, settings):
-    seeing.amiss("n1", "n2")
+    seeing.fires_for("n1", "n2")
     after()
     after(60)
-    seeing.amiss("n2")
+    seeing.fires_for("n2")
     after()
     after(120)
     clock.forward(days=settings.SETPOINT_ALERT_DAYS + 1)

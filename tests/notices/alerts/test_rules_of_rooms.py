@@ -65,13 +65,15 @@ def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
     GpuPod.objects.create(
         cluster=cluster, uid="x", namespace="team", name="a", gpus=2, owner_kind="Job", owner_name="train"
     )
-    found = rules.held_idle(cluster.pk, 5)
-    (one,) = found.conditions
-    assert (one.subject, one.namespace, one.figures) == (
+    result = rules.held_idle(cluster.pk, 5)
+    (condition,) = result.conditions
+    assert (condition.subject, condition.namespace, condition.figures) == (
         "team/a", "team", {"gpus": 2, "owner": "Job train", "watts": 140},
     )  # fmt: skip
-    assert one.sentence == "It belongs to Job train and holds 2 GPUs on n1 and uses none of them, and draws 140 W."
-    assert (found.unknown, found.blind) == (frozenset(), "")
+    assert (
+        condition.sentence == "It belongs to Job train and holds 2 GPUs on n1 and uses none of them, and draws 140 W."
+    )
+    assert (result.unknown, result.blind) == (frozenset(), "")
 
 
 def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
@@ -81,10 +83,11 @@ def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
     IdleHolding.objects.create(
         cluster=cluster, node_name="n1", namespace="team", pod="a", since=since, gpus=1, share=1, counted_until=now()
     )
-    (one,) = rules.held_idle(cluster.pk, 5).conditions
-    assert one.since == since
+    (condition,) = rules.held_idle(cluster.pk, 5).conditions
+    assert condition.since == since
     assert (
-        evaluation._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), one, now()).began_at == since
+        evaluation._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), condition, now()).began_at
+        == since
     )
 
 
@@ -102,8 +105,8 @@ def test_nobody_is_told_of_a_pod_that_may_be_at_work(cluster, fields, unknown):
     if "missing_since" in fields:
         fields = fields | {"missing_since": now()}
     gpu(cluster, "GPU-1", pod="a", **fields)
-    found = rules.held_idle(cluster.pk, 5)
-    assert (list(found.conditions), "team/a" in found.unknown) == ([], unknown)
+    result = rules.held_idle(cluster.pk, 5)
+    assert (list(result.conditions), "team/a" in result.unknown) == ([], unknown)
 
 
 def test_the_limit_of_idle_is_what_people_set(cluster):
@@ -117,12 +120,15 @@ def test_only_xids_that_need_somebody_at_the_hardware_are_fatal(cluster):
     gpu(cluster, "GPU-2", xids=[[79, 1, "last"]])
     gpu(cluster, "GPU-3", xids=[[48, 1, "total"], [31, 1, "total"]])
     gpu(cluster, "GPU-4", xids=[[79, 1, "total"]], missing_since=now())
-    found = rules.fatal_xids(cluster.pk, 0)
-    assert [(one.subject, one.figures["xids"]) for one in found.conditions] == [("GPU-2", "79"), ("GPU-3", "48")]
-    assert "fell off the bus" in found.conditions[0].sentence
-    assert "since the driver was loaded" in found.conditions[0].sentence
-    assert "since the driver was loaded" not in found.conditions[1].sentence
-    assert found.unknown == {"GPU-4"}
+    result = rules.fatal_xids(cluster.pk, 0)
+    assert [(condition.subject, condition.figures["xids"]) for condition in result.conditions] == [
+        ("GPU-2", "79"),
+        ("GPU-3", "48"),
+    ]
+    assert "fell off the bus" in result.conditions[0].sentence
+    assert "since the driver was loaded" in result.conditions[0].sentence
+    assert "since the driver was loaded" not in result.conditions[1].sentence
+    assert result.unknown == {"GPU-4"}
 
 
 def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
@@ -130,9 +136,12 @@ def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
     gpu(cluster, "GPU-2", values={"temperature": 85})
     gpu(cluster, "GPU-3", values={"temperature": 70}, clock_events={"hw_thermal": 3, "power_cap": 9})
     gpu(cluster, "GPU-4", clock_events={"power_cap": 9, "sw_thermal": 0})
-    found = rules.throttled(cluster.pk, 85)
-    assert {one.subject: one.figures.get("celsius") for one in found.conditions} == {"GPU-2": 85, "GPU-3": 70}
-    assert "hw_thermal 3 times" in found.conditions[1].sentence
+    result = rules.throttled(cluster.pk, 85)
+    assert {condition.subject: condition.figures.get("celsius") for condition in result.conditions} == {
+        "GPU-2": 85,
+        "GPU-3": 70,
+    }
+    assert "hw_thermal 3 times" in result.conditions[1].sentence
 
 
 def five_minutes(cluster, ago: int, held_back: dict[str, float], *, covered: float = 1.0) -> None:
@@ -152,25 +161,25 @@ def test_a_gpu_is_slowed_down_by_the_share_of_time_that_heat_held_it_back(cluste
     five_minutes(cluster, 2, {"GPU-1": 0.0, "GPU-2": 300.0, "GPU-3": 0.0})  # longer ago than ten minutes
     five_minutes(cluster, 1, {"GPU-1": 0.0, "GPU-2": 0.0, "GPU-3": 15.0, "GPU-5": 0.0})
     five_minutes(cluster, 0, {"GPU-1": 31.0, "GPU-2": 0.0, "GPU-3": 14.0, "GPU-5": 0.0})
-    found = rules.held_back(cluster.pk, 5)
-    assert {one.subject: one.figures["percent"] for one in found.conditions} == {"GPU-1": 5.2}
-    assert found.conditions[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
-    assert found.unknown == {"GPU-4"}  # of which no five minutes tell: what is open about it stays open
-    assert {one.subject for one in rules.held_back(cluster.pk, 4.8).conditions} == {"GPU-1", "GPU-3"}
+    result = rules.held_back(cluster.pk, 5)
+    assert {condition.subject: condition.figures["percent"] for condition in result.conditions} == {"GPU-1": 5.2}
+    assert result.conditions[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
+    assert result.unknown == {"GPU-4"}  # of which no five minutes tell: what is open about it stays open
+    assert {condition.subject for condition in rules.held_back(cluster.pk, 4.8).conditions} == {"GPU-1", "GPU-3"}
 
 
 def test_a_share_of_time_is_of_what_readings_cover(cluster):
     gpu(cluster, "GPU-1", values={"thermal_throttled": 900})
     five_minutes(cluster, 0, {"GPU-1": 6.0}, covered=0.2)
-    (one,) = rules.held_back(cluster.pk, 5).conditions
-    assert one.figures["percent"] == 10
+    (condition,) = rules.held_back(cluster.pk, 5).conditions
+    assert condition.figures["percent"] == 10
 
 
 def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
     gpu(cluster, "GPU-1", values={"row_remap_failed": 1})
     gpu(cluster, "GPU-2", values={"row_remap_failed": 0})
     gpu(cluster, "GPU-3")
-    assert [one.subject for one in rules.remap_failed(cluster.pk, 0).conditions] == ["GPU-1"]
+    assert [condition.subject for condition in rules.remap_failed(cluster.pk, 0).conditions] == ["GPU-1"]
 
 
 def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
@@ -200,14 +209,16 @@ def test_a_cluster_without_gpus_has_lost_nothing(cluster):
 def test_drift_is_of_nodes_that_are_heard(cluster, clock):
     node = Node.objects.get()
     other = Node.objects.create(cluster=cluster, uid="u2", name="n2", is_ready=True)
-    for one in (node, other):
-        NodeStanding.objects.create(node=one, state="drifted")
+    for drifted_node in (node, other):
+        NodeStanding.objects.create(node=drifted_node, state="drifted")
     SettingState.objects.create(
         node=node, key="vm.swappiness", desired="10", effective="60", state="drifted", won_by="/etc/sysctl.d/99.conf:3"
     )
-    found = drifted(cluster.pk, 0)
-    assert [one.subject for one in found.conditions] == ["u1", "u2"]
-    assert found.conditions[0].sentence == ("vm.swappiness is 60, approved value: 10. /etc/sysctl.d/99.conf:3 sets it.")
+    result = drifted(cluster.pk, 0)
+    assert [condition.subject for condition in result.conditions] == ["u1", "u2"]
+    assert result.conditions[0].sentence == (
+        "vm.swappiness is 60, approved value: 10. /etc/sysctl.d/99.conf:3 sets it."
+    )
     other.tuning = None
     clock.forward(minutes=3)
     assert drifted(cluster.pk, 0).blind.startswith("No updates from the cluster")
@@ -217,8 +228,8 @@ def test_a_stopped_rollout_waits_for_a_person(world):
     rollout = world.started()
     assert not stopped(world.cluster.pk, 0).conditions
     Rollout.objects.filter(pk=rollout.pk).update(status=Rollout.Status.STOPPED, waiting_for="2 nodes failed.")
-    (one,) = stopped(world.cluster.pk, 0).conditions
-    assert (one.name, one.sentence) == (str(rollout), "2 nodes failed.")
+    (condition,) = stopped(world.cluster.pk, 0).conditions
+    assert (condition.name, condition.sentence) == (str(rollout), "2 nodes failed.")
 
 
 def test_a_look_costs_the_same_at_any_number_of_gpus(cluster, django_assert_max_num_queries):

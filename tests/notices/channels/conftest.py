@@ -12,10 +12,10 @@ from tests.notices.channels.receiving import Receiver
 @pytest.fixture
 def receiver(settings):
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    found = Receiver()
-    yield found
-    found.http.shutdown()
-    found.http.server_close()
+    server = Receiver()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_a_channel_that_cannot_be_is_refused_and_named(admin, sent, field):
     good = {"name": "x", "kind": "webhook", "url": "https://chat.example/x", "secret": SECRET, "what": ["alerts"]}
     answer = TokenClient(admin).post("/api/v1/notice-channels", good | sent)
     assert answer.status_code in (400, 422)
-    assert {one["field"].split("[")[0].split(".")[0] for one in answer.json()["errors"]} == {field}
+    assert {error["field"].split("[")[0].split(".")[0] for error in answer.json()["errors"]} == {field}
     assert not Channel.objects.exists()
 
 
@@ -52,11 +52,11 @@ def test_secrets_are_never_read_back_nor_written_into_the_record(admin):
     changed = api.patch(path, {"secret": "another secret, longer"}, HTTP_IF_MATCH='"1"')
     assert changed.status_code == 200
     records = Record.objects.filter(action__startswith="notice-channel.")
-    said = " ".join(f"{record.before} {record.after}" for record in records)
+    recorded = " ".join(f"{record.before} {record.after}" for record in records)
     assert len(records) == 2
-    assert "xyzzy" not in said
-    assert SECRET not in said
-    assert "chat.example" in said
+    assert "xyzzy" not in recorded
+    assert SECRET not in recorded
+    assert "chat.example" in recorded
 
 
 def test_the_stored_secret_is_not_sent_to_another_host(admin):

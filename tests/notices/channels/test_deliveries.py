@@ -36,8 +36,8 @@ def verified(secret, headers, body, at, tolerance=300):
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = b".".join([names["webhook-id"].encode(), names["webhook-timestamp"].encode(), body])
     right = hmac.new(key, signed, "sha256").digest()
-    for one in names["webhook-signature"].split(" "):
-        version, _, text = one.partition(",")
+    for signature in names["webhook-signature"].split(" "):
+        version, _, text = signature.partition(",")
         if version == "v1" and hmac.compare_digest(base64.b64decode(text), right):
             return True
     return False
@@ -82,10 +82,10 @@ def test_a_delivery_is_signed_over_its_time_and_its_bytes(receiver, admin, clust
     expected = hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
     assert (headers["Setpoint-Signature"], headers["Setpoint-Event"]) == (f"v1={expected}", "alerts")
     assert int(stamp) == int(clock.at.timestamp())
-    said = json.loads(body)
-    assert headers["Setpoint-Delivery"] == said["id"] == str(row.pk)
-    assert [one["subject"]["name"] for one in said["opened"]] == ["n1"]
-    assert said["counts"] == {"opened": 1, "closed": 0}
+    payload = json.loads(body)
+    assert headers["Setpoint-Delivery"] == payload["id"] == str(row.pk)
+    assert [opened["subject"]["name"] for opened in payload["opened"]] == ["n1"]
+    assert payload["counts"] == {"opened": 1, "closed": 0}
     assert (row.status, row.tries, row.sent_at) == (Status.SENT, 1, clock.at)
     assert deliveries.due() == []
 
@@ -195,8 +195,8 @@ def test_a_channel_hears_of_what_it_asked_for(admin, cluster, wish, hears):
     rows = [alert(cluster), alert(cluster, "bad", severity="critical"), alert(cluster, "pod", namespace="team")]
     quiet = alert(cluster, "quiet", silenced_until=now() + timedelta(hours=1))
     routing.tell_alerts(cluster.pk, [*rows, quiet], [])
-    found = [one["subject"]["name"] for row in Delivery.objects.all() for one in row.body["opened"]]
-    assert sorted(found) == hears
+    subjects = [opened["subject"]["name"] for row in Delivery.objects.all() for opened in row.body["opened"]]
+    assert sorted(subjects) == hears
 
 
 def test_a_channel_of_one_cluster_hears_of_no_other(admin, cluster):
@@ -287,7 +287,7 @@ def test_the_digest_comes_once_a_day_with_the_hours_of_that_day(mailing, admin, 
     assert digests.send_due() == 1
     assert digests.send_due() == 0
     body = Delivery.objects.get().body
-    assert [(one["namespace"], one["gpus_now"], one["gpu_hours"]) for one in body["namespaces"]] == [
+    assert [(entry["namespace"], entry["gpus_now"], entry["gpu_hours"]) for entry in body["namespaces"]] == [
         ("team", 4, 116.0), ("lab", 4, 4.0)
     ]  # fmt: skip
     deliveries.deliver(channel.pk)

@@ -61,9 +61,9 @@ def test_the_list_puts_open_then_critical_then_new_first_and_narrows(cluster, op
     assert names == ["bad", "new", "old", "closed"]
     page = browser(operator).get("/alerts/")
     assert "3 open, 1 of them critical" in text(page)
-    assert [one.subject_name for one in page.context["listing"].page.rows] == names
+    assert [row.subject_name for row in page.context["listing"].page.rows] == names
     narrowed = browser(operator).get("/alerts/?severity=critical&status=open")
-    assert [one.subject_name for one in narrowed.context["listing"].page.rows] == ["bad"]
+    assert [row.subject_name for row in narrowed.context["listing"].page.rows] == ["bad"]
     assert "No alert matches" in text(browser(operator).get("/alerts/?q=nothing"))
 
 
@@ -95,9 +95,9 @@ def test_nobody_sees_alerts_of_clusters_that_are_not_theirs(cluster, clock):
 def test_what_cannot_be_seen_now_is_said(cluster, operator):
     Evaluation.objects.create(cluster=cluster, blind={"drift": "Nothing was heard."})
     alert(cluster, is_unknown=True)
-    said = text(browser(operator).get("/alerts/"))
-    assert "atlas Drift: Nothing was heard." in said
-    assert "unknown now" in said
+    shown = text(browser(operator).get("/alerts/"))
+    assert "atlas Drift: Nothing was heard." in shown
+    assert "unknown now" in shown
 
 
 def test_acknowledging_is_recorded_and_takes_it_from_what_waits(cluster, operator):
@@ -132,9 +132,9 @@ def test_silencing_needs_a_time_ahead_and_can_be_ended(cluster, operator):
 
 def test_a_viewer_reads_and_is_told_why_they_cannot_act(cluster):
     row, viewer = alert(cluster), UserFactory(roles=["viewer@env:staging"])
-    said = text(browser(viewer).get(f"/alerts/{row.pk}/"))
-    assert "n1 is amiss." in said
-    assert "you need the role operator here" in said
+    shown = text(browser(viewer).get(f"/alerts/{row.pk}/"))
+    assert "n1 is amiss." in shown
+    assert "you need the role operator here" in shown
     assert browser(viewer).post(f"/alerts/{row.pk}/acknowledge/").status_code == 403
 
 
@@ -157,9 +157,9 @@ def test_overview_cluster_and_node_show_what_is_open(cluster, operator):
 
 
 def test_the_overview_tells_nothing_twice(cluster, operator):
-    told, twice = alert(cluster, rule="fatal-xid"), alert(cluster, rule="drift", subject="u2")
+    fatal, twice = alert(cluster, rule="fatal-xid"), alert(cluster, rule="drift", subject="u2")
     page = browser(operator).get("/").content.decode()
-    assert f"/alerts/{told.pk}/" in page
+    assert f"/alerts/{fatal.pk}/" in page
     assert f"/alerts/{twice.pk}/" not in page
 
 
@@ -200,7 +200,7 @@ def test_a_rule_that_cannot_be_is_refused_and_named(sent, field, db):
     api = TokenClient(UserFactory(roles=["admin"]))
     answer = api.patch("/api/v1/alert-rules/thermal", sent, HTTP_IF_MATCH='"0"')
     assert answer.status_code in (400, 422)
-    assert [one["field"] for one in answer.json()["errors"]] == [field]
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
     assert not RuleSetting.objects.exists()
 
 
@@ -239,12 +239,12 @@ def test_metrics_tell_of_alerts_and_of_what_waits_to_be_sent(cluster, client):
     Evaluation.objects.create(cluster=cluster, looked_at=now() - timedelta(seconds=40), looks=7)
     channel = Channel.objects.create(name="chat", what=["alerts"], failing_since=now() - timedelta(seconds=90))
     Delivery.objects.create(channel=channel, event="alerts", title="x", body={})
-    said = client.get("/metrics").content.decode()
-    assert 'setpoint_alerts{cluster="atlas",rule="drift",severity="warning",status="open"} 1.0' in said
-    assert 'setpoint_alerts_age_seconds{cluster="atlas"} 40.0' in said
-    assert 'setpoint_alerts_looks_total{cluster="atlas"} 7.0' in said
-    assert 'setpoint_deliveries{channel="chat",status="waiting"} 1.0' in said
-    assert 'setpoint_channel_failing_seconds{channel="chat"} 90.0' in said
+    metrics = client.get("/metrics").content.decode()
+    assert 'setpoint_alerts{cluster="atlas",rule="drift",severity="warning",status="open"} 1.0' in metrics
+    assert 'setpoint_alerts_age_seconds{cluster="atlas"} 40.0' in metrics
+    assert 'setpoint_alerts_looks_total{cluster="atlas"} 7.0' in metrics
+    assert 'setpoint_deliveries{channel="chat",status="waiting"} 1.0' in metrics
+    assert 'setpoint_channel_failing_seconds{channel="chat"} 90.0' in metrics
 
 
 def test_an_alert_says_what_follows_when_it_is_acknowledged_or_why_it_cannot_be():

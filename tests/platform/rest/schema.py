@@ -11,8 +11,8 @@ from drf_spectacular.generators import SchemaGenerator
 
 @cache
 def _made() -> dict[str, Any]:
-    found: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
-    return found
+    generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return generated
 
 
 def schema() -> dict[str, Any]:

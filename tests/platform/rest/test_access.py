@@ -86,7 +86,7 @@ class Doors:
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         self.cookies = {name: _cookies(user) for name, user in self.people.items()}
         self.client = Client()
-        """For everybody's knocks: each client would build the middleware anew."""
+        """For the requests of every account: each client would build the middleware again."""
         study = Study.objects.create(rollout=rollout, hours=6, settle_minutes=15)
         began = {"began_at": rollout.created_at, "ended_at": rollout.created_at}
         pairs = StudyNode.objects.create(study=study, node=world.node("n1"), node_name="n1", **began)
@@ -339,14 +339,14 @@ def test_no_answer_names_what_its_reader_has_no_role_for(doors, world, who):
     hidden: tuple[str, ...] = ("kept-from-you", str(world.cluster.pk), str(world.cluster.uid), str(node.uid))
     if who == "no role":
         hidden += (world.author.email,)
-    told = {}
+    leaks = {}
     for route in {route for route, _ in addresses()} - {"metrics"}:  # which answers this machine, or its token
         status, content = doors.answer(who, "GET", route)
-        asked = doors.address(route)
-        found = [text for text in hidden if text in content.replace(asked, "") and text not in asked]
-        if status == 200 and found:
-            told[route] = found
-    assert told == {}
+        address = doors.address(route)
+        leaked = [text for text in hidden if text in content.replace(address, "") and text not in address]
+        if status == 200 and leaked:
+            leaks[route] = leaked
+    assert leaks == {}
 
 
 def test_who_has_no_role_reads_no_record_of_others(doors):

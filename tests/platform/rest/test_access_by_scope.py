@@ -93,8 +93,8 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> MoreDoors:
 
 def column(who: str, *, of: str = "") -> dict[Key, int]:
     """Return the table's statuses for `who` at each address that begins with `of`."""
-    found = expected().items()
-    return {key: got[WHO.index(who)] for key, got in found if key[1].startswith(of) and key[1] not in UNGUARDED}
+    answers = expected().items()
+    return {key: got[WHO.index(who)] for key, got in answers if key[1].startswith(of) and key[1] not in UNGUARDED}
 
 
 def needed() -> dict[Key, str]:
@@ -156,9 +156,9 @@ def test_all_roles_in_another_cluster_of_the_same_environment_are_worth_what_tho
 
 
 def test_somebody_without_a_role_gets_what_a_stranger_gets_or_a_refusal(doors: MoreDoors) -> None:
-    found = doors.differences(doors.let_in(UserFactory()), column("outside"))
+    differing = doors.differences(doors.let_in(UserFactory()), column("outside"))
 
-    assert {key: got for key, (got, _) in found.items() if got != 403} == {}
+    assert {key: got for key, (got, _) in differing.items() if got != 403} == {}
 
 
 # ── Tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────────

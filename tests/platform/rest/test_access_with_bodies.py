@@ -34,8 +34,8 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
 def version_of(doors: Doors, route: str) -> dict[str, str]:
     """Return If-Match with the current version, as an administrator's program would read it first."""
     status, content = doors.answer("admin", "GET", route)
-    found = json.loads(content).get("version") if status == 200 else None
-    return {} if found is None else {"If-Match": f'"{found}"'}
+    version = json.loads(content).get("version") if status == 200 else None
+    return {} if version is None else {"If-Match": f'"{version}"'}
 
 
 @pytest.fixture
@@ -48,15 +48,15 @@ def here(doors: Doors, world: World) -> Iterator[World]:
 
 def test_every_write_that_takes_a_body_has_a_valid_one_here() -> None:
     """Operations are listed from the API's own description: a new one without a line fails."""
-    told = yaml.safe_load((Path(__file__).parents[3] / "docs/openapi.yaml").read_text(encoding="utf-8"))["paths"]
+    paths = yaml.safe_load((Path(__file__).parents[3] / "docs/openapi.yaml").read_text(encoding="utf-8"))["paths"]
     taking = {
         (method.upper(), re.sub(r"{[^}]*}", "{}", path).lstrip("/"))
-        for path, methods in told.items()
+        for path, methods in paths.items()
         for method, operation in methods.items()
         if "requestBody" in operation
     }
     assert len(taking) > 40, "or this reads something else"
-    assert {(one.method, re.sub(r"<[^>]*>", "{}", one.route)) for one in ALL} == taking
+    assert {(write.method, re.sub(r"<[^>]*>", "{}", write.route)) for write in ALL} == taking
 
 
 def is_right(sent: Sent, who: str, status: int, content: str) -> bool:
@@ -83,24 +83,26 @@ def test_a_valid_body_is_taken_from_who_may_and_refused_to_everybody_else_before
                 transaction.set_rollback(True)
             if not is_right(sent, who, status, content) or (who == "outside" and "kept-from-you" in content):
                 wrong[f"{sent} by {who}"] = f"{status} {content[:200]}"
-    assert wrong == {}, "\n".join(f"{what}: {told}" for what, told in wrong.items())
+    assert wrong == {}, "\n".join(f"{what}: {answer}" for what, answer in wrong.items())
 
 
 def test_what_an_outsiders_body_names_is_as_if_it_were_not_there(doors: Doors, world: World) -> None:
     """Word for word: the answer about a cluster that one cannot see is that about one that does not exist."""
-    for sent in (one for one in ALL if one.method == "POST" and not one.elsewhere and one.may == ("operator",)):
+    for sent in (
+        write for write in ALL if write.method == "POST" and not write.elsewhere and write.may == ("operator",)
+    ):
         body = sent.body(world, doors)
         hidden = {name: value for name, value in body.items() if name in ("cluster", "pool")}
         if not hidden:
             continue
         absent = body | {name: 999_999 if isinstance(value, int) else str(uuid4()) for name, value in hidden.items()}
-        told = [json.loads(doors.answer("outside", sent.method, sent.route, each)[1]) for each in (body, absent)]
-        hers, nothings = ((one["status"], one["errors"]) for one in told)
+        answers = [json.loads(doors.answer("outside", sent.method, sent.route, each)[1]) for each in (body, absent)]
+        hers, nothings = ((answer["status"], answer["errors"]) for answer in answers)
         assert hers == nothings, str(sent)
 
 
 def test_from_a_plan_to_a_pause_each_call_is_only_its_roles(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chain of calls, each on what the one before made: at each link everybody but one kind of person is refused."""
+    """A chain of calls, each on what the one before made: at each link every account but one kind is refused."""
     monkeypatch.setattr(tasks, "wake", lambda pk: None)
     revision = world.revision({"vm.swappiness": "31"})
     people = {role: UserFactory(roles=[role]) for role in ROLES}

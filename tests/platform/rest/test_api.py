@@ -20,7 +20,7 @@ from tests.factories import TokenClient, UserFactory
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = {"SpectacularJSONAPIView"}
-"""The schema is public: it says what anybody can read in the source."""
+"""The schema is public: it says what anyone can read in the source."""
 CHANGE_NOTHING = {"preview_pool", "check"}
 """Actions that are POST only because what they look at is too long for an address."""
 
@@ -37,7 +37,7 @@ def api_views() -> Iterator[tuple[str, Any]]:
     yield from walk(get_resolver(), "")
 
 
-@pytest.mark.parametrize(("route", "callback"), [pytest.param(*found, id=found[0]) for found in api_views()])
+@pytest.mark.parametrize(("route", "callback"), [pytest.param(*view, id=view[0]) for view in api_views()])
 def test_every_view_declares_the_token_scope_of_each_of_its_methods(route: str, callback: Any) -> None:
     view = callback.cls
     if view.__name__ in OPEN:
@@ -57,7 +57,7 @@ def test_every_view_declares_the_token_scope_of_each_of_its_methods(route: str, 
             assert method in ("get", "head") or action in CHANGE_NOTHING, f"{method} {route} writes with the scope read"
 
 
-@pytest.mark.parametrize(("route", "callback"), [pytest.param(*found, id=found[0]) for found in api_views()])
+@pytest.mark.parametrize(("route", "callback"), [pytest.param(*view, id=view[0]) for view in api_views()])
 def test_no_view_swaps_the_common_base_for_one_of_its_own(route: str, callback: Any) -> None:
     if callback.cls.__name__ in OPEN:
         return
@@ -68,7 +68,7 @@ def test_no_view_swaps_the_common_base_for_one_of_its_own(route: str, callback: 
     assert HasScope in callback.cls.permission_classes
 
 
-@pytest.mark.parametrize(("route", "callback"), [pytest.param(*found, id=found[0]) for found in api_views()])
+@pytest.mark.parametrize(("route", "callback"), [pytest.param(*view, id=view[0]) for view in api_views()])
 def test_the_framework_does_not_answer_for_one_object_in_our_place(route: str, callback: Any) -> None:
     """A mixin before the common base hides its `retrieve`, and with it the ETag that a later If-Match needs."""
     from rest_framework.mixins import RetrieveModelMixin

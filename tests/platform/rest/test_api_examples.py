@@ -40,18 +40,18 @@ def components_of(node: Any) -> Iterator[str]:
 
 def spoken(schema: dict[str, Any]) -> set[str]:
     """Every component that an operation takes or gives, a list by its rows."""
-    found: set[str] = set()
+    names: set[str] = set()
     for operations in schema["paths"].values():
         for operation in operations.values():
             bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
             for body in bodies:
                 for kind, media in body.get("content", {}).items():
                     if kind == "application/json":
-                        found.update(components_of(media["schema"]))
-    rows = {name: schema["components"]["schemas"][name] for name in found if name.startswith("Paginated")}
+                        names.update(components_of(media["schema"]))
+    rows = {name: schema["components"]["schemas"][name] for name in names if name.startswith("Paginated")}
     for page in rows.values():
-        found.update(components_of(page["properties"]["results"]))
-    return found - set(rows)
+        names.update(components_of(page["properties"]["results"]))
+    return names - set(rows)
 
 
 def test_everything_that_is_sent_or_answered_has_an_example(schema: dict[str, Any]) -> None:

@@ -47,27 +47,31 @@ def judged_by() -> Iterator[tuple[str, Any]]:
             module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.Call) and any(word.arg == "data" for word in node.keywords):
-                    found = _named(ast.unparse(node.func), module)
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", found
-            for name, found in vars(module).items():
-                if isinstance(found, type) and name.endswith(("In", "Change")) and found.__module__ == module.__name__:
-                    yield f"{path.relative_to(ROOT)}:{name}", found
+                    serializer = _named(ast.unparse(node.func), module)
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", serializer
+            for name, member in vars(module).items():
+                if (
+                    isinstance(member, type)
+                    and name.endswith(("In", "Change"))
+                    and member.__module__ == module.__name__
+                ):
+                    yield f"{path.relative_to(ROOT)}:{name}", member
 
 
 def _named(dotted: str, module: Any) -> Any:
-    found = module
+    target = module
     for name in dotted.split("."):
-        found = getattr(found, name, None)
-    return found
+        target = getattr(target, name, None)
+    return target
 
 
 def test_every_body_is_judged_by_a_serializer_that_refuses_what_it_does_not_know():
     serious = {
-        place: found for place, found in judged_by()
-        if isinstance(found, type) and issubclass(found, serializers.BaseSerializer)
+        place: serializer for place, serializer in judged_by()
+        if isinstance(serializer, type) and issubclass(serializer, serializers.BaseSerializer)
     }  # fmt: skip
     assert len(serious) > 30
-    assert [place for place, found in serious.items() if not issubclass(found, Body)] == []
+    assert [place for place, serializer in serious.items() if not issubclass(serializer, Body)] == []
 
 
 def without_body() -> Iterator[tuple[str, str]]:
@@ -107,9 +111,9 @@ def test_a_moment_without_its_offset_is_refused(world: World, form: str):
 
 def test_every_moment_that_is_taken_asks_for_its_offset():
     taken = [
-        (place, name) for place, found in judged_by()
-        if isinstance(found, type) and issubclass(found, Body)
-        for name, field in found().fields.items()
+        (place, name) for place, serializer in judged_by()
+        if isinstance(serializer, type) and issubclass(serializer, Body)
+        for name, field in serializer().fields.items()
         if isinstance(field, serializers.DateTimeField) and not field.read_only and not isinstance(field, Instant)
     ]  # fmt: skip
     assert taken == []

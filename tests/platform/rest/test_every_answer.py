@@ -121,17 +121,17 @@ def tried(operation: Any, doors: Doors, people: Sequence[str], count: int) -> st
     try:
         holds()
     except FailureGroup as group:
-        return "\n".join(f"as {sender}, {type(one).__name__}: {one}" for one in group.exceptions)[:1500]
+        return "\n".join(f"as {sender}, {type(error).__name__}: {error}" for error in group.exceptions)[:1500]
     except Exception as error:  # its cause belongs beside the operation's name, with the others'
         return f"as {sender}, {type(error).__name__}: {error}"[:1500]
     return ""
 
 
 def all_of(api: Any, doors: Doors, people: Sequence[str], count: int) -> dict[str, str]:
-    operations = [found.ok() for found in api.get_all_operations()]
+    operations = [result.ok() for result in api.get_all_operations()]
     assert len(operations) > 90
-    found = {operation.label: tried(operation, doors, people, count) for operation in operations}
-    return {label: wrong for label, wrong in found.items() if wrong}
+    results = {operation.label: tried(operation, doors, people, count) for operation in operations}
+    return {label: wrong for label, wrong in results.items() if wrong}
 
 
 def test_every_answer_is_declared(api: Any, doors: Doors) -> None:
@@ -145,7 +145,7 @@ def test_every_answer_is_declared_whatever_is_sent(api: Any, doors: Doors) -> No
 
 
 def test_every_operation_has_a_summary_of_its_own_words_and_names_its_problems(api: Any) -> None:
-    for operation in (found.ok() for found in api.get_all_operations()):
+    for operation in (result.ok() for result in api.get_all_operations()):
         raw = operation.definition.raw
         assert 6 <= len(raw["summary"]) <= 160, operation.label
         assert raw["summary"][0].isupper(), operation.label
@@ -157,10 +157,10 @@ def test_every_operation_has_a_summary_of_its_own_words_and_names_its_problems(a
 def test_the_schema_asks_for_if_match_exactly_where_a_write_without_it_is_refused(api: Any) -> None:
     """The table of access tells where: 428 is what an empty body gets, or 422 where the body is read first."""
     declared = set()
-    for operation in (found.ok() for found in api.get_all_operations()):
+    for operation in (result.ok() for result in api.get_all_operations()):
         if "428" in operation.definition.raw["responses"]:
-            assert "If-Match" in [found["name"] for found in operation.definition.raw["parameters"]]
+            assert "If-Match" in [parameter["name"] for parameter in operation.definition.raw["parameters"]]
             declared.add((operation.method.upper(), shape(operation.path)))
-    refused = {(method, shape("/" + route)) for (method, route), found in expected().items() if 428 in found}
+    refused = {(method, shape("/" + route)) for (method, route), statuses in expected().items() if 428 in statuses}
     assert refused <= declared
     assert declared - refused == {("PATCH", "/api/v1/profiles/{}")}

@@ -53,7 +53,7 @@ def test_what_a_list_does_not_know_is_refused_and_named(api: TokenClient, doors:
     for route in LISTS:
         answer = api.get(f"{doors.address(route)}?{wrong}")
         assert answer.status_code == 400, (route, wrong, answer.content[:300])
-        assert [found["field"] for found in answer.json()["errors"]] == [wrong.partition("=")[0]], (route, wrong)
+        assert [error["field"] for error in answer.json()["errors"]] == [wrong.partition("=")[0]], (route, wrong)
 
 
 def test_fields_are_selected_in_every_list_and_of_every_object(api: TokenClient, doors: Doors) -> None:

@@ -63,11 +63,11 @@ REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
 
 def operations() -> dict[str, dict[str, Any]]:
     """Everything that is posted, by its path."""
-    return {path: found["post"] for path, found in schema()["paths"].items() if "post" in found}
+    return {path: methods["post"] for path, methods in schema()["paths"].items() if "post" in methods}
 
 
 def promised() -> list[str]:
-    names = {path: [p["name"] for p in found.get("parameters", [])] for path, found in operations().items()}
+    names = {path: [p["name"] for p in operation.get("parameters", [])] for path, operation in operations().items()}
     return [path for path in names if "Idempotency-Key" in names[path]]
 
 
@@ -108,7 +108,7 @@ def undone() -> Iterator[None]:
 
 
 def test_the_schema_promises_it_for_everything_that_creates() -> None:
-    creating = {path for path, found in operations().items() if "201" in found["responses"]}
+    creating = {path for path, operation in operations().items() if "201" in operation["responses"]}
     creating.remove("/api/v1/chart-archives")  # kept by their bytes: sent twice, they are there once
     assert set(promised()) == creating
     assert len(creating) >= 12
@@ -125,8 +125,8 @@ def test_sent_again_it_is_answered_alike_and_done_once_and_for_something_else_re
             hidden = {name: None for name in door.hidden if name in first.json()}
             others = [door.post({}), door.post(door.body, "?color=red")]
 
-            said = f"{path}: give an example in the schema, or a body in REAL: {first.content.decode()}"
-            assert first.status_code == 201, said
+            hint = f"{path}: give an example in the schema, or a body in REAL: {first.content.decode()}"
+            assert first.status_code == 201, hint
             assert "Idempotency-Replayed" not in first, path
             assert sum(done.values()) > sum(before.values()), f"{path} did nothing, so a repetition cannot be told"
             assert (again.status_code, again.get("Idempotency-Replayed")) == (201, "true"), path

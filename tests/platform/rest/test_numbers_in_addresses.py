@@ -17,10 +17,10 @@ HUGE = "9" * 30
 
 
 def routes(patterns: list[Any], before: str = "") -> Iterator[str]:
-    for one in patterns:
-        here = before + str(one.pattern)
-        if isinstance(one, URLResolver):
-            yield from routes(one.url_patterns, here)
+    for pattern in patterns:
+        here = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern.url_patterns, here)
         elif "<int:" in here:
             yield here
 

@@ -37,8 +37,8 @@ class Sent:
     version: str = field(default="", kw_only=True)
     """The address whose version is sent along, where that is not its own."""
     now: str = field(default="", kw_only=True)
-    """Why who may is told 409 at present, with the code of that answer: the object's state, which everybody else is not
-    told. Empty: it is taken."""
+    """Why a permitted account gets 409 at present, with the code of that answer: the object's state, which others do
+    not see. Empty: it is taken."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.route.removeprefix('api/v1/')}"

@@ -21,9 +21,9 @@ def cells(line: str) -> list[str]:
 
 def rows(group: str) -> list[list[str]]:
     """Return the lines of a group's table, without its head and the line below it."""
-    head, _, *found = [cells(line) for line in group.splitlines() if line.startswith("|")]
+    head, _, *body = [cells(line) for line in group.splitlines() if line.startswith("|")]
     assert head == HEAD
-    return found
+    return body
 
 
 ROWS = [row for group in GROUPS for row in rows(group)]
@@ -60,8 +60,8 @@ def test_each_row_has_a_state_a_test_that_exists_and_a_reason_where_it_does_not_
 
 
 def test_the_counts_at_the_top_are_those_of_the_rows() -> None:
-    told = {state: int(number) for state, number in re.findall(r"^\| (\w+) \| (\d+) \|", SUMMARY, re.MULTILINE)}
-    assert told == {state: Counter(row[1] for row in ROWS)[state] for state in STATES}
+    counts = {state: int(number) for state, number in re.findall(r"^\| (\w+) \| (\d+) \|", SUMMARY, re.MULTILINE)}
+    assert counts == {state: Counter(row[1] for row in ROWS)[state] for state in STATES}
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,13 @@ def test_each_file_that_a_document_names_by_its_path_is_there(document: str) -> 
 def test_the_release_is_one_number_wherever_it_stands():
     """The code names it once; packaging, the manifest, its documents and the changelog cannot read it there."""
     wanted = RELEASE
-    told = {
+    patterns = {
         "pyproject.toml": r'^version = "(.+)"$',
         "deploy/setpoint.yaml": r"image: setpoint-agent:(\S+)",
         "deploy/agent.Dockerfile": r"setpoint-agent:(\S+)",
         "deploy/README.md": r"setpoint-agent:(\S+)",
         "CHANGELOG.md": r"^## \[(\d.+?)\]",
     }
-    found = {name: re.search(pattern, (ROOT / name).read_text(), re.MULTILINE) for name, pattern in told.items()}
-    assert {name: match and match[1] for name, match in found.items()} == dict.fromkeys(told, wanted)
+    matches = {name: re.search(pattern, (ROOT / name).read_text(), re.MULTILINE) for name, pattern in patterns.items()}
+    assert {name: match and match[1] for name, match in matches.items()} == dict.fromkeys(patterns, wanted)
     assert agent.VERSION == settings.VERSION == wanted

@@ -19,10 +19,10 @@ GUARD = guards.Guard(1, "x", "a.py", "if a:", "if False:", ("tests/a/test_b.py::
 
 
 def case(name: str, kind: str = "", message: str = "") -> ET.Element:
-    found = ET.Element("testcase", classname="tests.a.test_b", name=name)
+    element = ET.Element("testcase", classname="tests.a.test_b", name=name)
     if kind:
-        ET.SubElement(found, kind, message=message)
-    return found
+        ET.SubElement(element, kind, message=message)
+    return element
 
 
 def test_each_guards_text_stands_once_in_its_file_and_each_named_test_exists() -> None:

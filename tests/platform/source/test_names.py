@@ -11,8 +11,6 @@ from tests.platform.source.files import ROOT, tracked
 
 EMPTY = {"amiss", "anew", "asked", "found", "one", "said", "stands", "thing", "told"}
 """Names without a meaning of their own. `wanted` is the desired state (contract.nodetuning.Wanted), and may be used."""
-UNREVISED = {"tests"}
-"""Folders whose names are not revised yet: this list may only get shorter."""
 
 
 def names(source: str) -> Iterator[tuple[int, str]]:
@@ -37,7 +35,6 @@ def test_names_say_what_they_hold() -> None:
     wrong = {
         f"{path}:{line}: {name}"
         for path in tracked()
-        if path.parts[0] not in UNREVISED
         for line, name in names((ROOT / path).read_text(encoding="utf-8"))
         if name in EMPTY
     }

@@ -32,7 +32,7 @@ LOGGED = re.compile(r"%[sd]")
 
 
 def messages(source: str) -> Iterator[Passage]:
-    return (one for one in prose.of_python(source) if not LOGGED.search(one.text))
+    return (passage for passage in prose.of_python(source) if not LOGGED.search(passage.text))
 
 
 def is_held(name: str) -> bool:
@@ -47,8 +47,8 @@ KINDS: dict[str, tuple[list[str], Callable[[str], Iterator[Passage]]]] = {
     "messages": ([f"{room}/*.py" for room in ROOMS], messages),
     "catalogs": (["components/catalog/entries/*.yaml", "profiles/catalog/*.yaml"], prose.of_data),
     "documents": (["*.md"], prose.of_document),
-    "docstrings": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_docstrings),
-    "comments": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet")], prose.of_comments),
+    "docstrings": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet", "tests")], prose.of_docstrings),
+    "comments": ([f"{room}/*.py" for room in (*ROOMS, "agent", "simfleet", "tests")], prose.of_comments),
 }
 
 
@@ -81,12 +81,12 @@ def test_prose_keeps_to_the_words_of_the_house(kind: str) -> None:
     names = files(patterns, with_models=kind in ("docstrings", "comments"))
     names = [name for name in names if kind != "documents" or is_held(name)]
     assert names
-    found = [
+    wrong = [
         f"{name}:{line}: “{words}”: write {better}"
         for name in names
         for line, words, better in complaints(extract((ROOT / name).read_text(encoding="utf-8")), is_page=kind in PAGES)
     ]
-    assert not found, "\n" + "\n".join(found)
+    assert not wrong, "\n" + "\n".join(wrong)
 
 
 @pytest.mark.parametrize(

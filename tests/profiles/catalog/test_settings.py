@@ -98,13 +98,13 @@ def test_an_entry_of_its_own_beats_its_family():
 
 
 def test_agents_are_asked_for_no_more_than_the_contract_carries():
-    asked = known_settings.observable_keys()
+    observable = known_settings.observable_keys()
 
-    assert len(asked) <= MAX_OBSERVED
-    assert len(set(asked)) == len(asked)
-    assert all(keys.is_observable(key) and len(key) <= MAX_KEY for key in asked)
-    assert {"vm.swappiness", "hugepages-2Mi.node0", "kubelet.cpuManagerPolicy"} <= set(asked)
-    assert "net.ipv4.conf.all.rp_filter" in asked, "owned by the network plugin, and shown"
+    assert len(observable) <= MAX_OBSERVED
+    assert len(set(observable)) == len(observable)
+    assert all(keys.is_observable(key) and len(key) <= MAX_KEY for key in observable)
+    assert {"vm.swappiness", "hugepages-2Mi.node0", "kubelet.cpuManagerPolicy"} <= set(observable)
+    assert "net.ipv4.conf.all.rp_filter" in observable, "owned by the network plugin, and shown"
 
 
 def test_the_facts_that_surprise_are_in_it():
@@ -125,10 +125,10 @@ def test_a_slip_of_the_pen_is_answered_with_the_nearest_key(typed, meant):
 
 
 def test_a_search_wants_every_word():
-    found = {info.key for info in known_settings.search("neighbors clean-up")}
+    matches = {info.key for info in known_settings.search("neighbors clean-up")}
 
-    assert "net.ipv4.neigh.default.gc_thresh1" in found
-    assert "net.ipv4.neigh.default.gc_thresh3" not in found, "it speaks of neighbors, not of clean-up"
+    assert "net.ipv4.neigh.default.gc_thresh1" in matches
+    assert "net.ipv4.neigh.default.gc_thresh3" not in matches, "it speaks of neighbors, not of clean-up"
     assert known_settings.search("") == ENTRIES
     assert known_settings.search("no such words anywhere") == ()
 

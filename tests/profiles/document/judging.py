@@ -26,8 +26,8 @@ def problems(text: str, parent: Content | None = None) -> list[ProfileNote]:
 
 
 def warnings(text: str, parent: Content | None = None) -> list[tuple[str, str, int]]:
-    found = schema.flatten(schema.parse(text), parent, origin="draft").warnings
-    return [(note.code, note.path, note.line) for note in found]
+    notes = schema.flatten(schema.parse(text), parent, origin="draft").warnings
+    return [(note.code, note.path, note.line) for note in notes]
 
 
 def manifest(kind: str, version: str, name: str = "a", namespace: str = "", **body: object) -> str:

@@ -228,7 +228,7 @@ def test_more_settings_than_a_node_takes_are_refused():
     assert "at most 256" in str(refusal("settings:\n" + "\n".join(lines)))
 
 
-# ── Whatever the text ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Any text ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def judge_refusal(error: InvalidProfile) -> None:
     assert error.fields
     assert all(problem.line >= 1 for problem in error.problems)

@@ -43,25 +43,25 @@ def test_content_survives_its_own_json_and_differs_from_nothing_by_all_it_says(d
 
 
 @given(whole_documents(st.none()), whole_documents(st.none()))
-def test_a_difference_is_there_exactly_where_the_digests_differ(one, other):
-    a, b = (schema.flatten(document, None, origin="x").content for document in (one, other))
+def test_a_difference_is_there_exactly_where_the_digests_differ(draft, other):
+    a, b = (schema.flatten(document, None, origin="x").content for document in (draft, other))
 
     assert bool(diff(a, b)) == (schema.digest(a) != schema.digest(b))
 
 
 @pytest.mark.parametrize("written", ["volcano: {}", "volcano:", "volcano: {values: {}}", "volcano: {presets: []}"])
 def test_a_component_may_be_wanted_by_its_name_alone(written):
-    found = flat(f"components:\n  {written}\n").components
+    components = flat(f"components:\n  {written}\n").components
 
-    assert [(c.name, c.version, c.presets, dict(c.values)) for c in found] == [("volcano", "", (), {})]
+    assert [(c.name, c.version, c.presets, dict(c.values)) for c in components] == [("volcano", "", (), {})]
 
 
 def test_numbers_have_one_form_so_that_a_database_cannot_change_the_digest():
-    one = flat("components: {a: {values: {x: 1.0, y: 1e3, z: 0.5, n: [2.0]}}}")
+    content = flat("components: {a: {values: {x: 1.0, y: 1e3, z: 0.5, n: [2.0]}}}")
     other = flat("components: {a: {values: {x: 1, y: 1000, z: 0.50, n: [2]}}}")
 
-    assert schema.digest(one) == schema.digest(other)
-    assert json.dumps(one.components[0].values) == '{"x": 1, "y": 1000, "z": 0.5, "n": [2]}'
+    assert schema.digest(content) == schema.digest(other)
+    assert json.dumps(content.components[0].values) == '{"x": 1, "y": 1000, "z": 0.5, "n": [2]}'
 
 
 def test_words_of_yaml_1_1_stay_words_in_values_too():
@@ -113,10 +113,10 @@ def test_presets_are_replaced_when_given_even_by_none_at_all():
 
 def test_an_object_named_again_replaces_the_inherited_one():
     queue = f"{{apiVersion: {VOLCANO}, kind: Queue, metadata: {{name: gpu}}, spec: {{weight: 5}}}}"
-    found = flat(f"policies: [{queue}]", BASE, "top r1").policies
+    policies = flat(f"policies: [{queue}]", BASE, "top r1").policies
 
-    assert [(o.title, o.origin) for o in found] == [("Queue/gpu", "top r1"), ("ResourceQuota/t/q", "base r3")]
-    assert found[0].body == {"spec": {"weight": 5}}
+    assert [(o.title, o.origin) for o in policies] == [("Queue/gpu", "top r1"), ("ResourceQuota/t/q", "base r3")]
+    assert policies[0].body == {"spec": {"weight": 5}}
 
 
 def test_what_is_inherited_can_be_given_up():
@@ -212,7 +212,7 @@ def test_what_is_removed_has_no_version_presets_or_values(more):
     assert problem.path == "components.volcano.remove"
 
 
-@pytest.mark.parametrize("said", ["false", "'true'", "1", "yes please"])
-def test_remove_is_true_or_left_out(said):
-    (problem,) = problems(f"components: {{volcano: {{remove: {said}}}}}")
+@pytest.mark.parametrize("value", ["false", "'true'", "1", "yes please"])
+def test_remove_is_true_or_left_out(value):
+    (problem,) = problems(f"components: {{volcano: {{remove: {value}}}}}")
     assert problem.path == "components.volcano.remove"

@@ -45,15 +45,17 @@ def as_profile(raw: dict[str, Any], page: Path) -> dict[str, Any]:
     return raw if is_profile else {"components": {page.stem: {"values": raw}}}
 
 
-@pytest.mark.parametrize(("component", "example"), EXAMPLES, ids=lambda one: getattr(one, "title", one))
+@pytest.mark.parametrize(("component", "example"), EXAMPLES, ids=lambda argument: getattr(argument, "title", argument))
 def test_an_example_of_the_catalog_can_be_wanted_and_its_kind_comes_with_its_component(component, example):
     wanted = flat({"components": {component: {}}, "policies": [dict(example.body)]}).policies
 
-    assert [(one.kind, one.name) for one in wanted] == [(example.body["kind"], example.body["metadata"]["name"])]
+    assert [(policy.kind, policy.name) for policy in wanted] == [
+        (example.body["kind"], example.body["metadata"]["name"])
+    ]
     assert example.body["kind"] in policy_kinds.ROWS
 
 
-@pytest.mark.parametrize(("page", "number", "text"), FENCES, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("page", "number", "text"), FENCES, ids=lambda argument: str(argument)[:40])
 def test_yaml_of_a_document_can_be_published(page, number, text):
     assert flat(as_profile(yaml.safe_load(text), page))
 

@@ -124,10 +124,10 @@ REFUSED = {
 
 @pytest.mark.parametrize(("text", "path", "line", "words"), REFUSED.values(), ids=REFUSED)
 def test_it_is_refused_with_path_line_and_reason(text, path, line, words):
-    found = problems(text)
+    notes = problems(text)
 
-    there = [note for note in found if (note.path, note.line) == (path, line)] or found
-    assert any(words in note.message for note in there), found
+    there = [note for note in notes if (note.path, note.line) == (path, line)] or notes
+    assert any(words in note.message for note in there), notes
     assert (there[0].path, there[0].line) == (path, line)
 
 
@@ -259,6 +259,6 @@ FIELDS = {
 
 @pytest.mark.parametrize(("text", "path", "words"), FIELDS.values(), ids=FIELDS)
 def test_fields_that_matter_are_judged(text, path, words):
-    found = {note.path: note.message for note in problems(text)}
+    messages = {note.path: note.message for note in problems(text)}
 
-    assert words in found[f"policies[0].{path}"], found
+    assert words in messages[f"policies[0].{path}"], messages

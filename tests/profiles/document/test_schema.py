@@ -259,12 +259,12 @@ def test_content_survives_its_own_json(document):
 
 
 def test_the_digest_covers_meaning_and_not_where_it_comes_from_or_why():
-    one = flat("settings: {vm.swappiness: {value: 10, why: a}}", origin="a r1")
+    content = flat("settings: {vm.swappiness: {value: 10, why: a}}", origin="a r1")
     other = flat("description: d\nsettings: {vm/swappiness: '= 010'}", origin="b r7")
 
-    assert schema.digest(one) == schema.digest(other)
-    assert schema.digest(one).startswith("sha256:")
-    assert len(schema.digest(one)) == 71
+    assert schema.digest(content) == schema.digest(other)
+    assert schema.digest(content).startswith("sha256:")
+    assert len(schema.digest(content)) == 71
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def test_the_form_adds_changes_and_saves_components_and_keeps_comments(olga):
     made(olga, "net", SOURCE.replace("policies: []\n", ""))
     page = client.get(at("profile_edit", "net"))
     assert [row.fields.name for row in page.context["components"]] == ["cilium", "volcano"]
-    offered = [one.name for one in page.context["choices"]]
-    assert offered == [one.name for one in catalog.all() if one.name not in ("cilium", "volcano")]
+    offered = [component.name for component in page.context["choices"]]
+    assert offered == [component.name for component in catalog.all() if component.name not in ("cilium", "volcano")]
 
     page = client.post(at("profile_edit", "net"), sent(page, intent="want:kueue"))
     assert [row.fields.name for row in page.context["components"]] == ["cilium", "volcano", "kueue"]
@@ -186,10 +186,10 @@ def test_a_removal_is_read_and_written_as_any_other_field():
     ] == {"why": "Kueue took its place"}
 
 
-@pytest.mark.parametrize("said", ["false", "1", "'true'", "[true]"])
-def test_a_removal_that_is_not_true_is_left_to_the_yaml(said):
+@pytest.mark.parametrize("value", ["false", "1", "'true'", "[true]"])
+def test_a_removal_that_is_not_true_is_left_to_the_yaml(value):
     with pytest.raises(component_rows.Unshowable):
-        component_rows.read(SOURCE.replace("volcano: {}", f"volcano: {{remove: {said}}}"))
+        component_rows.read(SOURCE.replace("volcano: {}", f"volcano: {{remove: {value}}}"))
 
 
 def test_a_person_asks_for_a_removal_without_yaml_or_javascript(olga):

@@ -233,12 +233,12 @@ def test_each_setting_is_in_the_file_with_its_value_or_named_as_missing(
 ) -> None:
     export = written(content, to, is_fixed)
 
-    found = READERS[to](export.text, content)
+    exported = READERS[to](export.text, content)
     missing = {entry.key for entry in export.missing if entry.part == "settings"}
     wanted = {setting.key: (setting.operator, setting.value) for setting in content.settings}
-    assert found.keys() | missing == wanted.keys()
-    assert not found.keys() & missing
-    for key, (operator, value) in found.items():
+    assert exported.keys() | missing == wanted.keys()
+    assert not exported.keys() & missing
+    for key, (operator, value) in exported.items():
         assert value == wanted[key][1], key
         assert operator == wanted[key][0] or (is_fixed and operator == "="), key
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.profiles.policies.wishes import accepted, refused, told, wish
+from tests.profiles.policies.wishes import accepted, refused, warnings_of, wish
 
 MACVLAN = {
     "cniVersion": "0.3.1",
@@ -98,4 +98,4 @@ def test_what_is_not_for_a_profile_is_refused_with_its_place(wanted, where):
 
 
 def test_that_the_operator_drains_by_itself_is_told():
-    assert "outside of the budget" in told(functions())["own-drains"]
+    assert "outside of the budget" in warnings_of(functions())["own-drains"]

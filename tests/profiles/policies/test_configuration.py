@@ -85,5 +85,5 @@ def test_none_is_written_where_kubernetes_and_setpoint_keep_theirs(namespace):
     ],
 )
 def test_what_nobody_could_read_or_bound_is_refused(wanted, where):
-    found = refused(wanted)
-    assert not where or where in found, found
+    refusal = refused(wanted)
+    assert not where or where in refusal, refusal

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.profiles.policies.wishes import accepted, refused, told, wish
+from tests.profiles.policies.wishes import accepted, refused, warnings_of, wish
 
 DRA, KUEUE = "resource.k8s.io/v1", "kueue.x-k8s.io/v1beta2"
 EXPRESSION = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
@@ -105,4 +105,4 @@ def test_what_is_not_for_a_profile_is_refused_with_its_place(wanted, where):
     ],
 )
 def test_what_it_names_is_said_to_be_elsewhere(wanted, named):
-    assert f"{named} is not in this profile" in told(wanted)["not-here"]
+    assert f"{named} is not in this profile" in warnings_of(wanted)["not-here"]

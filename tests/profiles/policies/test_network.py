@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.profiles.policies.wishes import accepted, refused, told, wish
+from tests.profiles.policies.wishes import accepted, refused, warnings_of, wish
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "llm"}
 
@@ -72,10 +72,10 @@ def test_what_a_site_needs_is_accepted(good):
     ],
 )  # fmt: skip
 def test_what_is_not_for_a_profile_is_refused_with_its_place(wanted, where):
-    found = refused(wanted)
-    assert where in found or (not where and found), found
+    refusal = refused(wanted)
+    assert where in refusal or (not where and refusal), refusal
 
 
 def test_a_policy_that_lets_nothing_out_says_that_names_are_not_resolved():
-    assert "name servers" in told(policy(policyTypes=["Egress"]))["denies-all"]
-    assert "denies-all" not in told(policy(policyTypes=["Egress"], egress=[{}]))
+    assert "name servers" in warnings_of(policy(policyTypes=["Egress"]))["denies-all"]
+    assert "denies-all" not in warnings_of(policy(policyTypes=["Egress"], egress=[{}]))

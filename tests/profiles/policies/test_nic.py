@@ -42,11 +42,11 @@ def test_what_the_operator_would_ignore_or_refuse_is_refused_with_its_place(spec
 def test_drivers_that_the_operator_upgrades_by_itself_are_told(most, words):
     upgrade = {"autoUpgrade": True} | ({} if most is None else {"maxParallelUpgrades": most})
     notes = content({"ofedDriver": {"upgradePolicy": upgrade}}).warnings
-    told = [note for note in notes if note.code == "own-upgrades"]
-    assert len(told) == 1
-    assert words in told[0].message
+    upgrades = [note for note in notes if note.code == "own-upgrades"]
+    assert len(upgrades) == 1
+    assert words in upgrades[0].message
 
 
 def test_a_driver_that_waits_for_a_person_is_not_warned_of():
-    told = content({"ofedDriver": {"upgradePolicy": {"autoUpgrade": False}}}).warnings
-    assert "own-upgrades" not in {note.code for note in told}
+    warnings = content({"ofedDriver": {"upgradePolicy": {"autoUpgrade": False}}}).warnings
+    assert "own-upgrades" not in {note.code for note in warnings}

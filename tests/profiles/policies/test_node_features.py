@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.profiles.policies.wishes import accepted, refused, told, wish
+from tests.profiles.policies.wishes import accepted, refused, warnings_of, wish
 
 MATCH = [{"feature": "pci.device", "matchExpressions": {"vendor": {"op": "In", "value": ["15b3"]}}}]
 
@@ -79,4 +79,4 @@ def test_a_place_that_volcano_would_refuse_is_refused(wanted, where):
 
 def test_a_place_within_another_names_it():
     above = hyper({"type": "HyperNode", "selector": {"exactMatch": {"name": "leaf"}}}, tier=2)
-    assert "HyperNode leaf is not in this profile" in told(above)["not-here"]
+    assert "HyperNode leaf is not in this profile" in warnings_of(above)["not-here"]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from profiles.policies import rights
-from tests.profiles.policies.wishes import accepted, refused, told, wish
+from tests.profiles.policies.wishes import accepted, refused, warnings_of, wish
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -129,21 +129,25 @@ def test_these_kinds_are_never_wanted(kind):
 
 
 def test_a_binding_says_when_its_role_is_not_here():
-    assert "Role team/a is not in this profile" in told(binding())["not-here"]
-    assert "not-here" not in told(binding(), role("get"))
+    assert "Role team/a is not in this profile" in warnings_of(binding())["not-here"]
+    assert "not-here" not in warnings_of(binding(), role("get"))
 
 
 def test_the_admission_policy_refuses_the_same_as_the_parser():
     documents = yaml.safe_load_all((REPOSITORY / "deploy" / "setpoint-policies.yaml").read_text(encoding="utf-8"))
-    [fence] = [one for one in documents if one["kind"] == "ValidatingAdmissionPolicy"]
+    [fence] = [document for document in documents if document["kind"] == "ValidatingAdmissionPolicy"]
     lists = {
-        one["name"]: yaml.safe_load(one["expression"])
-        for one in fence["spec"]["variables"]
-        if one["expression"].startswith("[")
+        variable["name"]: yaml.safe_load(variable["expression"])
+        for variable in fence["spec"]["variables"]
+        if variable["expression"].startswith("[")
     }
 
     assert set(lists["never"]) == set(rights.NEVER)
     assert set(lists["readOnly"]) == set(rights.READ_ONLY)
     assert set(lists["groups"]) == set(rights.GROUPS)
-    [of_roles] = [one["expression"] for one in fence["spec"]["validations"] if "variables.never" in one["expression"]]
+    [of_roles] = [
+        validation["expression"]
+        for validation in fence["spec"]["validations"]
+        if "variables.never" in validation["expression"]
+    ]
     assert all(f"'{verb}'" in of_roles for verb in rights.VERBS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.profiles.policies.wishes import accepted, refused, told, wish
+from tests.profiles.policies.wishes import accepted, refused, warnings_of, wish
 
 NODE = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}
 
@@ -112,10 +112,10 @@ def test_a_second_default_class_of_one_profile_is_refused():
 
 
 def test_data_that_goes_with_its_claim_is_told():
-    assert "takes the volume's data along" in told(nfs(persistentVolumeReclaimPolicy="Delete"))["deletes-data"]
-    assert "deletes-data" not in told(nfs(persistentVolumeReclaimPolicy="Retain"))
+    assert "takes the volume's data along" in warnings_of(nfs(persistentVolumeReclaimPolicy="Delete"))["deletes-data"]
+    assert "deletes-data" not in warnings_of(nfs(persistentVolumeReclaimPolicy="Retain"))
 
 
 def test_a_claim_says_what_it_waits_for():
-    assert "StorageClass fast is not in this profile" in told(claim(storageClassName="fast"))["not-here"]
-    assert "not-here" not in told(claim(volumeName="a"), nfs())
+    assert "StorageClass fast is not in this profile" in warnings_of(claim(storageClassName="fast"))["not-here"]
+    assert "not-here" not in warnings_of(claim(volumeName="a"), nfs())

@@ -28,7 +28,7 @@ def refused(*objects: dict[str, Any]) -> dict[str, str]:
     return {note.path.removeprefix("policies[0]."): note.message for note in caught.value.problems}
 
 
-def told(*objects: dict[str, Any]) -> dict[str, str]:
+def warnings_of(*objects: dict[str, Any]) -> dict[str, str]:
     """The message of each warning, by its code."""
     text = json.dumps({"policies": objects})
     notes = schema.flatten(schema.parse(text), None, origin="mine r1").warnings

@@ -303,8 +303,8 @@ def test_people_extend_a_library_profile_and_do_not_edit_it(olga):
 def test_a_profile_of_ones_own_by_that_name_is_left_alone(olga):
     editing.create(name="gpu-baseline", source="labels: {a: b}\n", by=olga)
 
-    said = loaded()
-    assert "a profile of your own" in said
-    assert "gpu-baseline was never published" in said, "the others cannot stand on it"
+    output = loaded()
+    assert "a profile of your own" in output
+    assert "gpu-baseline was never published" in output, "the others cannot stand on it"
     assert Profile.objects.get(name="gpu-baseline").draft == "labels: {a: b}\n"
     assert not Revision.objects.exists()

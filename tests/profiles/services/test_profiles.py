@@ -176,9 +176,9 @@ def test_a_digest_that_two_profiles_share_is_not_guessed_at(olga):
 
     with pytest.raises(Invalid) as refused:
         editing.meant(first.digest)
-    told = refused.value.fields["revision"][0]
-    assert str(first.pk) in told
-    assert str(second.pk) in told
+    message = refused.value.fields["revision"][0]
+    assert str(first.pk) in message
+    assert str(second.pk) in message
     assert editing.meant(str(second.pk)) == second
 
 

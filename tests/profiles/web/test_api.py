@@ -118,10 +118,10 @@ def test_a_check_says_what_would_be_and_stores_nothing(api, olga, vera):
     answer = client_of(vera).post(f"{ROOT}/profiles/base/actions/check", {"source": source}, format="json")
 
     assert answer.status_code == 200
-    told = answer.json()
-    assert [(w["line"], w["code"]) for w in told["warnings"]] == [(3, "platform")]
-    assert [(c["key"], c["before"], c["after"]) for c in told["changes"]] == [("net.core.rmem_max", None, "536870912")]
-    assert told["worst_class"] == "live"
+    body = answer.json()
+    assert [(w["line"], w["code"]) for w in body["warnings"]] == [(3, "platform")]
+    assert [(c["key"], c["before"], c["after"]) for c in body["changes"]] == [("net.core.rmem_max", None, "536870912")]
+    assert body["worst_class"] == "live"
     assert Profile.objects.get().draft == ""
 
 
@@ -194,11 +194,11 @@ def test_the_catalog_is_searched_filtered_and_paged(api):
 
 
 def test_one_setting_has_range_risk_and_source(api):
-    told = api.get(f"{ROOT}/settings/net.core.rmem_max").json()
+    setting = api.get(f"{ROOT}/settings/net.core.rmem_max").json()
 
-    assert {"platform": "AKS", "minimum": 212992, "maximum": 134217728} in told["platforms"]
-    assert told["risk"]
-    assert told["sources"][0]["url"].startswith("https://")
+    assert {"platform": "AKS", "minimum": 212992, "maximum": 134217728} in setting["platforms"]
+    assert setting["risk"]
+    assert setting["sources"][0]["url"].startswith("https://")
     assert api.get(f"{ROOT}/settings/hugepages-2Mi.node1").json()["apply_class"] == "kubelet-restart"
     missing = api.get(f"{ROOT}/settings/vm.swapiness")
     assert (missing.status_code, "did you mean vm.swappiness?" in missing.json()["detail"]) == (404, True)

@@ -63,7 +63,7 @@ TEXTS = {
 """name → (text, what its answer says: any of several words)"""
 
 
-def said(words: str, answer: Any) -> bool:
+def names_problem(words: str, answer: Any) -> bool:
     text = answer.content.decode()
     return any(word in text or word in html.unescape(text) for word in words.split("|"))
 
@@ -82,7 +82,7 @@ def test_the_editors_text_is_refused_named_and_kept(olga, text, words):
         answer = client.post(at("profile_edit", "base"), {"source": text, "version": 1, "intent": intent})
         assert answer.status_code in (200, 422)
         assert answer.status_code == 422 or intent == "check"
-        assert said(words, answer), answer.content.decode()[-3000:]
+        assert names_problem(words, answer), answer.content.decode()[-3000:]
         assert answer.context["source"] == text
         assert in_box(text) in answer.content.decode(), "nothing typed is lost"
     assert Profile.objects.get().draft == SOURCE
@@ -93,7 +93,7 @@ def test_a_new_profiles_text_is_refused_named_and_kept(olga, text, words):
     answer = browser(olga).post(at("profile_new"), {"source": text, "name": "base", "intent": "save"})
 
     assert answer.status_code == 422
-    assert said(words, answer)
+    assert names_problem(words, answer)
     assert in_box(text) in answer.content.decode()
     assert answer.context["form"]["name"].value() == "base"
     assert not Profile.objects.exists()
@@ -106,7 +106,7 @@ def test_an_import_is_refused_named_and_kept(olga, text, words):
     for intent in ("look", "store"):
         answer = client.post(at("profile_import"), {"source": text, "name": "base", "intent": intent, "token": "x"})
         assert answer.status_code == 422
-        assert said(words, answer)
+        assert names_problem(words, answer)
         assert in_box(text) in answer.content.decode()
     assert not Profile.objects.exists()
 
@@ -119,7 +119,7 @@ def test_a_chosen_file_is_refused_named_and_shown(olga, text, words):
     answer = browser(olga).post(at("profile_import"), {"name": "base", "source": "", "file": file, "intent": "look"})
 
     assert answer.status_code == 422
-    assert said(words, answer)
+    assert names_problem(words, answer)
     assert in_box(text[:200]) in answer.content.decode()
     assert not Profile.objects.exists()
 
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_text_is_refused_and_one_that_is_is_read(olga):
     wrong = sent(b"\x7fELF\xff\xfe")
     assert (wrong.status_code, list(wrong.context["form"].errors)) == (422, ["file"])
     assert "not text in UTF-8" in wrong.content.decode()
-    assert said("Is empty", sent(b""))
+    assert names_problem("Is empty", sent(b""))
     right = sent(SOURCE.replace("\n", "\r\n").encode())
     assert (right.status_code, right.context["form"]["source"].value()) == (200, SOURCE)
     assert right.context["preview"].would == "create"
@@ -183,7 +183,7 @@ def test_what_no_request_may_hold_is_refused_before_it_is_read(olga, sent, statu
         rest.post("/api/v1/profiles/actions/import", {"source": sent, "name": "base"}, format="json"),
     ):
         assert answer.status_code == status or (answer.status_code == 422 and "json" in answer["Content-Type"])
-        assert said(words, answer)
+        assert names_problem(words, answer)
     assert Profile.objects.get().draft == SOURCE
 
 
@@ -218,7 +218,7 @@ def test_a_bad_row_is_refused_named_and_kept(olga, key, operator, value, words):
         assert answer.status_code == (422 if intent == "save" else answer.status_code)
         assert answer.status_code in (200, 422)
         if path == "profile_edit":
-            assert said(words, answer), answer.content.decode()[-3000:]
+            assert names_problem(words, answer), answer.content.decode()[-3000:]
             row = answer.context["page"].rows[0].line
             assert (row.key, row.operator, row.value) == (key, operator, value), "nothing typed is lost"
         assert "<script>" not in answer.content.decode().replace("<script src", "")
@@ -246,4 +246,4 @@ def test_a_library_profile_is_not_opened_for_editing(olga):
 
     for answer in (browser(olga).get(at("profile_edit", "base")), browser(olga).post(at("profile_edit", "base"), {})):
         assert answer.status_code == 409
-        assert said("make a profile that extends base", answer)
+        assert names_problem("make a profile that extends base", answer)

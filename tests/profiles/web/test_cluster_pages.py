@@ -207,9 +207,9 @@ def test_rest_gives_them_and_their_differences(olga, top):
         "origin": "top r1",
     }
     base = Revision.objects.get(profile__name="base")
-    found = client.get(f"/api/v1/revisions/{top.pk}/diff", {"against": base.digest}).json()
+    diff = client.get(f"/api/v1/revisions/{top.pk}/diff", {"against": base.digest}).json()
     assert {"part": "components", "key": "cilium", "before": "1.19.0", "after": "1.20.0", "change": "changed",
-            "apply_class": ""} in found  # fmt: skip
+            "apply_class": ""} in diff  # fmt: skip
     checked = client.post("/api/v1/profiles/top/actions/check", {"source": TOP}, format="json").json()
     assert checked["digest"] == top.digest
     exported = client.get(f"/api/v1/revisions/{top.pk}/exports/sysctl.d").json()
@@ -239,19 +239,19 @@ def test_an_export_imported_elsewhere_means_the_same(olga, top):
 def findings(monkeypatch):
     """Answers to `hooks.profile_findings`, as a room above would give them."""
     given: list[ProfileNote] = []
-    asked: list[Content] = []
+    contents: list[Content] = []
 
     def answer(content: Content) -> list[ProfileNote]:
-        asked.append(content)
+        contents.append(content)
         return given
 
     monkeypatch.setattr(hooks.profile_findings, "_subscribers", [answer])
-    return given, asked
+    return given, contents
 
 
 def test_a_finding_that_blocks_is_a_problem_at_every_door(olga, findings):
     made(olga)
-    given, asked = findings
+    given, contents = findings
     given.append(ProfileNote("components.cilium.version", 0, "unknown-version", "has no chart 1.20.0"))
     source = "components:\n  cilium:\n    version: 1.20.0\n"
     page, rest = browser(olga), caller(olga)
@@ -268,7 +268,7 @@ def test_a_finding_that_blocks_is_a_problem_at_every_door(olga, findings):
         assert answer.status_code == 422
         assert "has no chart 1.20.0" in text(answer)
     assert answers[3].json()["errors"][0]["field"] == "components.cilium.version (line 3)"
-    assert [c.name for c in asked[-1].components] == ["cilium"]
+    assert [c.name for c in contents[-1].components] == ["cilium"]
     assert [profile.name for profile in Profile.objects.all()] == ["base"]
 
 

@@ -65,7 +65,7 @@ def test_the_form_shows_each_setting_with_its_range_limits_risk_source_and_class
     edited.press("add:net.core.rmem_max", value=["262144"])
     shown = edited.press("check", value=["262144", "512Mi"]).content.decode()
 
-    for said in (
+    for phrase in (
         "2304 to 2147483647",
         "AKS accepts 212992 to 134217728",
         "GKE accepts 2304 to 2147483647",
@@ -73,7 +73,7 @@ def test_the_form_shows_each_setting_with_its_range_limits_risk_source_and_class
         "No effect on RDMA",
         "Live",
     ):
-        assert said in shown, said
+        assert phrase in shown, phrase
     assert "is 536870912 bytes" in shown
     assert "its own node pools refuse 536870912" in shown
 
@@ -84,8 +84,8 @@ def test_saving_untouched_fields_changes_not_a_character(edited):
 
 
 def test_a_setting_is_found_by_what_it_does_added_filled_in_and_saved_beside_the_comments(edited, olga):
-    found = browser(olga).get(at("setting_search"), {"find": "swap"}).content.decode()
-    assert 'value="add:vm.swappiness"' in found
+    html = browser(olga).get(at("setting_search"), {"find": "swap"}).content.decode()
+    assert 'value="add:vm.swappiness"' in html
 
     answer = edited.press("add:fs.aio-max-nr", find="aio")
     assert answer.status_code == 200
@@ -187,9 +187,9 @@ def test_a_given_up_setting_is_taken_again(edited):
 
 def focused(answer: Any) -> str:
     """The one element that the page puts the focus on."""
-    found = re.findall(r"<(?:input|select|textarea|button)\b[^>]*\bautofocus\b[^>]*>", answer.content.decode())
-    assert len(found) == 1, found
-    return str(found[0])
+    autofocused = re.findall(r"<(?:input|select|textarea|button)\b[^>]*\bautofocus\b[^>]*>", answer.content.decode())
+    assert len(autofocused) == 1, autofocused
+    return str(autofocused[0])
 
 
 def test_whoever_works_by_keyboard_goes_on_where_the_work_is(edited):

@@ -55,7 +55,7 @@ def test_a_preview_as_one_format_does_not_store_as_another(olga):
 
 
 @pytest.mark.parametrize(
-    ("sent", "field", "said"),
+    ("sent", "field", "message"),
     [
         ({"format": "floppy"}, "format", "floppy"),
         ({"format": "nodewright"}, "source", "NodeWright"),
@@ -64,12 +64,12 @@ def test_a_preview_as_one_format_does_not_store_as_another(olga):
         ({"format": "profile"}, "", "line"),
     ],
 )
-def test_bad_input_is_named_and_kept(olga, sent, field, said):
+def test_bad_input_is_named_and_kept(olga, sent, field, message):
     answer = look(browser(olga), **sent)
 
     form = answer.context["form"]
     assert answer.status_code == 422
-    assert said in answer.content.decode()
+    assert message in answer.content.decode()
     assert list(form.errors) == ([field] if field else [])
     assert form["source"].value() == sent.get("source", SYSCTL)
     assert form["format"].value() == sent["format"]

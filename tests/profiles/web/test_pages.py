@@ -50,9 +50,9 @@ def test_the_list_finds_by_name_and_description(olga):
     page = client.get(at("profiles")).context["page_obj"]
     assert [(p.name, p.newest_number, p.revision_count) for p in page] == [(f"p{n}", 1, 1) for n in range(4)]
     for query in ("p3", "NUMBER 3"):
-        found = client.get(at("profiles"), {"q": query})
-        assert [p.name for p in found.context["page_obj"]] == ["p3"]
-        assert at("profile", "p2") not in found.content.decode()
+        response = client.get(at("profiles"), {"q": query})
+        assert [p.name for p in response.context["page_obj"]] == ["p3"]
+        assert at("profile", "p2") not in response.content.decode()
 
 
 def test_a_page_costs_the_same_however_much_there_is(olga):

@@ -155,7 +155,7 @@ def test_what_changed_since_the_look_is_not_overwritten(olga, omar):
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "message"),
     [
         ({"name": "base", "source": "settings: {vm.swappiness: 999}"}, "out of range"),
         ({"name": "No", "source": SOURCE}, "lower-case"),
@@ -166,11 +166,11 @@ def test_what_changed_since_the_look_is_not_overwritten(olga, omar):
         ({"name": "base", "source": "a: [\x07"}, "line"),
     ],
 )
-def test_a_bad_import_is_named_and_kept(olga, sent, said):
+def test_a_bad_import_is_named_and_kept(olga, sent, message):
     answer = browser(olga).post(at("profile_import"), sent | {"intent": "look"})
 
     assert answer.status_code == 422
-    assert said.lower() in answer.content.decode().lower()
+    assert message.lower() in answer.content.decode().lower()
     assert answer.context["form"]["name"].value() == sent["name"]
     assert answer.context["form"]["source"].value() == sent.get("source")
     assert not Profile.objects.exists()
@@ -234,9 +234,9 @@ def test_a_viewer_may_compare_and_export_but_not_import(vera, olga):
 
 
 @pytest.mark.parametrize(
-    ("would", "said"),
+    ("would", "label"),
     [("create", "Create base"), ("nothing", "Go to base"), ("replace", "Replace the draft of base")],
 )
-def test_the_button_of_an_import_says_what_it_does(would, said):
+def test_the_button_of_an_import_says_what_it_does(would, label):
     preview = imports.ImportPreview("base", would, checked=None, changes=(), token="")
-    assert preview.act == said
+    assert preview.act == label

@@ -25,10 +25,10 @@ def program(helm: str) -> client.Helm:
     if helm == "v3":
         return client.program()
     where = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
-    found = f"{where.stdout.strip()}/helm"
-    if not os.access(found, os.X_OK):
+    path = f"{where.stdout.strip()}/helm"
+    if not os.access(path, os.X_OK):
         pytest.skip("helm v4 is not built: run `make controlplane`")
-    return client.Helm(found, "v4.")
+    return client.Helm(path, "v4.")
 
 
 @pytest.fixture(scope="module")

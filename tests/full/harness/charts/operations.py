@@ -64,7 +64,7 @@ def _change(stage: Stage, case: Case, notes: Notes, first: str) -> None:
         changed = _drift(stage, case, catalog.get(case.name).namespace, case.name)
     with notes.operation("repair"):
         plan, part = stage.planned(first, "upgrade")
-        shown = {(one["kind"], one["name"]): one["change"] for one in part["objects"]}
+        shown = {(difference["kind"], difference["name"]): difference["change"] for difference in part["objects"]}
         assert shown == changed, (shown, changed)
         stage.run(plan, "succeeded")
         stage.until_state(case, "compliant")
@@ -87,7 +87,11 @@ def _take_away(stage: Stage, case: Case, notes: Notes) -> None:
         if case.custom:
             stage.plane.kubectl("apply", "-f", "-", text=case.custom)
         plan, part = stage.planned(stage.removal(case), "remove")
-        gone = {(one["kind"], one["name"]) for one in part["objects"] if one["change"] == "deleted"}
+        gone = {
+            (difference["kind"], difference["name"])
+            for difference in part["objects"]
+            if difference["change"] == "deleted"
+        }
         wanted = {(raw["kind"], raw["metadata"]["name"]) for raw in objects if not is_kept(raw)}
         assert gone == wanted, gone ^ wanted
         assert plan["summary"]["consent"] == case.consent, plan["summary"]
@@ -139,8 +143,8 @@ def _drift(stage: Stage, case: Case, space: str, release: str) -> dict[tuple[str
 
     def both() -> bool:
         row = stage.until_state(case, "drifted")
-        told = {(one["kind"], one["name"]) for one in row["differences"]}
-        return told == {(kind, name), (victim["kind"], victim["metadata"]["name"])}
+        named = {(difference["kind"], difference["name"]) for difference in row["differences"]}
+        return named == {(kind, name), (victim["kind"], victim["metadata"]["name"])}
 
     eventually(both, lambda: str(stage.until_state(case, "drifted")["differences"]), seconds=PATIENCE)
     return {(kind, name): "changed", (victim["kind"], victim["metadata"]["name"]): "created"}

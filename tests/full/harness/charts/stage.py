@@ -138,7 +138,9 @@ class Stage:
         if part["rights"] and part["rights"]["lacking"]:
             self._grant(part)
             plan, part = eventually(lambda: self._granted(revision), lambda: self._lacks(revision), seconds=60)
-        blocks = [f"{one['title']} {one['detail']}" for one in plan["findings"] if one["severity"] == "block"]
+        blocks = [
+            f"{finding['title']} {finding['detail']}" for finding in plan["findings"] if finding["severity"] == "block"
+        ]
         assert blocks == []
         assert part["action"] == action, (part["action"], part["left_out"], part["objects"], part["notes"])
         return plan, part
@@ -202,15 +204,15 @@ class Stage:
         self.ends(rollout, "reverted")
 
     def until_state(self, case: Case, state: str) -> dict[str, Any]:
-        def found() -> dict[str, Any] | None:
+        def row_in_state() -> dict[str, Any] | None:
             rows = self.site.operator.every("compliance/components", name=case.name)
             return next((row for row in rows if row["state"] == state), None)
 
-        def told() -> str:
+        def rows_as_text() -> str:
             rows = self.site.operator.every("compliance/components", name=case.name)
             return str([{**row, "history": None} for row in rows])
 
-        return dict(eventually(found, told, seconds=self.patience))
+        return dict(eventually(row_in_state, rows_as_text, seconds=self.patience))
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

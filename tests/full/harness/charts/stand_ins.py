@@ -42,8 +42,8 @@ class StandIns(threading.Thread):
             base = f"/apis/admissionregistration.k8s.io/v1/{plural}"
             for raw in self._items(base):
                 hooks = raw.get("webhooks") or []
-                if any(not one.get("matchConditions") for one in hooks):
-                    changed = {"webhooks": [one | {"matchConditions": UNASKED} for one in hooks]}
+                if any(not hook.get("matchConditions") for hook in hooks):
+                    changed = {"webhooks": [hook | {"matchConditions": UNASKED} for hook in hooks]}
                     version = {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}}
                     self._patch(f"{base}/{raw['metadata']['name']}", changed | version)
 
@@ -68,9 +68,9 @@ class StandIns(threading.Thread):
             self._ready(base, policy)
 
     def _prometheus(self) -> None:
-        for one in self._items("/apis/monitoring.coreos.com/v1/prometheuses"):
-            meta = one["metadata"]
-            self._workload("statefulsets", meta["namespace"], f"prometheus-{meta['name']}", one)
+        for prometheus in self._items("/apis/monitoring.coreos.com/v1/prometheuses"):
+            meta = prometheus["metadata"]
+            self._workload("statefulsets", meta["namespace"], f"prometheus-{meta['name']}", prometheus)
 
     def _ready(self, base: str, policy: Mapping[str, Any]) -> None:
         if (policy.get("status") or {}).get("state") != "ready":
@@ -99,9 +99,9 @@ class StandIns(threading.Thread):
     # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def _items(self, base: str) -> Iterator[dict[str, Any]]:
         """Raises FleetError. The kind and version of the list, which its items lack."""
-        found = self._server.ask(Call("list", base.rpartition("/")[2]), "GET", base).object()
-        for raw in found.get("items") or ():
-            yield {"apiVersion": found["apiVersion"], "kind": str(found["kind"]).removesuffix("List")} | raw
+        listing = self._server.ask(Call("list", base.rpartition("/")[2]), "GET", base).object()
+        for raw in listing.get("items") or ():
+            yield {"apiVersion": listing["apiVersion"], "kind": str(listing["kind"]).removesuffix("List")} | raw
 
     def _create(self, base: str, raw: Mapping[str, Any]) -> None:
         self._server.ask(Call("create", base.rpartition("/")[2]), "POST", base, body=raw)

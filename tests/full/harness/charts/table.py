@@ -52,19 +52,19 @@ class Notes:
 
 def rows(reports: Iterable[Any]) -> list[Row]:
     """Return the rows that these reports tell of, by component and helm."""
-    found: dict[tuple[str, str], Row] = {}
+    by_key: dict[tuple[str, str], Row] = {}
     for report in reports:
         for name, value in getattr(report, "user_properties", ()):
             if name == PROPERTY and report.when == "call":
                 component, chart, helm, operation, result = value
-                row = found.setdefault((component, helm), {"Component": component, "Chart": chart, "helm": helm})
+                row = by_key.setdefault((component, helm), {"Component": component, "Chart": chart, "helm": helm})
                 row[operation] = result
-    return [found[key] for key in sorted(found)]
+    return [by_key[key] for key in sorted(by_key)]
 
 
-def lines(found: Iterable[Row]) -> list[str]:
+def lines(table_rows: Iterable[Row]) -> list[str]:
     """Return the table as Markdown; an operation that was not reached is empty."""
-    body = [[row.get(name) or "" for name in HEAD] for row in found]
+    body = [[row.get(name) or "" for name in HEAD] for row in table_rows]
     return ["| " + " | ".join(cells) + " |" for cells in (HEAD, ["---"] * len(HEAD), *body)]
 
 
@@ -77,20 +77,20 @@ def read(text: str) -> list[Row]:
     return [dict(zip(HEAD, row, strict=True)) for row in cells[2:]]
 
 
-def merged(text: str, found: Iterable[Row]) -> str:
+def merged(text: str, table_rows: Iterable[Row]) -> str:
     """Return the document with these rows in place of those of the same component and helm."""
-    every: Mapping[tuple[str, str], Row] = {(row["Component"], row["helm"]): row for row in (*read(text), *found)}
+    every: Mapping[tuple[str, str], Row] = {(row["Component"], row["helm"]): row for row in (*read(text), *table_rows)}
     table = "\n".join([BEGIN, *lines(every[key] for key in sorted(every)), END])
     return re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: table, text, flags=re.DOTALL)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [one for outcome in ("passed", "failed") for one in terminalreporter.stats.get(outcome, ())]
-    if not (found := rows(reports)):
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, ())]
+    if not (table_rows := rows(reports)):
         return
     terminalreporter.section("real charts: seconds of each operation")
-    for line in lines(found):
+    for line in lines(table_rows):
         terminalreporter.write_line(line)
     if os.environ.get("SETPOINT_CHARTS_TABLE") == "write":
-        DOCUMENT.write_text(merged(DOCUMENT.read_text(encoding="utf-8"), found), encoding="utf-8")
+        DOCUMENT.write_text(merged(DOCUMENT.read_text(encoding="utf-8"), table_rows), encoding="utf-8")
         terminalreporter.write_line(f"written to {DOCUMENT}")

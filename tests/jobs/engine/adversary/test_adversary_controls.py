@@ -45,7 +45,7 @@ def died_at_reboot(world, **strategy):
 
 
 def test_putting_a_failed_node_back_starts_no_other_node(world):
-    """The strategy says: put the failed node back, then wait for a person."""
+    """The strategy says: revert the failed node, then wait for an operator."""
     plan = world.plan(canary=1, batch="1", order="name", on_failure="revert-node", step_deadline_seconds=30)
     rollout = world.started(plan)
     world.sim.agents.restart("n1", "hanging")

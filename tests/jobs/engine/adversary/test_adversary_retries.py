@@ -103,7 +103,7 @@ def test_a_pause_that_was_confirmed_starts_no_node_any_more(world, monkeypatch):
     assert rollout.status == "paused"
 
 
-# ── nobody comes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── no operator comes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_held_node_that_nobody_cares_for_becomes_a_failure(world):

@@ -76,10 +76,10 @@ def test_an_api_server_lost_half_way_is_told_waited_for_and_leaves_no_release_pe
     step = step_of(rollout, "pulled")
     component_runner.carry_out(step.pk)
     step.refresh_from_db()
-    [said] = StepEvent.objects.filter(step=step, text__startswith="helm is tried again").values_list("text", flat=True)
+    [text] = StepEvent.objects.filter(step=step, text__startswith="helm is tried again").values_list("text", flat=True)
     assert step.status == "applying"
-    assert said.startswith("helm is tried again: the API server did not carry it out: 1 error occurred: * Post ")
-    assert said.endswith('/namespaces/pulled-system/deployments?fieldManager=helm": EOF'), (
+    assert text.startswith("helm is tried again: the API server did not carry it out: 1 error occurred: * Post ")
+    assert text.endswith('/namespaces/pulled-system/deployments?fieldManager=helm": EOF'), (
         "and no word of helm's own code"
     )
 

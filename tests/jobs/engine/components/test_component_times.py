@@ -88,8 +88,8 @@ def test_helm_is_given_the_shorter_of_both_limits(world, releases, settings):
         given.append((step.deadline_at - step.granted_at).total_seconds())
 
     releases.during["volcano"] = note
-    for version, asked in (("1.0.0", 60), ("2.0.0", 7200)):
-        made = world.plan(world.revision({}, components=wanted(volcano=version)), component_deadline_seconds=asked)
+    for version, seconds in (("1.0.0", 60), ("2.0.0", 7200)):
+        made = world.plan(world.revision({}, components=wanted(volcano=version)), component_deadline_seconds=seconds)
         world.run(world.started(made))
     assert given == [60, settings.SETPOINT_HELM_SECONDS]
 

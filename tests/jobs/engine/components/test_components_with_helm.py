@@ -74,8 +74,8 @@ def cluster(world: World, settings: Any, tmp_path: Path) -> Iterator[World]:
 def revisions(world: World, name: str) -> list[tuple[str, str]]:
     """(chart version, status), the oldest first."""
     with registry.api_server(world.cluster) as server:
-        found = releases.history(server, f"{name}-system", name).revisions
-        return [(one.read().chart_version, one.status) for one in found]
+        history = releases.history(server, f"{name}-system", name).revisions
+        return [(revision.read().chart_version, revision.status) for revision in history]
 
 
 def settings_of(world: World, name: str) -> str:

@@ -61,8 +61,8 @@ def test_an_upgrade_of_the_driver_in_production_is_no_live_plan_of_zeros(make_wo
     plan = upgrade(world, releases, driver("n1", "n2", "n3"))
 
     assert plan.worst_class == "gpu-pods"
-    told = {key: plan.summary[key] for key in ("nodes_hit", "nodes_hit_at_once", "gpus_out_at_once", "gpu_jobs")}
-    assert told == {"nodes_hit": 3, "nodes_hit_at_once": 1, "gpus_out_at_once": 8, "gpu_jobs": 1}
+    numbers = {key: plan.summary[key] for key in ("nodes_hit", "nodes_hit_at_once", "gpus_out_at_once", "gpu_jobs")}
+    assert numbers == {"nodes_hit": 3, "nodes_hit_at_once": 1, "gpus_out_at_once": 8, "gpu_jobs": 1}
     assert [row["namespace"] for row in plan.summary["namespaces"]] == ["team"]
     assert plan.summary["seconds"] >= 3 * 300, "node by node"
     assert verdicts.strictest_requirement(plan).approvers == 2
@@ -105,8 +105,8 @@ def test_shares_of_rules_count_what_components_disturb(make_world, releases):
 
 
 def test_the_digest_covers_the_blast(world, releases):
-    one, other = (upgrade(world, releases, driver("n1", worst=worst)) for worst in ("gpu-pods", "drain"))
-    assert one.digest != other.digest
+    plan, other = (upgrade(world, releases, driver("n1", worst=worst)) for worst in ("gpu-pods", "drain"))
+    assert plan.digest != other.digest
 
 
 @pytest.mark.parametrize("column", [{"places": 0}, {"hit": []}, {"worst_class": "live"}])
@@ -126,9 +126,9 @@ def test_an_operator_that_may_take_more_than_the_budget_is_refused_with_what_to_
     plan = upgrade(world, releases, driver("n1", "n2", at_once=2))
 
     assert plan.is_blocked
-    found = next(f for f in plan.findings if f["code"] == "operator-budget")
-    assert "ClusterPolicy cluster-policy" in found["detail"]
-    assert found["severity"] == "block"
+    finding = next(f for f in plan.findings if f["code"] == "operator-budget")
+    assert "ClusterPolicy cluster-policy" in finding["detail"]
+    assert finding["severity"] == "block"
 
 
 def agents(*nodes: str, at_once: int) -> Blast:
@@ -145,10 +145,10 @@ def test_a_daemonset_of_the_network_that_restarts_beyond_the_budget_is_refused_w
     plan = upgrade(world, releases, agents("n1", "n2", at_once=2))
 
     assert plan.is_blocked
-    found = next(f for f in plan.findings if f["code"] == "operator-budget")
-    assert "spec.updateStrategy.rollingUpdate.maxUnavailable" in found["detail"]
-    assert "kube-system/cilium restarts on 2 nodes at once" in found["title"]
-    assert (found["severity"], found["nodes"]) == ("block", ["n1", "n2"])
+    finding = next(f for f in plan.findings if f["code"] == "operator-budget")
+    assert "spec.updateStrategy.rollingUpdate.maxUnavailable" in finding["detail"]
+    assert "kube-system/cilium restarts on 2 nodes at once" in finding["title"]
+    assert (finding["severity"], finding["nodes"]) == ("block", ["n1", "n2"])
     assert not upgrade(world, releases, agents("n1", "n2", at_once=1)).is_blocked
     assert upgrade(world, releases, agents("n1", "n2", at_once=1)).components.get().places == 0
 

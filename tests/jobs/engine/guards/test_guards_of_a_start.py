@@ -1,4 +1,4 @@
-"""Guards of a step's start, each seen alone: where another stands behind it, the law's own test does not miss it."""
+"""Guards of a step's start, each alone: where another backs it, the law's own test does not notice that it is gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jobs.rollouts import freezes, rollout_actions
 REBOOT = {"cmdline.iommu": "pt"}
 
 
-def asked(world):
+def asked_nodes(world):
     """Nodes of which any setting was asked."""
     changes = [e for e in world.sim.audit if e.resource == "nodetunings" and e.verb == "patch"]
     return {e.name for e in changes if (e.request or {}).get("spec", {}).get("settings")}
@@ -81,7 +81,7 @@ def test_nothing_at_all_is_asked_of_a_node_that_moved_since_its_plan(world):
     world.run(rollout, seconds=60)
 
     assert rollout.steps.get(node_name="n2").status == "held"
-    assert asked(world) == {"n1", "n3"}
+    assert asked_nodes(world) == {"n1", "n3"}
 
 
 def test_a_rollout_whose_time_comes_in_a_freeze_does_not_begin(world):
@@ -126,7 +126,7 @@ def test_a_batch_opens_only_when_the_one_before_it_rests(world):
         world.tick(5)
 
     assert {s.node_name: s.status for s in rollout.steps.all()} == {"n1": "verifying", "n2": "queued", "n3": "queued"}
-    assert asked(world) == {"n1"}
+    assert asked_nodes(world) == {"n1"}
 
 
 def test_a_batch_of_live_steps_soaks_before_the_next_one_opens(world):
@@ -135,7 +135,7 @@ def test_a_batch_of_live_steps_soaks_before_the_next_one_opens(world):
 
     world.tick(200)
     world.slice(rollout)
-    assert asked(world) == {"n1"}
+    assert asked_nodes(world) == {"n1"}
     assert "Soaking after batch 1" in rollout.waiting_for
 
     world.tick(110)
@@ -173,7 +173,7 @@ def test_a_node_whose_agent_fell_silent_since_the_plan_is_waited_for(world):
     step = rollout.steps.get(node_name="n1")
     assert step.status == "queued"
     assert "silent since" in step.waiting_for
-    assert asked(world) == {"n2", "n3"}
+    assert asked_nodes(world) == {"n2", "n3"}
 
 
 def test_nothing_starts_on_a_cluster_that_changed_hands_since_the_approval(world):

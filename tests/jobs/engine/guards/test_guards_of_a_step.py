@@ -1,4 +1,4 @@
-"""Guards of a step under way, each seen alone: where another stands behind it, the law's own test does not miss it."""
+"""Guards of a step in progress, each alone: where another backs it, the law's own test does not notice its loss."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_disturbed_node_that_was_uncordoned_twice_carries_no_mark_of_ours(make
     assert is_cordoned(world)
 
 
-# ── law 6: whoever lost a step commits nothing ────────────────────────────────────────────────────────────────────────
+# ── law 6: a worker that lost a step commits nothing ──────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("lost", [{"claim": "another"}, {"version": F("version") + 1}], ids=["claim", "version"])
@@ -165,7 +165,7 @@ def test_whoever_lost_a_step_in_flight_commits_nothing(make_world, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reply",
     [
         {"status": {"settings": []}, "observed": {"vm.swappiness": "60"}},
         {"status": {"step": "another"}},
@@ -174,11 +174,11 @@ def test_whoever_lost_a_step_in_flight_commits_nothing(make_world, monkeypatch, 
     ],
     ids=["no word of the key", "another step", "another attempt", "an earlier spec"],
 )
-def test_only_the_kernels_answer_to_this_very_spec_is_success(make_world, told):
+def test_only_the_kernels_answer_to_this_very_spec_is_success(make_world, reply):
     world = make_world(nodes=1)
     rollout = world.started()
     step = reach(world, rollout, "verifying")
-    answer(step, **told)
+    answer(step, **reply)
 
     reconcile.advance(rollout.pk)
     step.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Guards of how a step ends, each seen alone: where another stands behind it, the law's own test does not miss it."""
+"""Guards of how a step ends, each alone: where another backs it, the law's own test does not notice that it is gone."""
 
 from __future__ import annotations
 

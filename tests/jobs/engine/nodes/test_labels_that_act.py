@@ -136,9 +136,9 @@ def test_an_entry_that_nobody_could_wait_for_does_not_load(entry):
 
 
 def test_each_label_names_where_its_effect_is_known_from():
-    told = yaml.load(Path(known_labels.__file__).with_name("sources.yaml").read_bytes()).data
+    sources = yaml.load(Path(known_labels.__file__).with_name("sources.yaml").read_bytes()).data
     for known in known_labels.KNOWN.values():
-        urls = [told[name]["url"] for name in known.sources]
+        urls = [sources[name]["url"] for name in known.sources]
         assert urls, known.key
         assert all(url.startswith(("https://docs.nvidia.com/", "https://github.com/NVIDIA/")) for url in urls), (
             known.key

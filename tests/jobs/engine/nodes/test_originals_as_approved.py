@@ -119,7 +119,7 @@ def expects(world: World) -> list[Any]:
 
 def test_a_value_edited_between_two_tries_of_a_revert_is_held_and_not_overwritten(make_world, monkeypatch):
     """The answer to the first try is lost, though its agent held all of it because of another key; before the second
-    one that key is as it was again, and somebody sets this one by hand."""
+    one that key is as it was again, and a person sets this one by hand."""
     world = make_world(nodes=1)
     wanted = {KEY: "10", "vm.max_map_count": "262144"}
     rollout = world.run(world.started(world.plan(world.revision(wanted), canary=0)))
@@ -159,7 +159,7 @@ def test_what_a_revert_expects_is_stored_before_it_is_asked(make_world, monkeypa
     monkeypatch.setattr(SimFleet, "tune", tune)
     world.run(rollout)
     assert stored
-    assert all(kept == asked for kept, asked in stored)
+    assert all(kept == sent for kept, sent in stored)
 
 
 def test_a_key_that_was_changed_before_a_forward_step_wrote_it_is_not_taken_by_its_revert(make_world):

@@ -57,7 +57,7 @@ def test_a_worker_killed_after_the_grant_finds_the_reboot_that_it_granted(make_w
         world.until(rollout, "succeeded")
     monkeypatch.setattr(world.fleet, "tune", real)
 
-    world.sim.tick(400)  # the node has rebooted and is back before anybody takes the step up again
+    world.sim.tick(400)  # the node has rebooted and is back before a worker takes the step up again
     # The watch tells of the node first: what the agent said of the grant arrives later.
     store.observe_nodes(world.cluster, world.fleet.list("nodes").items, complete=True, at=now())
     Cluster.objects.update(observed_at=now())

@@ -52,7 +52,7 @@ def classes(plan: Plan) -> dict[str, str]:
     return dict(plan.nodes.filter(left_out="").values_list("name", "worst_class"))
 
 
-def found(plan: Plan, code: str) -> dict[str, Any]:
+def finding(plan: Plan, code: str) -> dict[str, Any]:
     return next((f for f in plan.findings if f["code"] == code), {})
 
 
@@ -77,10 +77,10 @@ def three(make_world) -> World:
 def test_a_taint_counts_the_pods_that_do_not_tolerate_it_for_good(three):
     plan = tainted(three)
     assert classes(plan) == {"n1": "drain", "n2": "new-pods", "n3": "drain"}
-    told = {key: plan.summary[key] for key in ("drains", "gpu_jobs", "gpu_pods", "pods_evicted", "gpus_out_at_once")}
-    assert told == {"drains": 2, "gpu_jobs": 2, "gpu_pods": 2, "pods_evicted": 2, "gpus_out_at_once": 8}
+    numbers = {key: plan.summary[key] for key in ("drains", "gpu_jobs", "gpu_pods", "pods_evicted", "gpus_out_at_once")}
+    assert numbers == {"drains": 2, "gpu_jobs": 2, "gpu_pods": 2, "pods_evicted": 2, "gpus_out_at_once": 8}
     assert {row["namespace"] for row in plan.summary["namespaces"]} == {"team-goes", "team-later"}
-    evicts = found(plan, "taint-evicts")
+    evicts = finding(plan, "taint-evicts")
     assert (evicts["severity"], evicts["nodes"], "3600 s" in evicts["detail"]) == ("warn", ["n1", "n3"], True)
 
 
@@ -89,8 +89,8 @@ def test_a_node_of_which_nobody_is_evicted_takes_no_slot_and_says_so(make_world)
     job(world, "stays", "n1", {"operator": "Exists"})
     plan = tainted(world)
     assert (plan.worst_class, plan.summary["nodes_out_at_once"], plan.summary["gpu_jobs"]) == ("new-pods", 0, 0)
-    assert found(plan, "taint-spares")["count"] == 2
-    assert not found(plan, "taint-evicts")
+    assert finding(plan, "taint-spares")["count"] == 2
+    assert not finding(plan, "taint-evicts")
     assert verdicts.strictest_requirement(plan).approvers == 1
 
 
@@ -118,15 +118,15 @@ def test_pods_of_daemon_sets_that_it_ends_are_named(make_world):
     world.tick(5)
     plan = tainted(world)
     assert classes(plan) == {"n1": "drain", "n2": "drain"}
-    assert (found(plan, "taint-daemons")["count"], plan.summary["pods_evicted"]) == (2, 0)
-    assert "kube-system/logs" in found(plan, "taint-daemons")["detail"]
+    assert (finding(plan, "taint-daemons")["count"], plan.summary["pods_evicted"]) == (2, 0)
+    assert "kube-system/logs" in finding(plan, "taint-daemons")["detail"]
 
 
 def test_taking_it_away_interrupts_nothing_and_says_so(three):
     three.run(three.started(tainted(three), step_deadline_seconds=3600))
     plan = three.plan(three.revision({"vm.swappiness": "20"}), canary=0)
     assert (plan.worst_class, plan.summary["drains"], plan.summary["gpu_jobs"]) == ("live", 0, 0)
-    assert found(plan, "taint-removed")["severity"] == "note"
+    assert finding(plan, "taint-removed")["severity"] == "note"
 
 
 def test_a_taint_against_new_pods_says_so(make_world):
@@ -134,7 +134,7 @@ def test_a_taint_against_new_pods_says_so(make_world):
     uid = job(world, "stays", "n1")
     plan = tainted(world, (KEY, "a", "NoSchedule"))
     assert (plan.worst_class, plan.summary["gpu_jobs"]) == ("new-pods", 0)
-    assert found(plan, "taint-new-pods")["count"] == 1
+    assert finding(plan, "taint-new-pods")["count"] == 1
     assert world.run(world.started(plan)).status == "succeeded"
     assert is_there(world, "stays", uid)
     assert tainted(world, (KEY, "a", "PreferNoSchedule")).worst_class == "live"
@@ -251,10 +251,10 @@ def test_a_node_is_drained_exactly_when_the_taint_manager_would_end_a_pod(pods, 
     """The reference is written from GetMatchingTolerations and getMinTolerationTime."""
 
     def ends(own: list[dict[str, Any]]) -> bool:
-        for one in own:
-            fits = one["key"] in ("", KEY) and one.get("effect", "") in ("", "NoExecute")
-            if fits and (one["operator"] == "Exists" or one["value"] == value):
-                return "tolerationSeconds" in one
+        for toleration in own:
+            fits = toleration["key"] in ("", KEY) and toleration.get("effect", "") in ("", "NoExecute")
+            if fits and (toleration["operator"] == "Exists" or toleration["value"] == value):
+                return "tolerationSeconds" in toleration
         return True
 
     taints = [{"key": KEY, "value": there, "effect": "NoExecute"}] if there else []

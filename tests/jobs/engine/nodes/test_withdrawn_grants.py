@@ -27,7 +27,7 @@ class Killed(BaseException):
     """Kill -9 in the middle of a step: no handler of the code under test may catch it."""
 
 
-def asked(world: World, node: str = "n1") -> dict[str, Any]:
+def spec_of(world: World, node: str = "n1") -> dict[str, Any]:
     return dict(world.fleet.tuning(node)["spec"])
 
 
@@ -56,7 +56,7 @@ def granted_and_cut_off(world: World, settings: dict[str, str] = REBOOT, nodes: 
         if not rollout.steps.filter(granted_at=None).exists():
             break
         world.tick(1)
-    assert all(asked(world, f"n{number}").get("restart") for number in range(1, nodes + 1))
+    assert all(spec_of(world, f"n{number}").get("restart") for number in range(1, nodes + 1))
     rollout.refresh_from_db()
     return rollout
 
@@ -91,7 +91,7 @@ def test_a_skipped_node_is_not_restarted_when_its_agent_comes_back(make_world, s
 
     assert rollout.steps.get().status == "skipped"
     assert not is_cordoned(world)
-    assert (asked(world)["mode"], asked(world).get("restart")) == ("observe", None)
+    assert (spec_of(world)["mode"], spec_of(world).get("restart")) == ("observe", None)
     heal(world)
     assert boots(world) == boot
     assert not (world.fleet.tuning("n1")["status"].get("restart"))
@@ -131,7 +131,7 @@ def test_the_grant_goes_before_the_cordon_whenever_a_worker_is_killed(make_world
     boot = boots(world)
     ended(world, rollout)
     world.fleet.tune(
-        "n1", replace(Spec.from_json(asked(world)), restart=replace(GRANT, boot_id=boot))
+        "n1", replace(Spec.from_json(spec_of(world)), restart=replace(GRANT, boot_id=boot))
     )  # as if nothing had withdrawn it then
     rollout_actions.skip(rollout, rollout.steps.get(), by=world.operator)
     left = [point]
@@ -184,7 +184,7 @@ def test_a_node_keeps_cordon_and_slot_while_its_grant_cannot_be_withdrawn(make_w
 
     assert is_cordoned(world)
     assert Slot.objects.count() == 1
-    assert asked(world)["restart"]
+    assert spec_of(world)["restart"]
 
 
 def test_a_failed_node_is_not_rebooted_by_an_agent_that_comes_back_later(make_world):
@@ -205,7 +205,7 @@ def test_a_live_step_that_ended_is_not_written_later(make_world):
     assert rollout.steps.get().status == "failed"
     heal(world)
     assert world.value("n1") == "60"
-    assert asked(world)["mode"] == "observe"
+    assert spec_of(world)["mode"] == "observe"
 
 
 def test_a_live_step_stays_while_the_api_server_cannot_take_its_spec_back(make_world, monkeypatch):

@@ -1,4 +1,4 @@
-"""The engine's laws for policy objects: in one plan and one order with components and nodes, approved, and put back."""
+"""The engine's laws for policy objects: in one plan and one order with components and nodes, approved, and reverted."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_digest_covers_what_is_taken_and_from_whom(world):
     plan = world.approved(plan_of(world, TEAM))
     for change in ({"manager": "bob"}, {"there": "4"}, {"path": ["f:spec"]}):
         row = plan.components.get()
-        [take] = next(one["takes"] for one in row.prepared["objects"] if one.get("takes"))
+        [take] = next(policy["takes"] for policy in row.prepared["objects"] if policy.get("takes"))
         take |= change
         row.save()
         with pytest.raises(WrongState, match="not what was approved"):
@@ -120,13 +120,13 @@ def test_what_is_not_as_the_plan_showed_it_is_not_taken(world, how):
     world.run(rollout)
 
     step = step_of(rollout, FIRST)
-    said = {
+    reasons = {
         "another value": "is 5, held by kubectl-edit by now, and the plan showed 3, held by kubectl-edit; plan again",
         "another manager": "is 3, held by bob by now, and the plan showed 3, held by kubectl-edit; plan again",
         "put back": "is 8, held by kubectl-edit by now, and the plan showed 3, held by kubectl-edit; plan again",
         "kept by Argo CD": "Argo CD's Application teams keeps it.",
     }
-    assert (step.status, said[how] in step.error) == ("failed", True), step.error
+    assert (step.status, reasons[how] in step.error) == ("failed", True), step.error
     assert there(world, QUOTA) == before
     assert "description" not in (there(world, PRIORITY) or {}), "something was written although the plan was stale"
 

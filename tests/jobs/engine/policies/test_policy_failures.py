@@ -116,17 +116,17 @@ def test_an_abort_that_puts_back_takes_away_what_was_made(world):
 
 def test_the_queue_of_helm_is_not_waited_for(world, releases, monkeypatch):
 
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(tasks.helm, "apply_async", lambda args, **how: asked.append(("helm", args[0])))
-    monkeypatch.setattr(tasks.policies, "apply_async", lambda args, **how: asked.append(("policies", args[0])))
+    queued: list[tuple[str, str]] = []
+    monkeypatch.setattr(tasks.helm, "apply_async", lambda args, **how: queued.append(("helm", args[0])))
+    monkeypatch.setattr(tasks.policies, "apply_async", lambda args, **how: queued.append(("policies", args[0])))
     monkeypatch.setattr(tasks, "wake", lambda pk: None)
     rollout = world.started(plan_of(world, TEAM, "cert-manager"))
 
     tasks.advance(str(rollout.pk))
-    assert asked == [("policies", str(step_of(rollout, FIRST).pk))]
-    tasks.policies(asked[0][1])
+    assert queued == [("policies", str(step_of(rollout, FIRST).pk))]
+    tasks.policies(queued[0][1])
     tasks.advance(str(rollout.pk))
-    assert asked[1:] == [("helm", str(step_of(rollout, "cert-manager").pk))]
+    assert queued[1:] == [("helm", str(step_of(rollout, "cert-manager").pk))]
 
 
 def test_what_is_marked_is_ours_and_what_is_not_is_left_on_the_way_back(world):

@@ -134,11 +134,11 @@ def test_the_verbs_of_a_plan_work_from_the_page(world):
 def test_the_verbs_of_a_rollout_work_from_the_page_and_refusals_are_told(world):
     rollout = world.run(world.started())
     operator = browser(world.operator)
-    told = operator.post("/rollouts/R-1/pause/", follow=True)
-    assert told.redirect_chain == [("/rollouts/R-1/", 302)]
-    assert "Not possible: it is not running." in text_of(told.content.decode())
-    told = operator.post("/rollouts/R-1/skip/", {"step": "x"}, follow=True)
-    assert "Must be a step" in told.content.decode()
+    response = operator.post("/rollouts/R-1/pause/", follow=True)
+    assert response.redirect_chain == [("/rollouts/R-1/", 302)]
+    assert "Not possible: it is not running." in text_of(response.content.decode())
+    response = operator.post("/rollouts/R-1/skip/", {"step": "x"}, follow=True)
+    assert "Must be a step" in response.content.decode()
     operator.post("/rollouts/R-1/revert/", {"confirmed": "yes"})
     rollout.refresh_from_db()
     assert rollout.status == "reverting"
@@ -189,9 +189,9 @@ def test_a_freeze_is_set_and_lifted_from_the_page(world):
 @pytest.mark.parametrize("path", ["/plans/", "/rollouts/"])
 def test_a_list_takes_any_filter_and_never_fails(world, path, query):
     world.started()
-    said = text_of(page(world.operator, f"{path}?{query}"))
+    text = text_of(page(world.operator, f"{path}?{query}"))
     is_empty = query == "cluster=nowhere" or (query == "status=review" and path == "/plans/")
-    assert ("matches" in said) is is_empty
+    assert ("matches" in text) is is_empty
 
 
 @pytest.mark.parametrize("query", ["pool=²&revision=²", "pool=999999999999999999999999&revision=x"])

@@ -63,9 +63,9 @@ def test_every_page_tells_its_story_to_every_role(world):
     }
     for role in ("viewer", "operator", "approver", "admin"):
         reader = person(f"reading-{role}", role=role)
-        for path, told in pages.items():
-            said = text_of(page(reader, path))
-            assert [words for words in told if words not in said] == [], (role, path)
+        for path, sentences in pages.items():
+            text = text_of(page(reader, path))
+            assert [words for words in sentences if words not in text] == [], (role, path)
         assert ("P-2" in text_of(page(reader, "/approvals/"))) is (role == "approver")
 
 
@@ -77,11 +77,11 @@ def test_a_plan_with_everything_in_it_is_told_whole(make_world):
         labels={"a.io/b": "c"}, taints=[("gpu", "yes", "NoExecute")],
     )  # fmt: skip
 
-    said = text_of(page(world.operator, f"/plans/P-{world.plan(revision, delete_unmanaged_pods=True).number}/"))
+    text = text_of(page(world.operator, f"/plans/P-{world.plan(revision, delete_unmanaged_pods=True).number}/"))
 
     for words in ["Reboots 3 of 4 production nodes", "gpu:NoExecute", "a.io/b", "fs.nr_open does not exist",
                   "not Ready", "2 approvers must agree", "canary", "GPU time lost"]:  # fmt: skip
-        assert words in said, words
+        assert words in text, words
 
 
 @pytest.mark.parametrize("status", Plan.Status.values)

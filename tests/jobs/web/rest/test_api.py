@@ -28,8 +28,8 @@ def test_the_whole_way_from_plan_to_revert(world, asleep):
     assert (change["key"], change["before"], change["after"], change["nodes"]) == ("vm.swappiness", "60", "10", 3)
     assert len(operator.get(f"{where}/nodes").json()["results"]) == 3
 
-    asked = act(operator, where, "request", comment="Please")
-    assert (asked.status_code, asked.json()["status"]) == (202, "review")
+    response = act(operator, where, "request", comment="Please")
+    assert (response.status_code, response.json()["status"]) == (202, "review")
     approved = act(approver, where, "approve", digest=plan["digest"], comment="Fine")
     assert (approved.status_code, approved.json()["status"]) == (202, "approved"), approved.content
     assert approved.json()["approval"]["approved_by"] == [world.approver.email]

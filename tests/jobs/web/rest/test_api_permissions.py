@@ -99,8 +99,8 @@ def _plan_in(world: World, status: str) -> Plan:
 )
 def test_a_verb_of_a_plan_works_exactly_when_it_is_offered_and_permitted(world, status):
     plan = _plan_in(world, status)
-    said = {"digest": plan.digest, "comment": "no"}
-    bodies = {"approve": {"digest": plan.digest}, "reject": said, "request-changes": said}
+    refusal = {"digest": plan.digest, "comment": "no"}
+    bodies = {"approve": {"digest": plan.digest}, "reject": refusal, "request-changes": refusal}
     for who in ("operator", "approver", "second", "admin", "author"):
         client, where = api(getattr(world, who)), f"{API}/plans/{plan.pk}"
         seen = client.get(where).json()
