@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from uuid import UUID
 
-from django.db.models import F, FloatField, Q, QuerySet
+from django.db.models import F, FloatField, Q
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
@@ -78,12 +78,12 @@ def rules() -> Iterator[AlertRule]:
     yield AlertRule(
         HEALTH,
         "DCGM health check",
-        "DCGM's own health check of a GPU is at {limit} or more{lasting}: 10 is its warning, 20 its failure.",
+        "DCGM's own health check of a GPU is at {limit} or more{lasting}: 10 are its warning, 20 its failure.",
         Severity.CRITICAL,
         dcgm_health,
         closes_after=timedelta(minutes=10),
         threshold=Threshold(
-            20, 10, 20, "of 20", "from which DCGM's status is reported: 10 its warning, 20 its failure"
+            20, 10, 20, "points", "from which DCGM's status is reported: 10 its warning, 20 its failure"
         ),
         order=49,
     )
@@ -135,9 +135,7 @@ def reports(*metrics: Metric) -> Q:
     return Q(values__has_keys=[str(metric) for metric in metrics])
 
 
-def judged(
-    cluster_id: UUID, rows: QuerySet[GpuDevice], can: Q, names: Iterable[str], conditions: Iterable[AlertCondition]
-) -> RuleResult:
+def judged(cluster_id: UUID, can: Q, names: Iterable[str], conditions: Iterable[AlertCondition]) -> RuleResult:
     """Return the result of a rule for the boards of which the reading has what it judges (`can`)."""
     why, is_all = not_judged(cluster_id, can, names)
     if is_all:
@@ -150,7 +148,7 @@ def _flagged(cluster_id: UUID, metric: Metric, least: float, sentence: str, mend
         return RuleResult(blind=why)
     rows = hardware(cluster_id).filter(**{f"values__{metric}__gte": least})
     conditions = (device(row, sentence, mend) for row in rows[:MOST_BOARDS])
-    return judged(cluster_id, rows, reports(metric), [exported_name(metric)], conditions)
+    return judged(cluster_id, reports(metric), [exported_name(metric)], conditions)
 
 
 def remap_failed(cluster_id: UUID, _threshold: float) -> RuleResult:
@@ -178,7 +176,7 @@ def dcgm_health(cluster_id: UUID, threshold: float) -> RuleResult:
         )
         for row in rows[:MOST_BOARDS]
     )
-    return judged(cluster_id, rows, reports(Metric.DCGM_HEALTH), [exported_name(Metric.DCGM_HEALTH)], conditions)
+    return judged(cluster_id, reports(Metric.DCGM_HEALTH), [exported_name(Metric.DCGM_HEALTH)], conditions)
 
 
 def pcie_link(cluster_id: UUID, _threshold: float) -> RuleResult:
@@ -196,7 +194,7 @@ def pcie_link(cluster_id: UUID, _threshold: float) -> RuleResult:
     rows = hardware(cluster_id).annotate(**annotations).filter(narrow | (slow & at_work))
     can = reports(Metric.PCIE_LINK_WIDTH, Metric.PCIE_LINK_WIDTH_LIMIT)
     names = [exported_name(Metric.PCIE_LINK_WIDTH)]
-    result = judged(cluster_id, rows, can, names, map(_of_link, rows[:MOST_BOARDS]))
+    result = judged(cluster_id, can, names, map(_of_link, rows[:MOST_BOARDS]))
     if result.is_unjudged:
         return result
     resting = hardware(cluster_id).annotate(**annotations).filter(slow & ~narrow & ~at_work)
@@ -241,7 +239,7 @@ def _risen(
     can = Q(pk__in=())
     for metric in metrics:
         can |= reports(metric)
-    result = judged(cluster_id, rows, can, [exported_name(metric) for metric in metrics], conditions)
+    result = judged(cluster_id, can, [exported_name(metric) for metric in metrics], conditions)
     if result.is_unjudged:
         return result
     return RuleResult(result.conditions, result.unknown | without_history, not_judged=result.not_judged)

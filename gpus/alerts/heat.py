@@ -135,7 +135,7 @@ def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
         degrees = row.value(Metric.TEMPERATURE)
         sentence += f" It is at {degrees:.0f} °C." if degrees is not None else ""
         conditions.append(device(row, sentence, COOL, percent=round(percent[row.uuid], 1)))
-    result = judged(cluster_id, counting, reports(metric), [exported_name(metric)], conditions)
+    result = judged(cluster_id, reports(metric), [exported_name(metric)], conditions)
     if result.is_unjudged:
         return result
     return RuleResult(result.conditions, result.unknown | (counted - percent.keys()), not_judged=result.not_judged)
@@ -149,9 +149,7 @@ def memory_hot(cluster_id: UUID, threshold: float) -> RuleResult:
     hot = (own & Q(degrees__gte=F("most"))) | (~own & Q(degrees__gte=threshold))
     rows = hardware(cluster_id).annotate(**degrees).filter(hot)
     can = reports(Metric.MEMORY_TEMPERATURE)
-    return judged(
-        cluster_id, rows, can, [exported_name(Metric.MEMORY_TEMPERATURE)], map(_of_memory, rows[:MOST_BOARDS])
-    )
+    return judged(cluster_id, can, [exported_name(Metric.MEMORY_TEMPERATURE)], map(_of_memory, rows[:MOST_BOARDS]))
 
 
 def _of_memory(row: GpuDevice) -> AlertCondition:
@@ -168,7 +166,7 @@ def slowed_by_hardware(cluster_id: UUID, _threshold: float) -> RuleResult:
     no_heat = ~Q(clock_events__has_key="hw_thermal") | Q(clock_events__hw_thermal=0)
     rows = hardware(cluster_id).filter(brake | (slowed & no_heat))
     conditions = (_of_slowdown(row) for row in rows[:MOST_BOARDS])
-    return judged(cluster_id, rows, Q(clock_events__isnull=False), [CLOCK_EVENTS], conditions)
+    return judged(cluster_id, Q(clock_events__isnull=False), [CLOCK_EVENTS], conditions)
 
 
 def _of_slowdown(row: GpuDevice) -> AlertCondition:

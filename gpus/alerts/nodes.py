@@ -100,6 +100,8 @@ def _world(cluster_id: UUID) -> _World:
     if not why:
         cluster = Cluster.objects.get(pk=cluster_id)
         why = "" if cluster.is_current else cluster.why_unknown
+    if not why and _answers_in_part(TelemetrySource.objects.get(cluster=cluster_id)):
+        why = "Prometheus answers in part: what is missing may be there."
     if why:
         return _World([], frozenset(), {}, why)
     fields = (
@@ -147,8 +149,6 @@ def gpus_lost(cluster_id: UUID, _threshold: float) -> RuleResult:
     world = _world(cluster_id)
     if (why_not := world.why_not()) is not None:
         return why_not
-    if _answers_in_part(TelemetrySource.objects.get(cluster=cluster_id)):
-        return RuleResult(blind="Prometheus answers in part: what is missing may be there.")
     conditions, unknown = [], set(world.unknown)
     suspects = []
     for node in world.nodes:

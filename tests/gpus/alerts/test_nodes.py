@@ -142,8 +142,9 @@ def test_a_source_that_answers_in_part_or_names_no_node_is_no_evidence(boards, c
     boards.absent.add(ONE)
     clock.forward(seconds=30)
     boards.read(state="partly", kind="prometheus")
-    assert nodes.gpus_lost(boards.cluster.pk, 0).blind
-    boards.read()
+    for look in (nodes.gpus_lost, nodes.exporters_silent):
+        assert look(boards.cluster.pk, 0).blind
+    boards.read(kind="automatic")
     GpuDevice.objects.update(node_name="localhost")
     for look in (nodes.gpus_lost, nodes.exporters_silent):
         result = look(boards.cluster.pk, 0)
