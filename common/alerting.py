@@ -23,6 +23,8 @@ class SubjectKind(StrEnum):
     NODE = "node"
     DEVICE = "device"
     POD = "pod"
+    WORKLOAD = "workload"
+    """Pods of one owner, or of one namespace without one."""
     ROLLOUT = "rollout"
 
 
@@ -36,6 +38,17 @@ class Threshold:
     unit: str
     means: str
     """Completes "the limit is": `below which a GPU counts as idle`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertMember:
+    """One of several things that are wrong for the same cause, and are one alert."""
+
+    name: str
+    """Unique among the members."""
+    since: datetime | None = None
+    """None: since the look that first reported it."""
+    figures: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,8 @@ class AlertCondition:
     """Since when, where the room knows that better than looks can tell: then every page says the same."""
     figures: Mapping[str, float | str] = field(default_factory=dict)
     """For programs: {name: number or word}, such as {"gpus": 8, "owner": "Job train"}."""
+    members: Sequence[AlertMember] = ()
+    """What it consists of, where it is one alert for several; the subject stays while members come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,15 @@ class RuleResult:
     """Subjects with unknown state: their open alerts stay open. Unknown is not treated as healthy."""
     blind: str = ""
     """Why nothing at all can be said of the cluster; then nothing opens and nothing closes."""
+    not_judged: str = ""
+    """Why some subjects can never be judged as the cluster is set up, such as a metric that is not exported. It lasts,
+    so it is shown with the rule and not as a disturbance."""
+    is_unjudged: bool = False
+    """`not_judged` holds for all subjects: nothing opens and nothing closes."""
+
+    @property
+    def is_blind(self) -> bool:
+        return bool(self.blind) or self.is_unjudged
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ class Evaluation(models.Model):
     looks = models.PositiveBigIntegerField(default=0)
     failures = models.PositiveBigIntegerField(default=0, help_text="Rules that raised, of all looks.")
     blind = models.JSONField(default=dict, help_text="{rule: why it can say nothing of this cluster now}")
+    not_judged = models.JSONField(
+        default=dict, help_text="{rule: [why it does not judge all subjects here, whether it judges none]}"
+    )
 
     def __str__(self) -> str:
         return f"evaluation of {self.cluster_id}"
@@ -99,6 +102,9 @@ class Alert(models.Model):
     mend = models.CharField(max_length=500, blank=True, help_text="What to do about it.")
     link = models.CharField(max_length=500, blank=True)
     figures = models.JSONField(default=dict)
+    members = models.JSONField(
+        default=list, help_text="What it consists of, where it is one alert for several; notices.members."
+    )
     began_at = models.DateTimeField(default=now, help_text="Amiss at every look since.")
     opened_at = models.DateTimeField(default=now, help_text="When people were told; while pending, as began_at.")
     last_seen_at = models.DateTimeField(default=now, help_text="When it was last found amiss.")

@@ -6,7 +6,8 @@ minutes at most. No exporter is asked: a day of text for every node would take m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from django.db import transaction
@@ -20,6 +21,7 @@ from simfleet.machines.boards import GpuState
 
 REMEMBERED = timedelta(hours=24)
 EVERY = timedelta(minutes=15)
+SILENT_FOR = timedelta(minutes=30)
 
 
 def record(cluster: Cluster, sim: SimCluster) -> None:
@@ -32,12 +34,24 @@ def record(cluster: Cluster, sim: SimCluster) -> None:
 
 
 def remember(cluster: Cluster, sim: SimCluster) -> None:
-    """Store each device as it is now. The last reading before the start, so that the first page already shows GPUs."""
+    """Store each device as it is now. The last reading before the start, so that the first page already shows GPUs.
+
+    A silent exporter is one that was read until SILENT_FOR ago.
+    """
+    at = now()
+    silent = [gpu for node in sorted(sim.exporters.silent) for gpu in sim.gpus.truth(node)]
+    if silent:
+        until, since = replace(_of(silent, sim), when=at - SILENT_FOR - EVERY), Reading(at - SILENT_FOR, ())
+        for reading in (until, since):
+            devices.store(cluster.pk, reading, claimed=transaction.atomic)
     devices.store(cluster.pk, _reading(sim), claimed=transaction.atomic)
 
 
 def _reading(sim: SimCluster) -> Reading:
-    gpus = [gpu for stored in sim.store.all("nodes") for gpu in _truths(sim, stored.key[1])]
+    return _of([gpu for stored in sim.store.all("nodes") for gpu in _truths(sim, stored.key[1])], sim)
+
+
+def _of(gpus: Sequence[GpuState], sim: SimCluster) -> Reading:
     samples = sorted((_sample(gpu, sim) for gpu in gpus), key=lambda sample: sample.device)
     split = {gpu.uuid: gpu for gpu in gpus if gpu.instance}
     boards = tuple(_board(split[uuid], sim) for uuid in sorted(split))

@@ -13,8 +13,9 @@ from uuid import UUID
 
 import yaml
 
-from gpus.alerts import rules
-from gpus.metrics import xids
+from gpus.alerts import hardware, heat, idle, nodes, rules
+from gpus.alerts.subjects import COUNTED_MINUTES
+from gpus.metrics import states, xids
 from gpus.metrics.nvidia import NVIDIA, Labeled
 from gpus.metrics.samples import Metric
 from gpus.normalization import plausibility
@@ -39,11 +40,35 @@ RECORDED: Mapping[Metric, str] = {
     Metric.POWER: "setpoint:gpu_power:watts",
     Metric.ROW_REMAP_FAILED: "setpoint:gpu_row_remap_failed:bool",
     Metric.THERMAL_THROTTLED: "setpoint:gpu_thermal_throttled:seconds_total",
+    Metric.ROW_REMAP_PENDING: "setpoint:gpu_row_remap_pending:bool",
+    Metric.THERMAL_MARGIN: "setpoint:gpu_thermal_margin:celsius",
+    Metric.SLOWDOWN_TEMPERATURE: "setpoint:gpu_slowdown_temperature:celsius",
+    Metric.MEMORY_TEMPERATURE: "setpoint:gpu_memory_temperature:celsius",
+    Metric.MEMORY_TEMPERATURE_LIMIT: "setpoint:gpu_memory_temperature_limit:celsius",
+    Metric.PCIE_LINK_WIDTH: "setpoint:gpu_pcie_link_width:lanes",
+    Metric.PCIE_LINK_WIDTH_LIMIT: "setpoint:gpu_pcie_link_width_limit:lanes",
+    Metric.PCIE_LINK_GENERATION: "setpoint:gpu_pcie_link_generation:number",
+    Metric.PCIE_LINK_GENERATION_LIMIT: "setpoint:gpu_pcie_link_generation_limit:number",
+    Metric.DCGM_HEALTH: "setpoint:gpu_dcgm_health:status",
 }
+COUNTED = f"{COUNTED_MINUTES}m"
+INCREASED: Mapping[Metric, str] = {
+    Metric.ECC_UNCORRECTED_VOLATILE: f"setpoint:gpu_ecc_uncorrected:increase{COUNTED}",
+    Metric.NVLINK_REPLAYS: f"setpoint:gpu_nvlink_replays:increase{COUNTED}",
+    Metric.NVLINK_CRC_ERRORS: f"setpoint:gpu_nvlink_crc_errors:increase{COUNTED}",
+    Metric.PCIE_REPLAYS: f"setpoint:gpu_pcie_replays:increase{COUNTED}",
+}
+"""Counters, recorded as rises: added up over links first, they would seem to start again whenever one is gone."""
+MOST_INCREASE = 1e9
+"""Of a counter in COUNTED: from a value to one of DCGM's blanks it is more."""
+BOARDS = "setpoint:gpu_boards:count"
+BEFORE = "1d"
+"""How far back a node's own number of boards is looked for."""
 LAST_XID = "setpoint:gpu_last_xid:code"
 XIDS = "setpoint:gpu_xids:count"
 XIDS_TOTAL = "setpoint:gpu_xids:total"
 HEAT = "setpoint:gpu_thermal_events:count"
+SLOWDOWN = "setpoint:gpu_hardware_slowdown_events:count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +88,7 @@ class ScrapeSettings:
         """Aggregate to one value per device and workload, under common names. `max` drops duplicates of an upgrade."""
         prefix = "" if self.honors_labels else "exported_"
         for new, old in (
-            ("node", "Hostname"), ("node", "hostname"),
+            ("node", "Hostname"), ("node", "hostname"), ("UUID", "gpu_uuid"), ("modelName", "model_name"),
             ("workload_namespace", f"{prefix}namespace"), ("workload_pod", f"{prefix}pod"),
         ):  # fmt: skip
             expression = f'label_replace({expression}, "{new}", "$1", "{old}", "(.+)")'
@@ -81,6 +106,18 @@ def of_metric(metric: Metric, way: ScrapeSettings) -> str:
     return way.folded(f"({' or '.join(parts)}) <= {plausibility.LIMITS[metric][1]:g}")
 
 
+def rise_of(metric: Metric, way: ScrapeSettings) -> str:
+    """Return how much a counter rose in COUNTED, by both generations' names; of several links and errors the sum."""
+    parts = []
+    for name in NVIDIA.values():
+        if name.means is metric:
+            risen = f"increase({way.selected(name.raw)}[{COUNTED}])"
+            kind = name.raw.removeprefix("DCGM_FI_DEV_").replace("_COUNT_TOTAL", "_TOTAL")
+            parts.append(f'label_replace({risen}, "kind", "{kind}", "", "")' if name.adds else risen)
+    each = way.folded(f"({' or '.join(parts)}) <= {MOST_INCREASE:g}", f"{BY}, nvlink, kind")
+    return f"sum by ({BY}) ({each})" if any(name.adds for name in NVIDIA.values() if name.means is metric) else each
+
+
 def of_labeled(means: Labeled, way: ScrapeSettings, *matchers: str, by: str = BY) -> str:
     names = [name.raw for name in NVIDIA.values() if name.means is means]
     return way.folded(" or ".join(way.selected(raw, *matchers) for raw in names), by)
@@ -93,17 +130,24 @@ def fatal() -> list[int]:
 def recordings(way: ScrapeSettings) -> Iterator[dict[str, str]]:
     for metric, record in RECORDED.items():
         yield {"record": record, "expr": of_metric(metric, way)}
+    for metric, record in INCREASED.items():
+        yield {"record": record, "expr": rise_of(metric, way)}
+    yield {"record": BOARDS, "expr": f"count by (node) (group by (node, UUID) ({RECORDED[Metric.TEMPERATURE]}))"}
     codes = f'xid=~"{"|".join(map(str, fatal()))}"'
     yield {"record": LAST_XID, "expr": of_labeled(Labeled.XID_LAST, way)}
     for record, means in ((XIDS, Labeled.XID_WINDOW), (XIDS_TOTAL, Labeled.XID_TOTAL)):
         yield {"record": record, "expr": of_labeled(means, way, codes, by=f"{BOARD}, xid")}
-    reasons = "|".join(rules.HEAT)
+    reasons = "|".join(heat.HEAT)
     yield {"record": HEAT, "expr": of_labeled(Labeled.CLOCK_EVENTS, way, f'clock_event=~"{reasons}"')}
+    brake = of_labeled(Labeled.CLOCK_EVENTS, way, f'clock_event="{heat.BRAKE}"')
+    slowed = of_labeled(Labeled.CLOCK_EVENTS, way, f'clock_event="{heat.SLOWED}"')
+    hot = of_labeled(Labeled.CLOCK_EVENTS, way, 'clock_event="hw_thermal"')
+    yield {"record": SLOWDOWN, "expr": f"({brake} > 0) or ({slowed} > 0 unless on (UUID) {hot} > 0)"}
 
 
 def xid_alerts() -> str:
     """Boards by fatal XID: what a window counts, a counter that rose or appeared, and a gauge that nothing counts."""
-    window = _promql(rules.XID_LASTS)
+    window = _promql(xids.LASTS)
     last = " or ".join(f'label_replace({LAST_XID} == {code}, "xid", "{code}", "", "")' for code in fatal())
     parts = (
         f"{XIDS} > 0",
@@ -114,7 +158,7 @@ def xid_alerts() -> str:
     return f"max by ({BOARD}, xid) ({' or '.join(parts)})"
 
 
-def idle(below: float, lasting: timedelta) -> str:
+def held_idle(below: float, lasting: timedelta) -> str:
     """Devices that pods held idle throughout. Engine activity vetoes where it is exported; alone it proves nothing."""
     window = _promql(max(lasting, timedelta(minutes=1)))
     enough = max(1, int(max(lasting, timedelta(minutes=1)) / INTERVAL * SURE))
@@ -132,38 +176,68 @@ def _idle(record: str, matcher: str, below: float, window: str, enough: int) -> 
 
 
 # ── Alerts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _expression(holding: EffectiveRule) -> str:
-    """Return a rule's PromQL expression, equivalent to its `look` in gpus.alerts.rules."""
-    limit = holding.threshold or 0.0
-    if holding.rule.name == rules.IDLE:
+def _expression(holding: EffectiveRule, way: ScrapeSettings) -> str:
+    """Return a rule's PromQL expression, equivalent to its `look`."""
+    name, limit = holding.rule.name, holding.threshold or 0.0
+    there, boards = RECORDED[Metric.TEMPERATURE], f"max by ({BOARD})"
+    if name == idle.IDLE:
         # All of a pod's devices, so that a job with one rank ahead is none.
         pods = "count by (workload_namespace, workload_pod)"
         held = f'({RECORDED[Metric.BUSY]}{{GPU_I_ID="",{HELD}}} or {RECORDED[Metric.ENGINE]}{{GPU_I_ID!="",{HELD}}})'
-        return f"{pods} ({idle(limit / 100, holding.opens_after)}) == {pods} ({held})"
-    if holding.rule.name == rules.XID:
+        return f"{pods} ({held_idle(limit / 100, holding.opens_after)}) == {pods} ({held})"
+    if name == rules.XID:
         return xid_alerts()
-    if holding.rule.name == rules.HOT:
-        return f"max by ({BOARD}) ({RECORDED[Metric.TEMPERATURE]} >= {limit:g} or {HEAT} > 0)"
-    if holding.rule.name == rules.HELD_BACK:
-        return f"max by ({BOARD}) (rate({RECORDED[Metric.THERMAL_THROTTLED]}[10m]) >= {limit / 100:g})"
-    if holding.rule.name == rules.REMAP:
-        return f"max by ({BOARD}) ({RECORDED[Metric.ROW_REMAP_FAILED]} >= 1)"
-    if holding.rule.name == rules.LOST:
-        there = RECORDED[Metric.TEMPERATURE]
-        lately = f"group by (node) (last_over_time({there}[{MISSED}]))"
-        return f"absent({there}) or ({lately} unless group by (node) ({there}))"
-    # What no exporter knows, Setpoint's own metrics say.
-    return f'sum by (cluster) (setpoint_alerts{{rule="{holding.rule.name}",status="open"}}) > 0'
-
-
-def _alert(holding: EffectiveRule) -> dict[str, Any]:
-    name, waits = holding.rule.name, holding.opens_after
-    if name == rules.IDLE or not _is_of_exporters(name):
-        waits = timedelta(0)  # the window of its expression, or Setpoint itself, has waited
     if name == rules.LOST:
+        return f"absent({there})"
+    if name == nodes.LOST:
+        return f"{BOARDS} < max_over_time({BOARDS}[{BEFORE}])"
+    if name == nodes.SILENT:
+        lately = f"group by (node) (last_over_time({there}[{MISSED}]))"
+        down = way.selected("kube_node_status_condition", 'condition="Ready"', 'status="true"')
+        silent = f"{lately} unless group by (node) ({there}) unless on (node) {down} == 0"
+        return f"({silent}) and on () group({there})"
+    if (expression := _of_board(name, limit)) is not None:
+        return f"{boards} ({expression})"
+    # What no exporter knows, Setpoint's own metrics say.
+    return f'sum by (cluster) (setpoint_alerts{{rule="{name}",status="open"}}) > 0'
+
+
+def _of_board(name: str, limit: float) -> str | None:
+    """Return which series of boards, instances and pods are wrong; None for rules of other things."""
+    recorded = {**RECORDED, **INCREASED}
+    degrees, margin = recorded[Metric.TEMPERATURE], recorded[Metric.THERMAL_MARGIN]
+    slowdown, memory = recorded[Metric.SLOWDOWN_TEMPERATURE], recorded[Metric.MEMORY_TEMPERATURE]
+    most, busy = recorded[Metric.MEMORY_TEMPERATURE_LIMIT], recorded[Metric.BUSY]
+    lanes = f"{recorded[Metric.PCIE_LINK_WIDTH]} < {recorded[Metric.PCIE_LINK_WIDTH_LIMIT]}"
+    slower = f"{recorded[Metric.PCIE_LINK_GENERATION]} < {recorded[Metric.PCIE_LINK_GENERATION_LIMIT]}"
+    minutes, seconds = COUNTED_MINUTES, 60 * COUNTED_MINUTES
+    own = f"({degrees} >= {slowdown} - {heat.NEAR:g} unless on (UUID) {margin})"
+    for_all = f"({degrees} >= {limit:g} unless on (UUID) {margin} unless on (UUID) {slowdown})"
+    expressions = {
+        heat.HOT: f"{margin} <= {heat.NEAR:g} or {own} or {for_all} or {HEAT} > 0",
+        heat.HELD_BACK: f"rate({recorded[Metric.THERMAL_THROTTLED]}[{COUNTED}]) >= {limit / 100:g}",
+        heat.MEMORY: f"{memory} >= {most} or ({memory} >= {limit:g} unless on (UUID) {most})",
+        heat.SLOWDOWN: f"{SLOWDOWN} > 0",
+        hardware.ECC: f"{recorded[Metric.ECC_UNCORRECTED_VOLATILE]} > 0",
+        hardware.REMAP: f"{recorded[Metric.ROW_REMAP_FAILED]} >= 1",
+        hardware.PENDING: f"{recorded[Metric.ROW_REMAP_PENDING]} >= 1",
+        hardware.NVLINK: f"{recorded[Metric.NVLINK_REPLAYS]} > 0 or "
+        f"{recorded[Metric.NVLINK_CRC_ERRORS]} / {seconds} >= {limit:g}",
+        hardware.REPLAYS: f"{recorded[Metric.PCIE_REPLAYS]} / {minutes} > {limit:g}",
+        hardware.LINK: f"{lanes} or ({slower} and on (UUID) {busy} >= {states.IDLE_BELOW:g})",
+        hardware.HEALTH: f"{recorded[Metric.DCGM_HEALTH]} >= {limit:g}",
+    }
+    return expressions.get(name)
+
+
+def _alert(holding: EffectiveRule, way: ScrapeSettings) -> dict[str, Any]:
+    name, waits = holding.rule.name, holding.opens_after
+    if name == idle.IDLE or not _is_of_exporters(name):
+        waits = timedelta(0)  # the window of its expression, or Setpoint itself, has waited
+    if name in (rules.LOST, nodes.SILENT):
         waits += STALE
     alert: dict[str, Any] = {"alert": f"Setpoint{''.join(part.capitalize() for part in name.split('-'))}"}
-    alert["expr"] = _expression(holding)
+    alert["expr"] = _expression(holding, way)
     if waits:
         alert["for"] = _promql(waits)
     alert["labels"] = {"severity": holding.severity.value, "setpoint_rule": name}
@@ -176,11 +250,14 @@ def _is_of_exporters(name: str) -> bool:
 
 
 def _subject(name: str) -> str:
-    if name == rules.IDLE:
+    if name == idle.IDLE:
         return "{{ $labels.workload_namespace }}/{{ $labels.workload_pod }} holds {{ $value }} GPUs and uses none"
     if name == rules.LOST:
-        of_node, of_all = "the exporter of {{ $labels.node }} is not scraped", "no exporter is scraped"
-        return f"{{{{ if $labels.node }}}}{of_node}{{{{ else }}}}{of_all}{{{{ end }}}}"
+        return "no exporter is scraped"
+    if name == nodes.SILENT:
+        return "the exporter of {{ $labels.node }} is not scraped"
+    if name == nodes.LOST:
+        return "{{ $labels.node }} reports {{ $value }} GPUs, fewer than before"
     if name == rules.XID:
         return "XID {{ $labels.xid }} on {{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
     if not _is_of_exporters(name):
@@ -193,7 +270,7 @@ def groups(way: ScrapeSettings, cluster_id: UUID | None = None) -> list[dict[str
     holding = [rule for rule in rulebook.of_cluster(cluster_id) if rule.is_enabled]
     return [
         {"name": "setpoint-gpus", "interval": _promql(INTERVAL), "rules": list(recordings(way))},
-        {"name": "setpoint-alerts", "rules": [_alert(rule) for rule in holding]},
+        {"name": "setpoint-alerts", "rules": [_alert(rule, way) for rule in holding]},
     ]
 
 
@@ -242,7 +319,7 @@ def dashboard(way: ScrapeSettings, cluster_id: UUID | None = None) -> dict[str, 
         Chart("Power, by node", f"sum by (node) (max by (node, UUID) ({power}))", "{{node}}", "watt"),
         Chart("Hottest GPU, by node", f"max by (node) ({hot})", "{{node}}", "celsius"),
         Chart("Last XID, by GPU", f"{last} > 0", "{{node}} GPU {{gpu}}"),
-        *(Chart(alert.rule.title, _expression(alert)) for alert in alerts),
+        *(Chart(alert.rule.title, _expression(alert, way)) for alert in alerts),
     ]
     return {
         "uid": "setpoint-gpus",

@@ -59,6 +59,8 @@ class Name:
     """Of several names of one generation that mean the same, the least counts."""
     zero_is_blank: bool = False
     """0 means "not available": no board is at 0 °C or draws no watts."""
+    is_highest: bool = False
+    """One series for each of several checks of a board, of which the highest counts."""
     part: tuple[Name, str] = field(init=False)
     """Itself, and no link."""
 
@@ -94,6 +96,10 @@ def _table() -> Iterator[Name]:
     yield from _renamed(m.ENERGY, "DEV_TOTAL_ENERGY_CONSUMPTION", "DEV_GPU_ENERGY_JOULES_TOTAL", MILLI)
     yield from _renamed(m.TEMPERATURE, "DEV_GPU_TEMP", "DEV_GPU_TEMP_CELSIUS")
     yield from _renamed(m.MEMORY_TEMPERATURE, "DEV_MEMORY_TEMP", "DEV_MEMORY_TEMP_CELSIUS")
+    # Fields 158, 153 and 151: DCGM_DEPRECATED_ALIASES of dcgm_fields.py has both names
+    yield from _renamed(m.SLOWDOWN_TEMPERATURE, "DEV_SLOWDOWN_TEMP", "DEV_GPU_TEMP_SLOWDOWN_CELSIUS")
+    yield from _renamed(m.THERMAL_MARGIN, "DEV_GPU_TEMP_LIMIT", "DEV_GPU_TEMP_MARGIN_CELSIUS")
+    yield from _renamed(m.MEMORY_TEMPERATURE_LIMIT, "DEV_MEM_MAX_OP_TEMP", "DEV_MEMORY_MAX_OP_TEMP_CELSIUS")
     yield from _renamed(m.SM_CLOCK, "DEV_SM_CLOCK", "DEV_SM_CLOCK_HERTZ", MHZ)
     yield from _renamed(m.MEMORY_CLOCK, "DEV_MEM_CLOCK", "DEV_MEMORY_CLOCK_HERTZ", MHZ)
     yield from _renamed(m.MAX_SM_CLOCK, "DEV_MAX_SM_CLOCK", "DEV_MAX_SM_CLOCK_HERTZ", MHZ)
@@ -101,9 +107,17 @@ def _table() -> Iterator[Name]:
     yield from _renamed(m.POWER_THROTTLED, "DEV_POWER_VIOLATION", "DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL", NANO)
     yield from _renamed(m.THERMAL_THROTTLED, "DEV_THERMAL_VIOLATION", "DEV_GPU_THERMAL_THROTTLE_SECONDS_TOTAL", NANO)
     yield from _renamed(m.PCIE_REPLAYS, "DEV_PCIE_REPLAY_COUNTER", "DEV_PCIE_REPLAY_TOTAL")
-    for kind in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY"):
+    # Fields 235 to 238
+    yield Name("DCGM_FI_DEV_PCIE_LINK_GEN", m.PCIE_LINK_GENERATION)
+    yield Name("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", m.PCIE_LINK_GENERATION_LIMIT)
+    yield Name("DCGM_FI_DEV_PCIE_LINK_WIDTH", m.PCIE_LINK_WIDTH)
+    yield Name("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", m.PCIE_LINK_WIDTH_LIMIT)
+    for kind, metric in (
+        ("CRC_FLIT", m.NVLINK_CRC_ERRORS), ("CRC_DATA", m.NVLINK_CRC_ERRORS),
+        ("REPLAY", m.NVLINK_REPLAYS), ("RECOVERY", m.NVLINK_REPLAYS),
+    ):  # fmt: skip
         old, new = f"DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL", f"DEV_NVLINK_{kind}_ERROR_TOTAL"
-        yield from _renamed(m.NVLINK_ERRORS, old, new, adds=True)
+        yield from _renamed(metric, old, new, adds=True)
     correctable, uncorrectable = "DEV_ROW_REMAP_CORRECTABLE_TOTAL", "DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"
     yield from _renamed(m.ROWS_REMAPPED_CORRECTABLE, "DEV_CORRECTABLE_REMAPPED_ROWS", correctable)
     yield from _renamed(m.ROWS_REMAPPED_UNCORRECTABLE, "DEV_UNCORRECTABLE_REMAPPED_ROWS", uncorrectable)
@@ -113,6 +127,7 @@ def _table() -> Iterator[Name]:
     yield Name("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", m.ECC_UNCORRECTED_VOLATILE)
     yield Name("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", m.ECC_CORRECTED_LIFETIME)
     yield Name("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", m.ECC_UNCORRECTED_LIFETIME)
+    yield Name("DCGM_EXP_GPU_HEALTH_STATUS", m.DCGM_HEALTH, is_highest=True)
     yield Name("DCGM_FI_DEV_XID_ERRORS", Labeled.XID_LAST, generation=classic)
     yield Name("DCGM_FI_DEV_XID_ERROR", Labeled.XID_LAST, generation=base)
     yield Name("DCGM_EXP_XID_ERRORS_COUNT", Labeled.XID_WINDOW)

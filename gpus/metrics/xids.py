@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from common import yaml
+from common.clock import now
+from gpus.metrics.samples import XidEvidence
+
+LASTS = timedelta(minutes=5)
+"""After a counter of an XID rose, as long as the exporter's own window of counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +89,23 @@ def reported(xids: Iterable[Iterable[object]]) -> list[ReportedXid]:
     codes = {int(str(code)) for code, *_ in xids}
     known = [ReportedXid(code, NAMES.get(code, ""), ADVICE.get(code, OTHER)) for code in codes]
     return sorted(known, key=lambda xid: (("bad", "warn", "ok").index(xid.advice.severity), xid.code))
+
+
+def current(entries: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Return those that tell of now: a counter only for a while after it rose, and then no gauge of the same code.
+
+    The gauge keeps the last XID until the driver is loaded again, and the counter until the exporter starts again.
+    """
+    entries = list(entries)
+    counted = {entry[0]: entry for entry in entries if entry[2] == XidEvidence.TOTAL}
+    old = {
+        code
+        for code, (_, _, _, *rose_at) in counted.items()
+        if rose_at and now() - datetime.fromisoformat(rose_at[0]) > LASTS
+    }
+    return [entry for entry in entries if entry[0] not in old or entry[2] == XidEvidence.WINDOW]
+
+
+def is_fatal(entries: Iterable[Sequence[Any]]) -> bool:
+    """Return whether a stored sample tells now of an XID that is no matter of the application."""
+    return any(xid.advice.severity == "bad" for xid in reported(current(entries)))

@@ -267,7 +267,7 @@ class Claims:
         if known is None:
             claim.values[part] = raw
         else:
-            if name.generation is not Generation.AMD:  # whose clocks have a series for each domain
+            if not name.is_highest and name.generation is not Generation.AMD:  # AMD's clocks have one a domain
                 claim.said[part] = claim.said.get(part, 1) + 1
             if (vgpu := series.labels.get("vgpu", "")) and len(claim.vgpus) < _MOST_PER_DEVICE:
                 claim.vgpus.add(vgpu)

@@ -29,13 +29,21 @@ LIMITS: dict[Metric, tuple[float, float]] = {
     Metric.ENERGY: (0.0, _MOST_WATTS * _AGES),
     Metric.TEMPERATURE: (-50.0, 200.0),
     Metric.MEMORY_TEMPERATURE: (-50.0, 200.0),
+    Metric.SLOWDOWN_TEMPERATURE: (0.0, 200.0),
+    Metric.THERMAL_MARGIN: (-100.0, 200.0),
+    Metric.MEMORY_TEMPERATURE_LIMIT: (0.0, 200.0),
     Metric.SM_CLOCK: (0.0, 1e10),
     Metric.MEMORY_CLOCK: (0.0, 1e11),
     Metric.MAX_SM_CLOCK: (0.0, 1e10),
     Metric.POWER_THROTTLED: (0.0, _AGES),
     Metric.THERMAL_THROTTLED: (0.0, _AGES),
     Metric.PCIE_REPLAYS: _COUNTER,
-    Metric.NVLINK_ERRORS: _COUNTER,
+    Metric.PCIE_LINK_GENERATION: (0.0, 20.0),
+    Metric.PCIE_LINK_GENERATION_LIMIT: (0.0, 20.0),
+    Metric.PCIE_LINK_WIDTH: (0.0, 64.0),
+    Metric.PCIE_LINK_WIDTH_LIMIT: (0.0, 64.0),
+    Metric.NVLINK_CRC_ERRORS: _COUNTER,
+    Metric.NVLINK_REPLAYS: _COUNTER,
     Metric.ROWS_REMAPPED_CORRECTABLE: _COUNTER,
     Metric.ROWS_REMAPPED_UNCORRECTABLE: _COUNTER,
     Metric.ROW_REMAP_FAILED: (0.0, 1.0),
@@ -44,11 +52,22 @@ LIMITS: dict[Metric, tuple[float, float]] = {
     Metric.ECC_UNCORRECTED_VOLATILE: _COUNTER,
     Metric.ECC_CORRECTED_LIFETIME: _COUNTER,
     Metric.ECC_UNCORRECTED_LIFETIME: _COUNTER,
+    Metric.DCGM_HEALTH: (0.0, 20.0),
 }
 """Least and most of each, in its own unit; far beyond today's hardware, and far below what a wrong unit makes of it."""
 _CLOCKS = frozenset({Metric.SM_CLOCK, Metric.MEMORY_CLOCK, Metric.MAX_SM_CLOCK})
 _SLOWEST_CLOCK = 1e6
 """Hertz; below it, other than 0, an exporter took MHz for Hz."""
+
+_SMALL = frozenset(
+    {
+        Metric.BUSY, Metric.MEMORY_COPY, Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.POWER,
+        Metric.SLOWDOWN_TEMPERATURE, Metric.THERMAL_MARGIN, Metric.MEMORY_TEMPERATURE_LIMIT,
+        Metric.PCIE_LINK_GENERATION, Metric.PCIE_LINK_GENERATION_LIMIT, Metric.PCIE_LINK_WIDTH,
+        Metric.PCIE_LINK_WIDTH_LIMIT, Metric.DCGM_HEALTH,
+    }
+)  # fmt: skip
+"""Far below DCGM's 32-bit blanks."""
 
 LEAST_BLANK, _INT64_BLANK, _FP64_BLANK = 0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0
 _KINDS_OF_BLANK = 16
@@ -60,8 +79,7 @@ def is_blank(raw: float, name: Name) -> bool:
     if raw >= _INT64_BLANK or _FP64_BLANK <= raw < _FP64_BLANK + _KINDS_OF_BLANK:
         return True
     # Bytes, hertz and counters reach two thousand million by themselves, and are 64 bits wide
-    small = name.means in {Metric.BUSY, Metric.MEMORY_COPY, Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.POWER}
-    return small and LEAST_BLANK <= raw < LEAST_BLANK + _KINDS_OF_BLANK
+    return name.means in _SMALL and LEAST_BLANK <= raw < LEAST_BLANK + _KINDS_OF_BLANK
 
 
 def plausible(metric: Metric, value: float) -> float | None:

@@ -92,6 +92,8 @@ def _health(device: GpuDevice) -> Health:
 
     top = boards.max_sm_clock(device.values, device.model)
     reasons = device.clock_events
+    counts = (device.value(metric) for metric in (Metric.NVLINK_CRC_ERRORS, Metric.NVLINK_REPLAYS))
+    links = [count for count in counts if count is not None]
     return Health(
         name=device.index,
         facts=sorted(_facts(device), key=lambda fact: ("bad", "warn", "ok").index(fact.severity)),
@@ -111,7 +113,7 @@ def _health(device: GpuDevice) -> Health:
         power_seconds=device.value(Metric.POWER_THROTTLED),
         heat_seconds=device.value(Metric.THERMAL_THROTTLED),
         pcie=whole(Metric.PCIE_REPLAYS),
-        nvlink=whole(Metric.NVLINK_ERRORS),
+        nvlink=None if not links else round(sum(links)),
     )
 
 

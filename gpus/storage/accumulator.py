@@ -26,8 +26,9 @@ LOOKED_SECONDS = 600.0
 MOST_WATTS = 10_000.0
 COUNTERS = frozenset(
     {
-        Metric.ENERGY, Metric.POWER_THROTTLED, Metric.THERMAL_THROTTLED, Metric.PCIE_REPLAYS, Metric.NVLINK_ERRORS,
-        Metric.ROWS_REMAPPED_CORRECTABLE, Metric.ROWS_REMAPPED_UNCORRECTABLE, Metric.ECC_CORRECTED_VOLATILE,
+        Metric.ENERGY, Metric.POWER_THROTTLED, Metric.THERMAL_THROTTLED, Metric.PCIE_REPLAYS,
+        Metric.NVLINK_CRC_ERRORS, Metric.NVLINK_REPLAYS, Metric.ROWS_REMAPPED_CORRECTABLE,
+        Metric.ROWS_REMAPPED_UNCORRECTABLE, Metric.ECC_CORRECTED_VOLATILE,
         Metric.ECC_UNCORRECTED_VOLATILE, Metric.ECC_CORRECTED_LIFETIME, Metric.ECC_UNCORRECTED_LIFETIME,
     }
 )  # fmt: skip
@@ -147,8 +148,10 @@ class OpenDevice:
         if not self.covered:
             return None
         gaps, covered = self.gaps, self.covered
-        means = {METRICS[name]: total / (covered - gaps.get(name, 0.0)) for name, total in self.sums.items()}
-        means |= {METRICS[name]: rise for name, rise in self.counted.items()}
+        # An open step of another version may have metrics that this one does not know
+        totals = ((METRICS.get(name), name, total) for name, total in self.sums.items())
+        means = {metric: total / (covered - gaps.get(name, 0.0)) for metric, name, total in totals if metric}
+        means |= {METRICS[name]: rise for name, rise in self.counted.items() if name in METRICS}
         holder = self.holder if self.holder and self.holder != SEVERAL and self.held >= covered else ""
         return Bucket(start, min(1.0, covered / FINE), min(1.0, self.held / covered), means, holder)
 

@@ -6,9 +6,9 @@ A channel that names namespaces gets theirs alone: that is a namespace's own dig
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -19,9 +19,19 @@ from notices.channels import routing
 from notices.models import Alert, Channel
 
 RULE = "held-idle"
-"""The rule whose alerts it is made of: each is one pod that holds GPUs idle."""
+"""The rule whose alerts it is made of: each is of pods that hold GPUs idle."""
 DAY = timedelta(days=1)
 MOST_NAMED = 500
+
+
+class _Stretch(NamedTuple):
+    """Time in which one pod held GPUs idle."""
+
+    pod: str
+    since: datetime
+    left: datetime | None
+    """None: it holds them still."""
+    figures: Mapping[str, Any]
 
 
 def send_due() -> int:
@@ -51,7 +61,7 @@ def compose(channel: Channel, at: datetime) -> dict[str, Any]:
     alerts = [alert for alert in rows if _is_of(channel, alert) and not alert.is_silenced]
     by_namespace: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for alert in alerts:
-        by_namespace[alert.namespace].append(_pod(alert, at))
+        by_namespace[alert.namespace] += _pods(alert, at)
     namespaces = [_namespace(name, pods) for name, pods in by_namespace.items()]
     namespaces.sort(key=lambda namespace: (-namespace["gpu_hours"], namespace["namespace"]))
     gpus = sum(namespace["gpus_now"] for namespace in namespaces)
@@ -60,7 +70,7 @@ def compose(channel: Channel, at: datetime) -> dict[str, Any]:
         "said": f"GPUs held idle: {gpus:,} now, in {count} namespace{'' if count == 1 else 's'}",
         "from": (at - DAY).isoformat(),
         "to": at.isoformat(),
-        "pods": len(alerts),
+        "pods": sum(len(pods) for pods in by_namespace.values()),
         "gpus_now": gpus,
         "namespaces": namespaces,
         "currency": settings.SETPOINT_GPU_CURRENCY,
@@ -90,21 +100,34 @@ def _came_to(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"gpu_hours": hours, "cost": round(sum(costs), 2) if costs else None}
 
 
-def _pod(alert: Alert, at: datetime) -> dict[str, Any]:
+def _pods(alert: Alert, at: datetime) -> list[dict[str, Any]]:
+    """Return an alert's pods, also those that left it within the day."""
+    over = (alert.well_since or alert.closed_at) if alert.closed_at else None
+    if not alert.members:  # of a version that had an alert for each pod
+        return [_pod(alert, _Stretch(alert.subject_name, alert.began_at, over, alert.figures), at)]
+    pods = []
+    for entry in alert.members:
+        left = datetime.fromisoformat(entry["left_at"]) if entry["left_at"] else over
+        if left is None or left >= at - DAY:
+            since = datetime.fromisoformat(entry["since"])
+            pods.append(_pod(alert, _Stretch(entry["name"], since, left, entry["figures"]), at))
+    return pods
+
+
+def _pod(alert: Alert, stretch: _Stretch, at: datetime) -> dict[str, Any]:
     """GPU-hours of the last day alone, so that one day's digests add up to what the days were. In whole GPUs."""
-    figures = alert.figures
+    figures = stretch.figures
     gpus = int(figures.get("gpus", 0))
-    begin = max(alert.began_at, at - DAY)
-    end = (alert.well_since or alert.closed_at) if alert.closed_at else at
+    begin, end = max(stretch.since, at - DAY), stretch.left or at
     hours = float(figures.get("share", gpus)) * max((end - begin).total_seconds(), 0.0) / 3600
     price = figures.get("price")
     return {
         "cluster": alert.cluster.name,
-        "pod": alert.subject_name,
+        "pod": stretch.pod,
         "owner": str(figures.get("owner", "")),
         "gpus": gpus,
-        "since": alert.began_at.isoformat(),
-        "is_idle_now": alert.status == Alert.Status.OPEN,
+        "since": stretch.since.isoformat(),
+        "is_idle_now": alert.status == Alert.Status.OPEN and stretch.left is None,
         "gpu_hours": round(hours, 1),
         "cost": None if price is None else round(float(price) * hours, 2),
         "link": routing.absolute(alert.link) if alert.link else "",

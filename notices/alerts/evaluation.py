@@ -22,6 +22,7 @@ from django.db.models.functions import Coalesce
 from clusters.models import Cluster
 from common.alerting import AlertCondition, RuleResult, SubjectKind
 from common.clock import now
+from notices import members
 from notices.alerts import rulebook
 from notices.alerts.rulebook import EffectiveRule
 from notices.channels import routing
@@ -80,6 +81,9 @@ def evaluate(cluster_id: UUID) -> bool:
                 looks=F("looks") + 1,
                 failures=F("failures") + failures,
                 blind={name: look.blind for name, look in looks.items() if look.blind},
+                not_judged={
+                    name: [look.not_judged, look.is_unjudged] for name, look in looks.items() if look.not_judged
+                },
                 milliseconds=round((time.monotonic() - started) * 1000),
             )
     except ClaimLost:
@@ -123,7 +127,7 @@ def apply(cluster_id: UUID, holding: Sequence[EffectiveRule], looks: Mapping[str
         if name not in looks:  # switched off, or of a room that is no longer there
             closed += _end(list(known.values()), at, Alert.Ending.RULE_OFF)
     for name, look in looks.items():
-        if look.blind:
+        if look.is_blind:
             rows.filter(rule=name, is_unknown=False).update(is_unknown=True, well_since=None)
             continue
         seen = _by_subject(look)
@@ -159,10 +163,10 @@ def _opened(
         is_new = alert.status == Alert.Status.PENDING and at - alert.last_seen_at > GAP
         if is_new:
             alert.began_at = alert.opened_at = at
-        began = _began(seen[key], alert.began_at)
+        began = _began(seen[key], alert.began_at, is_open=alert.status == Alert.Status.OPEN)
         is_new, alert.began_at = is_new or began != alert.began_at, began
-        (changed if is_new or _differs(alert, seen[key], holding) else same)[alert.pk] = alert
-        _say(alert, seen[key], holding)
+        (changed if is_new or _differs(alert, seen[key], holding, at) else same)[alert.pk] = alert
+        _say(alert, seen[key], holding, at)
         alert.last_seen_at = at
     opened = [
         alert
@@ -201,16 +205,20 @@ def _put(keys: Sequence[UUID], **fields: Any) -> None:
 
 
 _WRITTEN = (
-    "subject_name", "node_id", "namespace", "severity", "sentence", "mend", "link", "figures", "status", "began_at",
-    "opened_at", "last_seen_at", "well_since", "is_unknown",
+    "subject_name", "node_id", "namespace", "severity", "sentence", "mend", "link", "figures", "members", "status",
+    "began_at", "opened_at", "last_seen_at", "well_since", "is_unknown",
 )  # fmt: skip
 _SILENCE = ("silenced_until", "silenced_by", "note")
 """Carried over when it opens, and a person's to write from then on."""
 
 
-def _began(condition: AlertCondition, otherwise: datetime) -> datetime:
-    """Return since when the condition holds: by the app's own record where there is one, else by evaluations."""
-    return condition.since or otherwise
+def _began(condition: AlertCondition, otherwise: datetime, *, is_open: bool = False) -> datetime:
+    """Return since when the condition holds: by the app's own record where there is one, else by evaluations.
+
+    An open alert of several began with the first of them, which may have left it.
+    """
+    since = condition.since or otherwise
+    return min(since, otherwise) if condition.members and is_open else since
 
 
 def _row(cluster_id: UUID, holding: EffectiveRule, key: Key, condition: AlertCondition, at: datetime) -> Alert:
@@ -223,17 +231,17 @@ def _row(cluster_id: UUID, holding: EffectiveRule, key: Key, condition: AlertCon
         opened_at=at,
         last_seen_at=at,
     )
-    _say(alert, condition, holding)
+    _say(alert, condition, holding, at)
     return alert
 
 
-def _say(alert: Alert, condition: AlertCondition, holding: EffectiveRule) -> None:
-    for name, value in _alert_fields(condition, holding).items():
+def _say(alert: Alert, condition: AlertCondition, holding: EffectiveRule, at: datetime) -> None:
+    for name, value in _alert_fields(alert, condition, holding, at).items():
         setattr(alert, name, value)
     alert.well_since, alert.is_unknown = None, False
 
 
-def _alert_fields(condition: AlertCondition, holding: EffectiveRule) -> dict[str, object]:
+def _alert_fields(alert: Alert, condition: AlertCondition, holding: EffectiveRule, at: datetime) -> dict[str, object]:
     return {
         "subject_name": condition.name[:330],
         "node_id": condition.node,
@@ -244,6 +252,7 @@ def _alert_fields(condition: AlertCondition, holding: EffectiveRule) -> dict[str
         "mend": condition.mend[:500],
         "link": condition.link[:500],
         "figures": dict(condition.figures),
+        "members": members.merged(alert.members, condition.members, at),
     }
 
 
@@ -251,10 +260,10 @@ def _rank(severity: str) -> int:
     return ("warning", "critical").index(str(severity))
 
 
-def _differs(alert: Alert, condition: AlertCondition, holding: EffectiveRule) -> bool:
+def _differs(alert: Alert, condition: AlertCondition, holding: EffectiveRule, at: datetime) -> bool:
     if alert.well_since is not None or alert.is_unknown:
         return True
-    return any(getattr(alert, name) != value for name, value in _alert_fields(condition, holding).items())
+    return any(getattr(alert, name) != value for name, value in _alert_fields(alert, condition, holding, at).items())
 
 
 def _carry_silences(opened: Sequence[Alert]) -> None:

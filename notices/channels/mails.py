@@ -55,11 +55,21 @@ def _alerts(body: Mapping[str, Any]) -> Iterator[str]:
         for alert in body[word]:
             yield f"{word.upper()} · {alert['severity']} · {alert['subject']['name']}"
             yield f"  {alert['sentence']}"
+            if word == "opened":
+                yield from _members(alert)
             if word == "opened" and alert["what_to_do"]:
                 yield f"  What to do: {alert['what_to_do']}"
             yield f"  {alert['link']}"
         if (rest := body["counts"][word] - len(body[word])) > 0:
             yield f"… and {rest:,} more {word}."
+
+
+def _members(alert: Mapping[str, Any]) -> Iterator[str]:
+    members = alert.get("members") or []  # notices that waited through an upgrade lack them
+    for member in members:
+        yield f"    {member['name']}, since {member['since'][:16].replace('T', ' ')} UTC"
+    if members and (rest := alert["member_count"] - len(members)) > 0:
+        yield f"    … and {rest:,} more"
 
 
 def _digest(body: Mapping[str, Any]) -> Iterator[str]:

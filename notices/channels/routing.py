@@ -13,6 +13,7 @@ from django.urls import reverse
 from clusters.models import Cluster
 from common.alerting import Severity
 from common.clock import now
+from notices import members
 from notices.models import Alert, Channel, Delivery
 
 MOST_NAMED = 100
@@ -97,11 +98,17 @@ def alert_fields(alert: Alert) -> dict[str, Any]:
         "sentence": alert.sentence,
         "what_to_do": alert.mend,
         "figures": alert.figures,
+        "members": [_member(entry) for entry in members.present(alert.members)[: members.TOLD]],
+        "member_count": len(members.present(alert.members)),
         "began_at": alert.began_at.isoformat(),
         "opened_at": alert.opened_at.isoformat(),
         "closed_at": alert.closed_at.isoformat() if alert.closed_at else None,
         "link": absolute(reverse("notices:alert", args=[alert.pk])),
     }
+
+
+def _member(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: entry[name] for name in ("name", "since", "figures")}
 
 
 def absolute(path: str) -> str:

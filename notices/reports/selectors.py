@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import django_filters
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
@@ -14,7 +15,7 @@ from common.alerting import Severity, SubjectKind
 from common.clock import now
 from common.filtering import ClusterReferenceFilter, InstantFilter
 from common.keyset import Orders
-from notices.models import SEVERITIES, Alert, Delivery
+from notices.models import SEVERITIES, Alert, Delivery, Evaluation
 
 ALERT_ORDERS = Orders(
     {
@@ -90,6 +91,16 @@ def counts(rows: QuerySet[Alert]) -> dict[str, Any]:
         out["acknowledged"] += acknowledged is not None
         out["silenced"] += silenced is not None and silenced > at
     return out
+
+
+def not_judged(cluster_id: UUID | None) -> dict[str, tuple[str, bool]]:
+    """Return by rule why it does not judge all of a cluster, and whether it judges nothing of it. One query.
+
+    Empty for all clusters together.
+    """
+    rows = Evaluation.objects.filter(cluster=cluster_id) if cluster_id else Evaluation.objects.none()
+    stored = rows.values_list("not_judged", flat=True).first() or {}
+    return {rule: (why, is_all) for rule, (why, is_all) in stored.items()}
 
 
 # ── Deliveries ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.response import Response
@@ -18,6 +18,7 @@ from clusters.reports.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet, expected_version, with_etag
 from common.bodies import Body, Instant, without_body
 from common.requests import UserApiRequest
+from notices import members
 from notices.alerts import alert_actions, rulebook
 from notices.alerts.rulebook import EffectiveRule
 from notices.models import SEVERITIES, Alert, RuleSetting
@@ -31,6 +32,12 @@ class AlertSubjectOut(serializers.Serializer[Alert]):
     name = serializers.CharField(source="subject_name")
 
 
+class AlertMemberOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    since = serializers.DateTimeField()
+    figures = serializers.DictField(child=serializers.JSONField(), help_text="{name: number or word}")
+
+
 class AlertOut(serializers.ModelSerializer[Alert]):
     cluster_name = serializers.CharField(source="cluster.name")
     subject = AlertSubjectOut(source="*")
@@ -38,6 +45,10 @@ class AlertOut(serializers.ModelSerializer[Alert]):
     status = serializers.ChoiceField(choices=Alert.Status.choices)
     ending = serializers.ChoiceField(choices=Alert.Ending.choices, allow_blank=True, help_text="Why it closed.")
     figures = serializers.DictField(child=serializers.JSONField(), help_text="{name: number or word}")
+    members = serializers.SerializerMethodField(
+        help_text=f"What it consists of now, where it is one alert for several; the first {members.SHOWN}."
+    )
+    member_count = serializers.SerializerMethodField(help_text="Of all members; 0 where it is about one subject.")
     what_to_do = serializers.CharField(source="mend")
     page = serializers.CharField(source="link", help_text="The page that shows it, without the host.")
     is_silenced = serializers.BooleanField()
@@ -48,11 +59,18 @@ class AlertOut(serializers.ModelSerializer[Alert]):
         model = Alert
         fields = [
             "id", "rule", "cluster", "cluster_name", "subject", "node", "namespace", "severity", "status", "sentence",
-            "what_to_do", "page", "figures", "began_at", "opened_at", "last_seen_at", "well_since", "is_unknown",
-            "closed_at", "ending", "acknowledged_at", "acknowledged_by", "silenced_until", "silenced_by",
-            "is_silenced", "note", "version", "actions", "permissions",
+            "what_to_do", "page", "figures", "members", "member_count", "began_at", "opened_at", "last_seen_at",
+            "well_since", "is_unknown", "closed_at", "ending", "acknowledged_at", "acknowledged_by", "silenced_until",
+            "silenced_by", "is_silenced", "note", "version", "actions", "permissions",
         ]  # fmt: skip
         read_only_fields = fields
+
+    @extend_schema_field(AlertMemberOut(many=True))
+    def get_members(self, row: Alert) -> Any:
+        return AlertMemberOut(list(members.shown(row.members)), many=True).data
+
+    def get_member_count(self, row: Alert) -> int:
+        return len(members.present(row.members))
 
     def get_actions(self, row: Alert) -> dict[str, bool]:
         is_open = row.status == Alert.Status.OPEN
@@ -146,7 +164,14 @@ class AlertRuleOut(serializers.Serializer[EffectiveRule]):
     set_for = serializers.SerializerMethodField(
         help_text="builtin, everywhere or cluster: where the setting comes from."
     )
+    not_judged = serializers.SerializerMethodField(
+        help_text="Of one cluster: what the rule does not judge there, such as for a metric that is not exported."
+    )
     version = serializers.SerializerMethodField(help_text="Of exactly this place; 0: nothing is set here.")
+
+    def get_not_judged(self, row: EffectiveRule) -> str:
+        why, _is_all = self.context["not_judged"].get(row.rule.name, ("", False))
+        return str(why)
 
     def get_opens_after(self, row: EffectiveRule) -> int:
         return round(row.opens_after.total_seconds())
@@ -186,6 +211,9 @@ class _OfPlace(ApiView):
         pk = self.kwargs.get("cluster_pk")
         return get_object_or_404(clusters_visible_to(self.request.user), pk=pk) if pk else None
 
+    def context_of(self, place: Cluster | None) -> dict[str, Any]:
+        return {"cluster": place, "not_judged": selectors.not_judged(place.pk if place else None)}
+
 
 class AlertRules(_OfPlace):
     """Every rule, as it holds everywhere or for one cluster."""
@@ -196,7 +224,7 @@ class AlertRules(_OfPlace):
     def get(self, request: UserApiRequest, cluster_pk: UUID | None = None) -> Response:
         place = self.place()
         rows = rulebook.of_cluster(place.pk if place else None)
-        return Response(AlertRulesOut({"results": rows}, context={"cluster": place}).data)
+        return Response(AlertRulesOut({"results": rows}, context=self.context_of(place)).data)
 
 
 class ClusterAlertRules(AlertRules):
@@ -217,7 +245,7 @@ class AlertRuleView(_OfPlace):
             effective for effective in rulebook.of_cluster(place.pk if place else None) if effective.rule.name == name
         )
         stored = setting or rulebook.setting_of(row.rule, place)
-        return with_etag(Response(AlertRuleOut(row, context={"cluster": place}).data), stored)
+        return with_etag(Response(AlertRuleOut(row, context=self.context_of(place)).data), stored)
 
     def _change(self, request: UserApiRequest) -> Response:
         rule, place = rulebook.named(self.kwargs["name"]), self.place()

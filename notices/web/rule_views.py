@@ -1,6 +1,6 @@
 """Pages of the rules of alerts. Contexts:
 
-notices/rules.html      rows [EffectiveRule], cluster (None: everywhere), clusters, may_change, panels
+notices/rules.html      rows [EffectiveRule], cluster (None: everywhere), clusters, not_judged, may_change, panels
 notices/rule.html       holding, cluster, form, setting, may_change
 """
 
@@ -25,6 +25,7 @@ from common.errors import Refusal, Stale
 from common.requests import UserRequest
 from notices.alerts import rulebook
 from notices.models import SEVERITIES, RuleSetting
+from notices.reports import selectors
 
 
 class RuleForm(forms.Form):
@@ -64,6 +65,7 @@ def rules(request: UserRequest) -> HttpResponse:
     context = {
         "rows": rulebook.of_cluster(cluster.pk if cluster else None),
         "cluster": cluster,
+        "not_judged": selectors.not_judged(cluster.pk if cluster else None),
         "clusters": list(visible.order_by("name").values_list("pk", "name")),
         "may_change": rulebook.may_change(request.user, cluster),
         "panels": sorted(hooks.alert_panels(request), key=lambda panel: panel.order),

@@ -1,7 +1,8 @@
 """Pages of alerts. Contexts:
 
 notices/alerts.html     listing (of Alert), statuses, severities, rules, clusters, namespaces, why_blind
-notices/alert.html      alert, rule (EffectiveRule or None), may_act, earlier (Alerts of the same subject), deliveries
+notices/alert.html      alert, members, member_count, rule (EffectiveRule or None), may_act, earlier (Alerts of the same
+                        subject)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from common.alerting import AlertRule
 from common.clock import now
 from common.errors import Refusal
 from common.requests import UserRequest
+from notices import members
 from notices.alerts import alert_actions, rulebook
 from notices.models import SEVERITIES, Alert, Evaluation
 from notices.reports import selectors, wording
@@ -78,6 +80,8 @@ def _page(request: UserRequest, row: Alert, refusal: Refusal | None = None) -> H
     )
     context = {
         "alert": row,
+        "members": list(members.shown(row.members)),
+        "member_count": len(members.present(row.members)),
         "holding": holding,
         "may_act": (may_act := may(request.user, Role.OPERATOR, row.cluster.scopes)),
         "acknowledging": wording.acknowledging(row, may_act=may_act),

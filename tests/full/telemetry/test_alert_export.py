@@ -163,7 +163,149 @@ def test_one_exporter_that_is_lost_is_told_among_others(tmp_path: Path) -> None:
     judged(
         tmp_path,
         series,
-        (firing("telemetry-lost", "node"), "15m", []),
-        (firing("telemetry-lost", "node"), "40m", [('{node="n9"}', 1)]),
-        (firing("telemetry-lost", "node"), "100m", []),  # it was taken away
+        (firing("exporter-silent", "node"), "15m", []),
+        (firing("exporter-silent", "node"), "40m", [('{node="n9"}', 1)]),
+        (firing("exporter-silent", "node"), "100m", []),  # it was taken away
+        (firing("telemetry-lost", "node"), "40m", []),
     )
+
+
+def test_a_node_that_is_down_is_no_silent_exporter_and_all_together_are_one_alert(tmp_path: Path) -> None:
+    series = {f'DCGM_FI_DEV_GPU_TEMP{{UUID="GPU-{n}",gpu="0",Hostname="n{n}"}}': "50x40 stale" for n in (1, 2)}
+    series['DCGM_FI_DEV_GPU_TEMP{UUID="GPU-0",gpu="0",Hostname="n0"}'] = "50x120 stale"
+    series['kube_node_status_condition{node="n1",condition="Ready",status="true"}'] = "1x40 0x400"
+    series['kube_node_status_condition{node="n2",condition="Ready",status="true"}'] = "1x440"
+    judged(
+        tmp_path,
+        series,
+        (firing("exporter-silent", "node"), "40m", [('{node="n2"}', 1)]),
+        (firing("exporter-silent", "node"), "75m", []),
+        (firing("telemetry-lost", "setpoint_rule"), "75m", [('{setpoint_rule="telemetry-lost"}', 1)]),
+    )
+
+
+def of_board(name: str, values: str, number: int = 0, **labels: str) -> dict[str, str]:
+    more = "".join(f',{label}="{value}"' for label, value in labels.items())
+    return {f'{name}{{UUID="GPU-{number}",gpu="{number}",modelName="H100",Hostname="n1"{more}}}': values}
+
+
+def test_a_board_that_is_reported_no_more_is_lost_and_a_replaced_one_is_not(tmp_path: Path) -> None:
+    series = of_board("DCGM_FI_DEV_GPU_TEMP", "50x400") | of_board(
+        "DCGM_FI_DEV_GPU_TEMP", "50x40 9223372036854775794x400", 1
+    )
+    series |= {
+        'DCGM_FI_DEV_GPU_TEMP{UUID="GPU-8",gpu="0",Hostname="n2"}': "50x40 stale",
+        'DCGM_FI_DEV_GPU_TEMP{UUID="GPU-9",gpu="0",Hostname="n2"}': "_x41 50x400",
+    }
+    by = "node"
+    judged(
+        tmp_path,
+        series,
+        (firing("gpu-lost", by), "15m", []),
+        (firing("gpu-lost", by), "40m", [('{node="n1"}', 1)]),  # an instance of it would be the same board
+    )
+
+
+RISES = {
+    "ecc-uncorrected": ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 1, "3x{n} 4x200"),
+    "nvlink-errors": (
+        "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 1, "3x{n} 4x200",
+    ),
+    "pcie-replays": ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_PCIE_REPLAY_TOTAL", 1, "3x{n} 200x200"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RISES)
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_counter_fires_while_it_rises_once_a_board_and_its_value_alone_is_nothing(
+    tmp_path: Path, rule: str, generation: int
+) -> None:
+    name, steps = RISES[rule][generation], RISES[rule][3].format(n=59)
+    instances = [{"GPU_I_ID": str(part)} for part in range(3)]
+    series: dict[str, str] = {}
+    for labels in instances:
+        series |= of_board(name, steps, 0, **labels) | of_board(name, "700x400", 1, **labels)
+    judged(
+        tmp_path,
+        series,
+        (firing(rule), "25m", []),
+        (firing(rule), "33m", [('{UUID="GPU-0"}', 1)]),
+        (firing(rule), "50m", []),  # it rests
+    )
+
+
+def test_errors_of_nvlink_are_added_up_over_links_and_a_link_that_is_gone_is_no_rise(tmp_path: Path) -> None:
+    crc = "DCGM_FI_DEV_NVLINK_CRC_{}_ERROR_COUNT_TOTAL"
+    series: dict[str, str] = {}
+    for kind in ("FLIT", "DATA"):
+        for link in "01":  # 30 s a step: each 30 a second, together 120
+            labels = f'nvlink="{link}",gpu_uuid="GPU-0",model_name="H100",gpu="0",hostname="n1"'
+            series[f"{crc.format(kind)}{{{labels}}}"] = "0+900x80"
+            few = labels.replace("GPU-0", "GPU-1")
+            series[f"{crc.format(kind)}{{{few}}}"] = "0+600x80"
+    gone = 'nvlink="{}",gpu_uuid="GPU-2",gpu="2",hostname="n1"'
+    for link in "01":
+        series[f"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{{{gone.format(link)}}}"] = (
+            "500x40 stale" if link == "1" else "500x80"
+        )
+    judged(tmp_path, series, (firing("nvlink-errors"), "30m", [('{UUID="GPU-0"}', 1)]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong", "fine"),
+    [
+        ("row-remap-pending", {"DCGM_FI_DEV_ROW_REMAP_PENDING": 1}, {"DCGM_FI_DEV_ROW_REMAP_PENDING": 0}),
+        ("memory-thermal", {"DCGM_FI_DEV_MEMORY_TEMP": 95}, {"DCGM_FI_DEV_MEMORY_TEMP": 94}),
+        (
+            "memory-thermal",
+            {"DCGM_FI_DEV_MEMORY_TEMP": 90, "DCGM_FI_DEV_MEM_MAX_OP_TEMP": 90},
+            {"DCGM_FI_DEV_MEMORY_TEMP_CELSIUS": 99, "DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS": 105},
+        ),
+        (
+            "thermal",
+            {"DCGM_FI_DEV_GPU_TEMP": 83, "DCGM_FI_DEV_SLOWDOWN_TEMP": 87},
+            {"DCGM_FI_DEV_GPU_TEMP_CELSIUS": 86, "DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS": 95},
+        ),
+        (
+            "thermal",
+            {"DCGM_FI_DEV_GPU_TEMP": 60, "DCGM_FI_DEV_GPU_TEMP_LIMIT": 5},
+            {"DCGM_FI_DEV_GPU_TEMP_CELSIUS": 99, "DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS": 6},
+        ),
+        (
+            "pcie-link",
+            {"DCGM_FI_DEV_PCIE_LINK_WIDTH": 8, "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": 16},
+            {"DCGM_FI_DEV_PCIE_LINK_WIDTH": 16, "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": 16},
+        ),
+        (
+            "pcie-link",
+            {"DCGM_FI_DEV_PCIE_LINK_GEN": 4, "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": 5, "DCGM_FI_DEV_GPU_UTIL": 60},
+            {"DCGM_FI_DEV_PCIE_LINK_GEN": 1, "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": 5, "DCGM_FI_DEV_GPU_UTIL": 0},
+        ),
+        (
+            "hw-slowdown",
+            {'DCGM_EXP_CLOCK_EVENTS_COUNT{clock_event="hw_power_brake"}': 3},
+            {
+                'DCGM_EXP_CLOCK_EVENTS_COUNT{clock_event="hw_slowdown"}': 3,
+                'DCGM_EXP_CLOCK_EVENTS_COUNT{clock_event="hw_thermal"}': 3,
+            },
+        ),
+        (
+            "dcgm-health",
+            {'DCGM_EXP_GPU_HEALTH_STATUS{health_watch="MEM"}': 20, 'DCGM_EXP_GPU_HEALTH_STATUS{health_watch="ALL"}': 0},
+            {'DCGM_EXP_GPU_HEALTH_STATUS{health_watch="MEM"}': 10, 'DCGM_EXP_GPU_HEALTH_STATUS{health_watch="ALL"}': 0},
+        ),
+    ],
+)
+def test_a_state_of_a_board_fires_by_its_own_limit_and_blanks_are_none(
+    tmp_path: Path, rule: str, wrong: dict[str, int], fine: dict[str, int]
+) -> None:
+    series: dict[str, str] = {}
+    for number, values in ((0, wrong), (1, fine), (2, dict.fromkeys(wrong, 2147483632))):
+        for name, value in values.items():
+            if number == 2 and "CLOCK_EVENTS" in name:
+                continue  # the exporter's own count, which has no blanks
+            raw, _, label = name.partition("{")
+            key = "".join(of_board(raw, ""))
+            key = key.replace("GPU-0", f"GPU-{number}").replace("}", f",{label}" if label else "}")
+            series[key] = f"{value}x60"
+    judged(tmp_path, series, (firing(rule), "25m", [('{UUID="GPU-0"}', 1)]))

@@ -25,12 +25,12 @@ def alerts(**how):
 def test_every_rule_that_is_on_is_in_it_with_its_own_limits(db):
     admin, cluster = UserFactory(roles=["admin"]), ClusterFactory(name="atlas")
     assert list(alerts()) == list(rulebook.offered())
-    assert ">= 85 or" in alerts()["thermal"]["expr"]
+    assert ">= 85 unless" in alerts()["thermal"]["expr"]
     assert alerts()["thermal"]["for"] == "5m"
     rulebook.change(rulebook.named("thermal"), cluster, by=admin, version=0, threshold=91.5, severity="critical")
     rulebook.change(rulebook.named("drift"), None, by=admin, version=0, is_enabled=False)
     there = alerts(cluster_id=cluster.pk)
-    assert ">= 91.5 or" in there["thermal"]["expr"]
+    assert ">= 91.5 unless" in there["thermal"]["expr"]
     assert there["thermal"]["labels"]["severity"] == "critical"
     assert "drift" not in there
 

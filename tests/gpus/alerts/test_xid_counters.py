@@ -10,6 +10,7 @@ from django.db import transaction
 from clusters.models import Node
 from common.clock import now
 from gpus.alerts import rules
+from gpus.metrics import xids
 from gpus.metrics.samples import DeviceKey, Metric, Reading, Sample, Xid, XidEvidence
 from gpus.models import GpuDevice, TelemetrySource
 from gpus.storage import devices
@@ -39,7 +40,7 @@ def total(count: int, code: int = 79) -> Xid:
 
 
 LAST = Xid(79, 1, XidEvidence.LAST)
-AWHILE = (rules.XID_LASTS + timedelta(minutes=1)).total_seconds()
+AWHILE = (xids.LASTS + timedelta(minutes=1)).total_seconds()
 
 
 def test_a_counter_that_rests_is_over_and_one_that_rises_is_told_again(world, clock):

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from gpus.metrics.buckets import Bucket
 from gpus.metrics.samples import DeviceKey, Holder, Metric, Sample
 from gpus.storage import accumulator, codec
-from gpus.storage.accumulator import COARSE, FINE, ClosedFine, ClosedHour, NodeBands, NodeState, OpenNode, fold, instant
+from gpus.storage.accumulator import (
+    COARSE,
+    FINE,
+    ClosedFine,
+    ClosedHour,
+    NodeBands,
+    NodeState,
+    OpenDevice,
+    OpenNode,
+    fold,
+    instant,
+)
 
 GPUS = 8
 NOON = 1_700_000_000 // COARSE * COARSE
@@ -215,5 +226,13 @@ def test_what_is_packed_comes_back(rows):
     back = dict(codec.unpack(codec.pack(buckets.items()), instant(NOON)))
     assert back.keys() == buckets.keys()
     for device, bucket in back.items():
-        assert bucket.held == pytest.approx(buckets[device].held, rel=1e-5)
-        assert bucket.means == pytest.approx(buckets[device].means, rel=1e-5)
+        assert bucket.held == pytest.approx(found[device].held, rel=1e-5)
+        assert bucket.means == pytest.approx(found[device].means, rel=1e-5)
+
+
+def test_an_open_step_of_another_version_loses_only_the_metrics_that_this_one_does_not_know():
+    open_device = OpenDevice("H100", "", covered=FINE, sums={"busy": 0.5 * FINE, "gone": 1.0})
+    open_device.counted = {"nvlink_errors": 3.0, "pcie_replays": 2.0}
+    bucket = open_device.bucket(instant(NOON))
+    assert bucket is not None
+    assert bucket.means == {Metric.BUSY: 0.5, Metric.PCIE_REPLAYS: 2.0}

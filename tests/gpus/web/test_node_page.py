@@ -18,7 +18,8 @@ pytestmark = pytest.mark.django_db
 VALUES = {
     "busy": 0.31, "sm": 0.2, "tensor": 0.1, "power": 402, "temperature": 91, "sm_clock": 1.11e9,
     "memory_clock": 2.222e9,
-    "power_throttled": 33.0, "thermal_throttled": 44.0, "pcie_replays": 55, "nvlink_errors": 66,
+    "power_throttled": 33.0, "thermal_throttled": 44.0, "pcie_replays": 55, "nvlink_crc_errors": 60,
+    "nvlink_replays": 6,
     "rows_remapped_uncorrectable": 7, "rows_remapped_correctable": 8, "row_remap_failed": 1, "row_remap_pending": 1,
     "ecc_uncorrected_volatile": 12, "ecc_corrected_volatile": 13, "ecc_uncorrected_lifetime": 14,
     "ecc_corrected_lifetime": 15,

@@ -17,7 +17,7 @@ import pytest
 
 from clusters.models import Cluster, Node
 from common.clock import now
-from gpus.alerts import rules
+from gpus.alerts.idle import held_idle
 from gpus.models import GpuDevice, TelemetrySource
 from notices.alerts import digests
 from notices.channels import deliveries, services
@@ -201,7 +201,8 @@ def test_what_an_alert_knows_of_a_pod_is_what_its_digest_costs(cluster, settings
             cluster=cluster, node=node, node_name="n", uuid="GPU-0", instance=instance, profile=profile,
             model="NVIDIA A100-SXM4-80GB", values={"engine": 0.0}, holders=[["team", pod, ""] for pod in pods],
         )  # fmt: skip
-    figures_by_pod = {condition.subject: condition.figures for condition in rules.held_idle(cluster.pk, 5).conditions}
-    assert {pod: (figures["gpus"], figures["share"], figures["price"]) for pod, figures in figures_by_pod.items()} == {
+    (group,) = held_idle(cluster.pk, 5).conditions
+    found = {member.name: member.figures for member in group.members}
+    assert {pod: (figures["gpus"], figures["share"], figures["price"]) for pod, figures in found.items()} == {
         "team/a": (2, 0.5714, 1.4), "team/b": (1, 0.1429, 1.4),
     }  # fmt: skip

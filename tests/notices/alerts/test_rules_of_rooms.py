@@ -11,7 +11,7 @@ from common import hooks
 from common.clock import now
 from compliance.hooks.alert_rules import drifted
 from compliance.models import NodeStanding, SettingState
-from gpus.alerts import rules
+from gpus.alerts import hardware, heat, idle, rules
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, GpuPacked, IdleHolding, TelemetrySource
@@ -47,8 +47,10 @@ IDLE = {"busy": 0.0, "engine": 0.01, "power": 70}
 def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
     offered = rulebook.offered()
     assert list(offered) == [
-        "held-idle", "fatal-xid", "thermal", "thermal-throttle", "row-remap-failed", "telemetry-lost", "drift",
-        "credential-refused", "credential-expiring", "rollout-credential-refused", "rollout-stopped",
+        "held-idle", "gpu-lost", "fatal-xid", "ecc-uncorrected", "thermal", "thermal-throttle", "memory-thermal",
+        "hw-slowdown", "row-remap-failed", "row-remap-pending", "nvlink-errors", "pcie-replays", "pcie-link",
+        "dcgm-health", "telemetry-lost", "exporter-silent", "drift", "credential-refused", "credential-expiring",
+        "rollout-credential-refused", "rollout-stopped",
     ]  # fmt: skip
     for holding in rulebook.of_cluster(None):
         assert "{" not in holding.about
@@ -65,15 +67,13 @@ def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
     GpuPod.objects.create(
         cluster=cluster, uid="x", namespace="team", name="a", gpus=2, owner_kind="Job", owner_name="train"
     )
-    result = rules.held_idle(cluster.pk, 5)
-    (condition,) = result.conditions
-    assert (condition.subject, condition.namespace, condition.figures) == (
-        "team/a", "team", {"gpus": 2, "owner": "Job train", "watts": 140},
-    )  # fmt: skip
-    assert (
-        condition.sentence == "It belongs to Job train and holds 2 GPUs on n1 and uses none of them, and draws 140 W."
-    )
-    assert (result.unknown, result.blind) == (frozenset(), "")
+    found = idle.held_idle(cluster.pk, 5)
+    (one,) = found.conditions
+    assert (one.kind, one.subject, one.namespace) == ("workload", "team/Job/train", "team")
+    assert one.figures == {"pods": 1, "gpus": 2, "owner": "Job train", "watts": 140}
+    assert [member.name for member in one.members] == ["team/a"]
+    assert one.sentence == "a of Job train holds 2 GPUs on n1 and uses none of them, and draws 140 W."
+    assert (found.unknown, found.blind) == (frozenset(), "")
 
 
 def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
@@ -83,12 +83,10 @@ def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
     IdleHolding.objects.create(
         cluster=cluster, node_name="n1", namespace="team", pod="a", since=since, gpus=1, share=1, counted_until=now()
     )
-    (condition,) = rules.held_idle(cluster.pk, 5).conditions
-    assert condition.since == since
-    assert (
-        evaluation._row(cluster.pk, rulebook.of_cluster(cluster.pk)[0], ("pod", "team/a"), condition, now()).began_at
-        == since
-    )
+    (one,) = idle.held_idle(cluster.pk, 5).conditions
+    assert one.since == since
+    holding = rulebook.of_cluster(cluster.pk)[0]
+    assert evaluation._row(cluster.pk, holding, ("workload", "team//"), one, now()).began_at == since
 
 
 @pytest.mark.parametrize(
@@ -105,14 +103,14 @@ def test_nobody_is_told_of_a_pod_that_may_be_at_work(cluster, fields, unknown):
     if "missing_since" in fields:
         fields = fields | {"missing_since": now()}
     gpu(cluster, "GPU-1", pod="a", **fields)
-    result = rules.held_idle(cluster.pk, 5)
-    assert (list(result.conditions), "team/a" in result.unknown) == ([], unknown)
+    found = idle.held_idle(cluster.pk, 5)
+    assert (list(found.conditions), "team//" in found.unknown) == ([], unknown)
 
 
 def test_the_limit_of_idle_is_what_people_set(cluster):
     gpu(cluster, "GPU-1", pod="a", values={"busy": 0.08, "engine": 0.08})
-    assert not rules.held_idle(cluster.pk, 5).conditions
-    assert rules.held_idle(cluster.pk, 10).conditions
+    assert not idle.held_idle(cluster.pk, 5).conditions
+    assert idle.held_idle(cluster.pk, 10).conditions
 
 
 def test_only_xids_that_need_somebody_at_the_hardware_are_fatal(cluster):
@@ -136,12 +134,9 @@ def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
     gpu(cluster, "GPU-2", values={"temperature": 85})
     gpu(cluster, "GPU-3", values={"temperature": 70}, clock_events={"hw_thermal": 3, "power_cap": 9})
     gpu(cluster, "GPU-4", clock_events={"power_cap": 9, "sw_thermal": 0})
-    result = rules.throttled(cluster.pk, 85)
-    assert {condition.subject: condition.figures.get("celsius") for condition in result.conditions} == {
-        "GPU-2": 85,
-        "GPU-3": 70,
-    }
-    assert "hw_thermal 3 times" in result.conditions[1].sentence
+    found = heat.throttled(cluster.pk, 85)
+    assert {one.subject: one.figures.get("celsius") for one in found.conditions} == {"GPU-2": 85, "GPU-3": 70}
+    assert "hw_thermal 3 times" in found.conditions[1].sentence
 
 
 def five_minutes(cluster, ago: int, held_back: dict[str, float], *, covered: float = 1.0) -> None:
@@ -158,35 +153,36 @@ def test_a_gpu_is_slowed_down_by_the_share_of_time_that_heat_held_it_back(cluste
     for uuid, so_far in (("GPU-1", 900), ("GPU-2", 900), ("GPU-3", 900), ("GPU-4", 900), ("GPU-5", 0)):
         gpu(cluster, uuid, values={"thermal_throttled": so_far, "temperature": 70})
     gpu(cluster, "GPU-6")  # its exporter does not count
+    gpu(cluster, "GPU-7", values={"thermal_throttled": 0})
     five_minutes(cluster, 2, {"GPU-1": 0.0, "GPU-2": 300.0, "GPU-3": 0.0})  # longer ago than ten minutes
     five_minutes(cluster, 1, {"GPU-1": 0.0, "GPU-2": 0.0, "GPU-3": 15.0, "GPU-5": 0.0})
     five_minutes(cluster, 0, {"GPU-1": 31.0, "GPU-2": 0.0, "GPU-3": 14.0, "GPU-5": 0.0})
-    result = rules.held_back(cluster.pk, 5)
-    assert {condition.subject: condition.figures["percent"] for condition in result.conditions} == {"GPU-1": 5.2}
-    assert result.conditions[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
-    assert result.unknown == {"GPU-4"}  # of which no five minutes tell: what is open about it stays open
-    assert {condition.subject for condition in rules.held_back(cluster.pk, 4.8).conditions} == {"GPU-1", "GPU-3"}
+    found = heat.held_back(cluster.pk, 5)
+    assert {one.subject: one.figures["percent"] for one in found.conditions} == {"GPU-1": 5.2}
+    assert found.conditions[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
+    assert found.unknown == {"GPU-4", "GPU-6"}  # of which no five minutes tell: what is open about it stays open
+    assert {one.subject for one in heat.held_back(cluster.pk, 4.8).conditions} == {"GPU-1", "GPU-3"}
 
 
 def test_a_share_of_time_is_of_what_readings_cover(cluster):
     gpu(cluster, "GPU-1", values={"thermal_throttled": 900})
     five_minutes(cluster, 0, {"GPU-1": 6.0}, covered=0.2)
-    (condition,) = rules.held_back(cluster.pk, 5).conditions
-    assert condition.figures["percent"] == 10
+    (one,) = heat.held_back(cluster.pk, 5).conditions
+    assert one.figures["percent"] == 10
 
 
 def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
     gpu(cluster, "GPU-1", values={"row_remap_failed": 1})
     gpu(cluster, "GPU-2", values={"row_remap_failed": 0})
     gpu(cluster, "GPU-3")
-    assert [condition.subject for condition in rules.remap_failed(cluster.pk, 0).conditions] == ["GPU-1"]
+    assert [one.subject for one in hardware.remap_failed(cluster.pk, 0).conditions] == ["GPU-1"]
 
 
 def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
     gpu(cluster, "GPU-1", pod="a", values=IDLE | {"row_remap_failed": 1}, xids=[[79, 1, "last"]])
     looks = (
-        rules.held_idle, rules.fatal_xids, rules.throttled, rules.held_back,
-        rules.remap_failed,
+        idle.held_idle, rules.fatal_xids, heat.throttled, heat.held_back,
+        hardware.remap_failed,
     )  # fmt: skip
     assert not rules.telemetry_lost(cluster.pk, 0).conditions
     clock.forward(minutes=4)
@@ -197,7 +193,7 @@ def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
         assert not look(cluster.pk, 5).conditions
     TelemetrySource.objects.update(is_enabled=False)
     assert not rules.telemetry_lost(cluster.pk, 0).conditions
-    assert rules.held_idle(cluster.pk, 5).blind == "GPU telemetry is not read here."
+    assert idle.held_idle(cluster.pk, 5).blind == "GPU telemetry is not read here."
 
 
 def test_a_cluster_without_gpus_has_lost_nothing(cluster):
@@ -242,9 +238,10 @@ def test_a_look_costs_the_same_at_any_number_of_gpus(cluster, django_assert_max_
     ]  # fmt: skip
     GpuDevice.objects.bulk_create(rows)
     for rule in hooks.alert_rules():
-        with django_assert_max_num_queries(5):
+        with django_assert_max_num_queries(7):
             rule.look(cluster.pk, rule.threshold.default if rule.threshold else 0)
-    assert len(rules.held_idle(cluster.pk, 5).conditions) == 300
+    (together,) = idle.held_idle(cluster.pk, 5).conditions
+    assert len(together.members) == 300
 
 
 def test_a_young_pod_is_exempt_by_the_time_that_it_takes_to_open():
