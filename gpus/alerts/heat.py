@@ -26,7 +26,7 @@ POWER = "Look at the power supplies, their cables and the rack's power budget; t
 SOURCES = {
     HOT: "DCGM's fields 153 and 158, else https://docs.aws.amazon.com/sagemaker/latest/dg/"
     "hyperpod-observability-addon-alerts.html: 85 °C",
-    MEMORY: "DCGM's field 151, else 95 °C: `nvidia-smi -q -d TEMPERATURE` of H100 and A100, Memory Max Operating Temp",
+    MEMORY: "DCGM's field 151, else 95 °C, an assumption: operators report that HBM3 of H100 is slowed from there on",
     SLOWDOWN: "https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api: DCGM_CLOCKS_EVENT_REASON_HW_SLOWDOWN halves "
     "the clocks or worse, for heat, for power, or because the power brake is pulled",
 }

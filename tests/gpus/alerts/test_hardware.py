@@ -152,16 +152,16 @@ def test_what_is_not_exported_is_said_and_neither_opens_nor_closes_anything(boar
 
     user = UserFactory(roles=["viewer"])
     rows = TokenClient(user).get(f"/api/v1/clusters/{boards.cluster.pk}/alert-rules").json()["results"]
-    said = {row["name"]: row["not_judged"] for row in rows if row["not_judged"]}
+    not_judged = {row["name"]: row["not_judged"] for row in rows if row["not_judged"]}
     for rule, metric in ASKING.items():
-        assert said.pop(rule) == f"Not judged: {metric} is not exported of any of 8 GPUs."
-    assert "thermal" not in said
+        assert not_judged.pop(rule) == f"Not judged: {metric} is not exported of any of 8 GPUs."
+    assert "thermal" not in not_judged
     assert not Evaluation.objects.get().blind
     everywhere = TokenClient(user).get("/api/v1/alert-rules").json()["results"]
     assert {row["not_judged"] for row in everywhere} == {""}
     client.force_login(user)
     page = client.get("/alerts/rules/?cluster=atlas").content.decode()
-    assert page.count("Not judged</span>") == len(ASKING) + len(said)
+    assert page.count("Not judged</span>") == len(ASKING) + len(not_judged)
     assert "Some conditions cannot be evaluated" not in client.get("/alerts/").content.decode()
 
 

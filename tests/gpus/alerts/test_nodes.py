@@ -18,11 +18,14 @@ ONE = "GPU-n0-1"
 def lost(boards) -> dict[str, tuple[int, int]]:
     result = nodes.gpus_lost(boards.cluster.pk, 0)
     assert not result.blind
-    return {one.name: (one.figures["reported"], one.figures["expected"]) for one in result.conditions}
+    return {
+        condition.name: (condition.figures["reported"], condition.figures["expected"])
+        for condition in result.conditions
+    }
 
 
 def silent(boards) -> set[tuple[str, str]]:
-    return {(one.kind, one.name) for one in nodes.exporters_silent(boards.cluster.pk, 0).conditions}
+    return {(condition.kind, condition.name) for condition in nodes.exporters_silent(boards.cluster.pk, 0).conditions}
 
 
 def test_a_board_that_no_reading_has_any_more_is_lost_and_returns(boards, clock):

@@ -267,8 +267,8 @@ def test_nvlink_counters_have_labels_of_their_own_and_add_up():
     for kind, value in (("CRC_FLIT", 1), ("REPLAY", 20)):
         for link in "01":
             text += f'DCGM_FI_DEV_NVLINK_{kind}_ERROR_TOTAL{{nvlink="{link}",{labels}}} {value}\n'
-    (one,) = read(direct(text)).samples
-    assert (one.values[Metric.NVLINK_CRC_ERRORS], one.values[Metric.NVLINK_REPLAYS]) == (2, 40)
+    (gpu_sample,) = read(direct(text)).samples
+    assert (gpu_sample.values[Metric.NVLINK_CRC_ERRORS], gpu_sample.values[Metric.NVLINK_REPLAYS]) == (2, 40)
 
 
 @pytest.mark.parametrize(

@@ -226,8 +226,8 @@ def test_what_is_packed_comes_back(rows):
     back = dict(codec.unpack(codec.pack(buckets.items()), instant(NOON)))
     assert back.keys() == buckets.keys()
     for device, bucket in back.items():
-        assert bucket.held == pytest.approx(found[device].held, rel=1e-5)
-        assert bucket.means == pytest.approx(found[device].means, rel=1e-5)
+        assert bucket.held == pytest.approx(buckets[device].held, rel=1e-5)
+        assert bucket.means == pytest.approx(buckets[device].means, rel=1e-5)
 
 
 def test_an_open_step_of_another_version_loses_only_the_metrics_that_this_one_does_not_know():

@@ -202,7 +202,7 @@ def test_what_an_alert_knows_of_a_pod_is_what_its_digest_costs(cluster, settings
             model="NVIDIA A100-SXM4-80GB", values={"engine": 0.0}, holders=[["team", pod, ""] for pod in pods],
         )  # fmt: skip
     (group,) = held_idle(cluster.pk, 5).conditions
-    found = {member.name: member.figures for member in group.members}
-    assert {pod: (figures["gpus"], figures["share"], figures["price"]) for pod, figures in found.items()} == {
+    figures_by_pod = {member.name: member.figures for member in group.members}
+    assert {pod: (figures["gpus"], figures["share"], figures["price"]) for pod, figures in figures_by_pod.items()} == {
         "team/a": (2, 0.5714, 1.4), "team/b": (1, 0.1429, 1.4),
     }  # fmt: skip

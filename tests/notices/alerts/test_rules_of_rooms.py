@@ -67,13 +67,13 @@ def test_a_pod_is_held_idle_when_all_of_its_gpus_do_nothing(cluster):
     GpuPod.objects.create(
         cluster=cluster, uid="x", namespace="team", name="a", gpus=2, owner_kind="Job", owner_name="train"
     )
-    found = idle.held_idle(cluster.pk, 5)
-    (one,) = found.conditions
-    assert (one.kind, one.subject, one.namespace) == ("workload", "team/Job/train", "team")
-    assert one.figures == {"pods": 1, "gpus": 2, "owner": "Job train", "watts": 140}
-    assert [member.name for member in one.members] == ["team/a"]
-    assert one.sentence == "a of Job train holds 2 GPUs on n1 and uses none of them, and draws 140 W."
-    assert (found.unknown, found.blind) == (frozenset(), "")
+    result = idle.held_idle(cluster.pk, 5)
+    (condition,) = result.conditions
+    assert (condition.kind, condition.subject, condition.namespace) == ("workload", "team/Job/train", "team")
+    assert condition.figures == {"pods": 1, "gpus": 2, "owner": "Job train", "watts": 140}
+    assert [member.name for member in condition.members] == ["team/a"]
+    assert condition.sentence == "a of Job train holds 2 GPUs on n1 and uses none of them, and draws 140 W."
+    assert (result.unknown, result.blind) == (frozenset(), "")
 
 
 def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
@@ -83,16 +83,16 @@ def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
     IdleHolding.objects.create(
         cluster=cluster, node_name="n1", namespace="team", pod="a", since=since, gpus=1, share=1, counted_until=now()
     )
-    (one,) = idle.held_idle(cluster.pk, 5).conditions
-    assert one.since == since
+    (condition,) = idle.held_idle(cluster.pk, 5).conditions
+    assert condition.since == since
     holding = rulebook.of_cluster(cluster.pk)[0]
-    assert evaluation._row(cluster.pk, holding, ("workload", "team//"), one, now()).began_at == since
+    assert evaluation._row(cluster.pk, holding, ("workload", "team//"), condition, now()).began_at == since
 
 
 @pytest.mark.parametrize(
     ("fields", "unknown"),
     [
-        ({"values": {"busy": 0.0, "engine": 0.5}}, False),  # one alone proves nothing
+        ({"values": {"busy": 0.0, "engine": 0.5}}, False),  # condition alone proves nothing
         ({"values": {"busy": 0.9, "engine": 0.0}}, False),
         ({"values": IDLE, "is_suspect": True}, True),
         ({"values": IDLE, "missing_since": "now"}, True),
@@ -103,8 +103,8 @@ def test_nobody_is_told_of_a_pod_that_may_be_at_work(cluster, fields, unknown):
     if "missing_since" in fields:
         fields = fields | {"missing_since": now()}
     gpu(cluster, "GPU-1", pod="a", **fields)
-    found = idle.held_idle(cluster.pk, 5)
-    assert (list(found.conditions), "team//" in found.unknown) == ([], unknown)
+    result = idle.held_idle(cluster.pk, 5)
+    assert (list(result.conditions), "team//" in result.unknown) == ([], unknown)
 
 
 def test_the_limit_of_idle_is_what_people_set(cluster):
@@ -134,9 +134,12 @@ def test_heat_is_a_held_back_clock_or_the_limit_in_degrees(cluster):
     gpu(cluster, "GPU-2", values={"temperature": 85})
     gpu(cluster, "GPU-3", values={"temperature": 70}, clock_events={"hw_thermal": 3, "power_cap": 9})
     gpu(cluster, "GPU-4", clock_events={"power_cap": 9, "sw_thermal": 0})
-    found = heat.throttled(cluster.pk, 85)
-    assert {one.subject: one.figures.get("celsius") for one in found.conditions} == {"GPU-2": 85, "GPU-3": 70}
-    assert "hw_thermal 3 times" in found.conditions[1].sentence
+    result = heat.throttled(cluster.pk, 85)
+    assert {condition.subject: condition.figures.get("celsius") for condition in result.conditions} == {
+        "GPU-2": 85,
+        "GPU-3": 70,
+    }
+    assert "hw_thermal 3 times" in result.conditions[1].sentence
 
 
 def five_minutes(cluster, ago: int, held_back: dict[str, float], *, covered: float = 1.0) -> None:
@@ -157,25 +160,25 @@ def test_a_gpu_is_slowed_down_by_the_share_of_time_that_heat_held_it_back(cluste
     five_minutes(cluster, 2, {"GPU-1": 0.0, "GPU-2": 300.0, "GPU-3": 0.0})  # longer ago than ten minutes
     five_minutes(cluster, 1, {"GPU-1": 0.0, "GPU-2": 0.0, "GPU-3": 15.0, "GPU-5": 0.0})
     five_minutes(cluster, 0, {"GPU-1": 31.0, "GPU-2": 0.0, "GPU-3": 14.0, "GPU-5": 0.0})
-    found = heat.held_back(cluster.pk, 5)
-    assert {one.subject: one.figures["percent"] for one in found.conditions} == {"GPU-1": 5.2}
-    assert found.conditions[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
-    assert found.unknown == {"GPU-4", "GPU-6"}  # of which no five minutes tell: what is open about it stays open
-    assert {one.subject for one in heat.held_back(cluster.pk, 4.8).conditions} == {"GPU-1", "GPU-3"}
+    result = heat.held_back(cluster.pk, 5)
+    assert {condition.subject: condition.figures["percent"] for condition in result.conditions} == {"GPU-1": 5.2}
+    assert result.conditions[0].sentence == "Thermally throttled for 5.2 % of the last ten minutes. It is at 70 °C."
+    assert result.unknown == {"GPU-4", "GPU-6"}  # of which no five minutes tell: what is open about it stays open
+    assert {condition.subject for condition in heat.held_back(cluster.pk, 4.8).conditions} == {"GPU-1", "GPU-3"}
 
 
 def test_a_share_of_time_is_of_what_readings_cover(cluster):
     gpu(cluster, "GPU-1", values={"thermal_throttled": 900})
     five_minutes(cluster, 0, {"GPU-1": 6.0}, covered=0.2)
-    (one,) = heat.held_back(cluster.pk, 5).conditions
-    assert one.figures["percent"] == 10
+    (condition,) = heat.held_back(cluster.pk, 5).conditions
+    assert condition.figures["percent"] == 10
 
 
 def test_a_row_that_could_not_be_replaced_is_told_and_zero_is_not(cluster):
     gpu(cluster, "GPU-1", values={"row_remap_failed": 1})
     gpu(cluster, "GPU-2", values={"row_remap_failed": 0})
     gpu(cluster, "GPU-3")
-    assert [one.subject for one in hardware.remap_failed(cluster.pk, 0).conditions] == ["GPU-1"]
+    assert [condition.subject for condition in hardware.remap_failed(cluster.pk, 0).conditions] == ["GPU-1"]
 
 
 def test_lost_telemetry_is_told_and_blinds_the_rules_of_devices(cluster, clock):
