@@ -92,7 +92,7 @@ def test_since_when_a_pod_is_idle_is_what_the_pages_of_gpus_say(cluster):
 @pytest.mark.parametrize(
     ("fields", "unknown"),
     [
-        ({"values": {"busy": 0.0, "engine": 0.5}}, False),  # condition alone proves nothing
+        ({"values": {"busy": 0.0, "engine": 0.5}}, False),  # one alone proves nothing
         ({"values": {"busy": 0.9, "engine": 0.0}}, False),
         ({"values": IDLE, "is_suspect": True}, True),
         ({"values": IDLE, "missing_since": "now"}, True),
