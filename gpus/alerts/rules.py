@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from gpus.alerts.subjects import blind, device, devices, hardware
 from gpus.metrics import mig, states, xids
 from gpus.metrics.samples import Metric, XidEvidence
 from gpus.models import GpuDevice, IdleHolding, TelemetrySource
-from gpus.reports import idle_gpus
+from gpus.showback import periods, prices
 from gpus.storage import history, node_snapshot
 
 IDLE, XID, HOT, REMAP, LOST = "held-idle", "fatal-xid", "thermal", "row-remap-failed", "telemetry-lost"
@@ -267,7 +268,11 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
     busy_ = {key for key, pod in pods.items() if {states.LOW, states.EFFECTIVE} & set(pod.states)}
     unknown = frozenset(f"{namespace}/{name}" for namespace, name in pods.keys() - judged.keys() - busy_)
     owners, since = _owners(cluster_id, [name for _, name in idle]), _since(cluster_id)
-    conditions = [_idle(cluster_id, key, pod, owners.get(key, ""), since.get(key)) for key, pod in sorted(idle.items())]
+    book, day = prices.book(), periods.today()
+    conditions = [
+        _idle(cluster_id, key, pod, owners.get(key, ""), since.get(key), price=book.gpu(pod.model, cluster_id, day))
+        for key, pod in sorted(idle.items())
+    ]
     return RuleResult(conditions, unknown)
 
 
@@ -287,7 +292,13 @@ def _owners(cluster_id: UUID, names: list[str]) -> dict[tuple[str, str], str]:
 
 
 def _idle(
-    cluster_id: UUID, key: tuple[str, str], pod: _PodHolding, owner: str, since: datetime | None
+    cluster_id: UUID,
+    key: tuple[str, str],
+    pod: _PodHolding,
+    owner: str,
+    since: datetime | None,
+    *,
+    price: Decimal | None,
 ) -> AlertCondition:
     namespace, name = key
     gpus = len(pod.states)
@@ -304,15 +315,15 @@ def _idle(
         node=pod.node_id,
         namespace=namespace,
         since=since,
-        figures={"gpus": gpus, "owner": owner, **dict(_figures(pod))},
+        figures={"gpus": gpus, "owner": owner, **dict(_figures(pod, price))},
     )
 
 
-def _figures(pod: _PodHolding) -> Iterable[tuple[str, float]]:
+def _figures(pod: _PodHolding, price: Decimal | None) -> Iterable[tuple[str, float]]:
     """Yield figures for the alert's text; those not reported, or implied by the others, are absent."""
     if pod.watts:
         yield "watts", round(sum(pod.watts))
     if (share := round(pod.share, 4)) != len(pod.states):
         yield "share", share
-    if (price := idle_gpus.price_of(pod.model)) is not None:
-        yield "price", price
+    if price is not None:
+        yield "price", float(price)

@@ -108,7 +108,7 @@ def test_energy_is_what_the_counter_rose_by(steps):
         if isinstance(one, ClosedFine)
     ]
     assert math.isclose(sum(one.amounts.joules for one in closed) + node.fine.joules, joules - 1e6, abs_tol=1)
-    paid = sum(one.namespaces["team"].joules for one in closed) + node.namespaces.get("team", node.fine).joules
+    paid = sum(one.payers["team"].joules for one in closed) + node.payers.get("team", node.fine).joules
     assert math.isclose(paid, joules - 1e6, abs_tol=1)
 
 
