@@ -1,4 +1,4 @@
-"""What teams used, what it costs, and who counts as which team: rows of showback."""
+"""Rows of showback: use by workload and day, prices, teams and their rules."""
 
 from __future__ import annotations
 

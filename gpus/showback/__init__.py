@@ -1,1 +1,1 @@
-"""What each team's GPUs cost: prices with their history, rules that map pods to teams, statements and their files."""
+"""Showback of GPUs by team: prices with their history, rules that map pods to teams, statements and their files."""

@@ -1,4 +1,4 @@
-"""What was used, by whom, at which price: from daily roll-ups and state bands, in three queries for any fleet.
+"""Charges: use by line, with its price, from daily roll-ups and state bands, in three queries for any fleet.
 
 Held GPU-hours are those of `GpuUse`; what the bands say beyond is unheld, or not attributed: held before workloads were
 recorded. So a period's charges sum to the bands' capacity, which pages of GPUs show.
@@ -43,7 +43,7 @@ class LineKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one line used of one GPU model of one cluster, from `day` on, while prices were the same."""
+    """Use by one line of one GPU model of one cluster, from `day` on, while prices were the same."""
 
     day: date
     cluster_id: UUID
@@ -77,7 +77,7 @@ class _Place(NamedTuple):
 
 
 def charges(user: User, period: Period, book: PriceBook, rules: RuleList, *, daily: bool = False) -> list[Charge]:
-    """Of the clusters that the person sees, in no order. Two queries. `daily`: each day apart."""
+    """Return the charges of the clusters that the person sees, in no order. Two queries. `daily`: each day apart."""
     changes = book.changes(period.start, period.end)
     used = _used(user, period, rules, changes, daily=daily)
     bands, joules = _bands(user, period, changes, daily=daily)

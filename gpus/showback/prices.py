@@ -32,7 +32,7 @@ class Rate(NamedTuple):
 
     @property
     def each(self) -> Decimal:
-        """Of a kWh of the GPUs, with what the site adds to it."""
+        """Price of a kWh of the GPUs, with what the site adds to it."""
         return self.amount * self.pue
 
 

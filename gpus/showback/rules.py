@@ -42,7 +42,7 @@ class Rule:
         return text == self.pattern
 
     def covers(self, other: Rule) -> bool:
-        """Whether `other`, further down, never has its turn."""
+        """Return whether `other`, further down, never has its turn."""
         mine, theirs = self.pattern, other.pattern
         if self.by != other.by:
             return False

@@ -1,4 +1,4 @@
-"""A period's statement: a line for each team, for what no rule matches, and for capacity that was held by nobody."""
+"""A period's statement: a line for each team, for what no rule matches, and for capacity that no pod held."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Line:
 
     @property
     def unknown(self) -> Decimal:
-        """Without telemetry."""
+        """GPU-hours without telemetry."""
         return self.hours["held_unknown"] + self.hours["free_unknown"]
 
     @property
@@ -111,7 +111,7 @@ class Line:
 
     @property
     def used_percent(self) -> Decimal | None:
-        """Of the budget."""
+        """Percent of the budget."""
         return None if self.used_budget is None else 100 * self.used_budget
 
     @property
@@ -136,7 +136,7 @@ class Line:
 
     @property
     def rest(self) -> Decimal | None:
-        """Of the budget; negative: overspent."""
+        """Rest of the budget; negative: overspent."""
         return None if self.budget is None else self.budget - (self.cost or Decimal(0))
 
     @property
@@ -145,7 +145,7 @@ class Line:
 
     @property
     def severity(self) -> str:
-        """Of its budget: `bad` over it, `warn` nearly, else empty."""
+        """Severity of its budget: `bad` over it, `warn` nearly, else empty."""
         if self.rest is None:
             return ""
         if self.rest < 0:
@@ -177,7 +177,7 @@ class Statement:
 
     @property
     def held_percent(self) -> Decimal | None:
-        """Of the capacity."""
+        """Percent of the capacity."""
         return self._percent(self.total.held)
 
     @property

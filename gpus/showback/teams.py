@@ -148,7 +148,7 @@ def _locked() -> TeamRules:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Where the rules send what one namespace held in the last 30 days."""
+    """Team to which the rules send what one namespace held in the last 30 days."""
 
     namespace: str
     team: str

@@ -40,7 +40,7 @@ class StatementLineOut(serializers.Serializer[Any]):
 
     line = serializers.ChoiceField(choices=[*statement.ORDER, "total"])
     team = serializers.CharField(allow_blank=True)
-    gpu_hours = _hours("Of a team what its pods held; of `unheld` what nobody held; of `total` the capacity.")
+    gpu_hours = _hours("Of a team what its pods held; of `unheld` what no pod held; of `total` the capacity.")
     effective_gpu_hours = _hours()
     active_gpu_hours = _hours()
     held_idle_gpu_hours = _hours()

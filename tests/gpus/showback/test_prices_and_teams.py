@@ -193,7 +193,7 @@ def test_the_pages_preview_save_and_refuse_and_keep_what_was_typed(admin, clock)
     assert client.post("/gpus/prices/", price | {"valid_from": "soon"}).status_code == 422
     assert client.post("/gpus/prices/", price).status_code == 302
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", client.get("/gpus/cost/").content.decode()))
-    assert "Perception 2.00 0.00 2.00" in page.replace("GPUs", "")
+    assert "Perception 2.00 0.00 2.00 costs 5.00" in page.replace("GPUs", "")
     assert "5.50 left of 10.50, 48 % used" in page
     refused = client.get("/gpus/cost/?month=2026-13")
     assert refused.status_code == 422

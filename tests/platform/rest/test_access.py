@@ -165,7 +165,7 @@ class Doors:
 
 
 def _price() -> GpuPrice:
-    """From tomorrow on, so that it can be withdrawn."""
+    """A price from tomorrow on, so that it can be withdrawn."""
     day = now().date() + timedelta(days=1)
     return GpuPrice.objects.create(kind="gpu", model="H100", valid_from=day, amount=2, created_by="x")
 
