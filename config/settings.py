@@ -309,6 +309,7 @@ SPECTACULAR_SETTINGS = {
         "TelemetryKind": "gpus.models.telemetry.TelemetrySource.Kind",
         "TelemetryAuth": "gpus.models.telemetry.TelemetrySource.Auth",
         "TelemetryState": "gpus.models.telemetry.TelemetrySource.State",
+        "GpuPriceKind": "gpus.models.showback.GpuPrice.Kind",
         "AlertStatus": "notices.models.Alert.Status",
         "AlertSeverity": "notices.models.SEVERITIES",
         "NoticeKind": "notices.models.Channel.What",

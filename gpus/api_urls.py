@@ -3,13 +3,15 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from gpus.web import api, effects_api, export_views, history_api, peers_api, source_urls
+from gpus.web import api, cost_api, effects_api, export_views, history_api, peers_api, source_urls, statement_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", api.GpuViewSet, basename="gpu")
 router.register("gpus/paces", peers_api.PaceViewSet, basename="gpu-pace")
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
+router.register("gpus/prices", cost_api.GpuPriceViewSet, basename="gpu-price")
+router.register("gpus/teams", cost_api.GpuTeamViewSet, basename="gpu-team")
 urlpatterns = [
     *source_urls.urlpatterns,
     path("gpus/summary", api.SummaryView.as_view(), name="gpu-summary"),
@@ -20,5 +22,10 @@ urlpatterns = [
     path("gpus/history", history_api.DeviceHistoryView.as_view(), name="gpu-history"),
     path("gpus/prometheus-rule", export_views.PrometheusRule.as_view(), name="gpu-prometheus-rule"),
     path("gpus/grafana-dashboard", export_views.GrafanaDashboard.as_view(), name="gpu-grafana-dashboard"),
+    path("gpus/statement", statement_api.StatementView.as_view(), name="gpu-statement"),
+    path("gpus/statement/lines", statement_api.StatementLinesView.as_view(), name="gpu-statement-lines"),
+    path("gpus/statement/export", statement_api.StatementExportView.as_view(), name="gpu-statement-export"),
+    path("gpus/team-rules", cost_api.TeamRulesView.as_view(), name="gpu-team-rules"),
+    path("gpus/team-rules/preview", cost_api.TeamRulesPreviewView.as_view(), name="gpu-team-rules-preview"),
     *router.urls,
 ]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from gpus.web import export_views, peers_views, source_views, views
+from gpus.web import cost_views, export_views, peers_views, source_views, views
 
 app_name = "gpus"
 urlpatterns = [
@@ -14,6 +14,15 @@ urlpatterns = [
     path("gpus/slower/live/", peers_views.live, name="slower_live"),
     path("gpus/slower.csv", peers_views.export, {"form": "csv"}, name="slower_csv"),
     path("gpus/slower.json", peers_views.export, {"form": "json"}, name="slower_json"),
+    path("gpus/cost/", cost_views.cost, name="cost"),
+    path("gpus/cost/statement.csv", cost_views.cost_file, {"form": "csv"}, name="cost_csv"),
+    path("gpus/cost/focus.csv", cost_views.cost_file, {"form": "focus"}, name="cost_focus"),
+    path("gpus/prices/", cost_views.price_list, name="prices"),
+    path("gpus/prices/<int:pk>/withdraw/", cost_views.price_withdraw, name="price_withdraw"),
+    path("gpus/teams/", cost_views.team_list, name="teams"),
+    path("gpus/teams/rules/", cost_views.team_rules, name="team_rules"),
+    path("gpus/teams/<int:pk>/", cost_views.team_change, name="team"),
+    path("gpus/teams/<int:pk>/remove/", cost_views.team_remove, name="team_remove"),
     path("gpus/alerts/prometheus-rule.yaml", export_views.rule_file, name="rule_file"),
     path("gpus/alerts/grafana.json", export_views.dashboard_file, name="dashboard_file"),
 ]

@@ -13,7 +13,7 @@ from clusters.fleet import FleetError
 from clusters.inventory import daily_counts, enrolment, reachability
 from clusters.services import lifecycle
 from common.clock import now
-from config.demo import by_hand, queues, telemetry
+from config.demo import by_hand, money, queues, telemetry
 from config.demo import profiles as texts
 from config.demo.fleet import EXTRA_POOL
 from config.demo.operations import PATIENCE_SECONDS, Operations
@@ -61,6 +61,7 @@ class DemoHistory(Operations):
             if entry.site.is_connected and not entry.site.is_late:
                 self.connect_one(entry)
         queues.define(self.served)
+        money.set_up(self.admin)
 
     def install_by_hand(self) -> None:
         """Install with plain helm, as teams had: an older GPU Operator, and a Volcano that was only tried."""
@@ -84,6 +85,7 @@ class DemoHistory(Operations):
         for name, cluster in self.clusters.items():
             if name != LOST:
                 telemetry.remember(cluster, self.served[name].sim)
+        money.announce(self.admin)
         self.study_effects()
         job.reconcile()
         for pk in job.due():

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from uuid import UUID
 
 from django.urls import reverse
@@ -17,7 +18,7 @@ from gpus.alerts.subjects import blind
 from gpus.metrics import mig, states
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, IdleHolding
-from gpus.reports import idle_gpus
+from gpus.showback import periods, prices
 from gpus.storage import node_snapshot
 from notices.alerts import rulebook
 
@@ -60,6 +61,8 @@ class _PodHolding:
     watts: list[float] = field(default_factory=list)
     since: datetime | None = None
     """Since when it holds them idle, as the GPU pages show it; None: not recorded yet."""
+    price: Decimal | None = None
+    """Of one GPU and hour, by today's price of its model in its cluster; None: it has none."""
 
 
 _COLUMNS = (
@@ -80,8 +83,9 @@ def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
     unclear = pods.keys() - judged.keys() - busy
     owners, since = _owners(cluster_id, sorted({name for _, name in idle.keys() | unclear})), _since(cluster_id)
     causes: dict[Cause, dict[Pod, _PodHolding]] = defaultdict(dict)
+    book, day = prices.book(), periods.today()
     for key, pod in sorted(idle.items()):
-        pod.since = since.get(key)
+        pod.since, pod.price = since.get(key), book.gpu(pod.model, cluster_id, day)
         causes[key[0], *owners[key]][key] = pod
     lasting = next(rule.opens_after for rule in rulebook.of_cluster(cluster_id) if rule.rule.name == IDLE)
     conditions = [_condition(cluster_id, cause, members, lasting) for cause, members in causes.items()]
@@ -173,8 +177,8 @@ def _sentence(owner: str, pods: Sequence[tuple[Pod, _PodHolding]]) -> str:
 
 def _member(key: Pod, pod: _PodHolding, owner: str) -> AlertMember:
     figures: dict[str, float | str] = {"owner": owner, "node": pod.node_name, **dict(_figures([pod]))}
-    if (price := idle_gpus.price_of(pod.model)) is not None:
-        figures["price"] = price
+    if pod.price is not None:
+        figures["price"] = float(pod.price)
     return AlertMember("/".join(key), pod.since, figures)
 
 

@@ -1,6 +1,7 @@
 """Rows of GPU telemetry: sources, devices with their samples and history, studies of rollouts, nodes against peers."""
 
 from gpus.models.peers import NodePace, PaceLook
+from gpus.models.showback import GpuPrice, GpuUse, Team, TeamRules
 from gpus.models.studies import Study, StudyEffect, StudyNode
 from gpus.models.telemetry import (
     STALE_AFTER,
@@ -22,6 +23,8 @@ __all__ = [
     "GpuDeviceQuerySet",
     "GpuOpen",
     "GpuPacked",
+    "GpuPrice",
+    "GpuUse",
     "IdleHolding",
     "NodePace",
     "NodeTally",
@@ -29,6 +32,8 @@ __all__ = [
     "Study",
     "StudyEffect",
     "StudyNode",
+    "Team",
+    "TeamRules",
     "TelemetrySource",
     "Waiting",
 ]

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +19,10 @@ from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, GpuPod
 from compliance.reports.exports import cell
-from gpus.metrics import mig
 from gpus.models import IdleHolding, TelemetrySource
-from gpus.storage import idle_tracking, node_snapshot
+from gpus.showback import prices
+from gpus.showback.prices import PriceBook
+from gpus.storage import idle_tracking
 
 COLUMNS = (
     "cluster_name", "node_name", "namespace", "pod", "owner", "gpus", "share", "idle_since", "idle_seconds", "is_young",
@@ -38,7 +40,7 @@ class IdlePod:
     read_at: datetime
     gpu_hours: float
     """Whole GPUs' time that readings cover, since `row.since`."""
-    cost: float | None
+    cost: Decimal | None
     """In SETPOINT_GPU_CURRENCY; None where the model has no price."""
     owner: str
     started_at: datetime | None
@@ -61,26 +63,17 @@ class IdleTotals:
     pods: int
     gpus: int
     gpu_hours: float
-    cost: float | None
+    cost: Decimal | None
 
     @property
     def currency(self) -> str:
         return settings.SETPOINT_GPU_CURRENCY
 
 
-def price_of(model: str) -> float | None:
-    """Return the price of a whole GPU's hour; None where none is set.
-
-    Where all GPUs are split alike, the product's name includes the profile, and the price is the whole GPU's.
-    """
-    prices = {node_snapshot.model_name(product): price for product, price in settings.SETPOINT_GPU_PRICES.items()}
-    return prices.get(model.partition(node_snapshot.model_name(mig.MIG))[0])
-
-
 def idle(
     user: User, sources: Iterable[TelemetrySource], clusters: Mapping[UUID, Cluster], *, of: Cluster | None = None
 ) -> list[IdlePod]:
-    """The most GPU-hours first; only where telemetry says how things are now. One query."""
+    """The most GPU-hours first; only where telemetry says how things are now. Two queries."""
     read = {source.cluster_id: source.read_at for source in sources if source.is_current}
     rows = restrict(IdleHolding.objects.filter(is_seen=True, cluster__in=read), user)
     if of is not None:
@@ -91,7 +84,8 @@ def idle(
         owner=Concat(Subquery(pods.values("owner_kind")[:1]), Value(" "), Subquery(pods.values("owner_name")[:1])),
         started_at=Subquery(pods.values("started_at")[:1]),
     )
-    held_pods = [_held(row, read[row.cluster_id], clusters) for row in rows.order_by("pk")]
+    book = prices.book()
+    held_pods = [_held(row, read[row.cluster_id], clusters, book) for row in rows.order_by("pk")]
     return sorted(
         held_pods, key=lambda pod: (-pod.gpu_hours, pod.row.since, pod.row.namespace, pod.row.pod, pod.row.pk)
     )
@@ -100,15 +94,14 @@ def idle(
 def together(pods: Iterable[IdlePod]) -> IdleTotals:
     old = [pod for pod in pods if not pod.is_young]
     costs = [pod.cost for pod in old if pod.cost is not None]
-    return IdleTotals(
-        len(old), sum(pod.row.gpus for pod in old), sum(pod.gpu_hours for pod in old), sum(costs) if costs else None
-    )
+    cost = sum(costs, Decimal(0)) if costs else None
+    return IdleTotals(len(old), sum(pod.row.gpus for pod in old), sum(pod.gpu_hours for pod in old), cost)
 
 
-def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster]) -> IdlePod:
+def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster], book: PriceBook) -> IdlePod:
     hours = idle_tracking.so_far(row, read_at) / 3600
-    price = price_of(row.model)
-    cost = None if price is None else hours * price
+    price = book.mean(row.model, row.cluster_id, row.since, read_at)
+    cost = None if price is None else Decimal(hours) * price
     owner = (row.owner or "").strip()
     return IdlePod(row, clusters.get(row.cluster_id), read_at, hours, cost, owner, row.started_at)
 
@@ -129,7 +122,7 @@ def record(pod: IdlePod) -> dict[str, Any]:
         "idle_seconds": round(pod.lasts.total_seconds()),
         "is_young": pod.is_young,
         "gpu_hours": round(pod.gpu_hours, 4),
-        "cost": None if pod.cost is None else round(pod.cost, 2),
+        "cost": None if pod.cost is None else float(round(pod.cost, 2)),
         "currency": "" if pod.cost is None else settings.SETPOINT_GPU_CURRENCY,
         "power": pod.row.watts,
         "has_xid": pod.row.has_xid,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.db.models import F, QuerySet, Sum
@@ -17,7 +18,7 @@ from common import look
 from common.clock import now
 from gpus.metrics import states
 from gpus.models import GpuBand
-from gpus.reports import idle_gpus
+from gpus.showback import periods, prices
 from jobs.reports.selectors import visible_rollouts
 
 Scope = GpuBand.Scope
@@ -103,7 +104,7 @@ class UsageRow:
     hours: Mapping[str, float]
     """By the columns of GpuBand."""
     kwh: float
-    cost: float | None = None
+    cost: Decimal | None = None
     """Of what was held idle."""
 
     @property
@@ -166,13 +167,13 @@ class Over:
 
 
 def over(user: User, window: BandWindow, by: str, cluster: Cluster | None = None) -> Over:
-    """Three queries."""
+    """Four queries."""
     start, end = window.start, window.end
     rows = restrict(GpuBand.objects.filter(seconds=window.seconds, start__gte=start, start__lt=end), user)
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
     fine = _points(rows.filter(scope=Scope.CLUSTER))
-    usage = _parts(rows, by)
+    usage = _parts(rows, by, start)
     return Over(
         window=window,
         points=_merged(fine, start, window.step),
@@ -212,19 +213,28 @@ def _merged(band_points: Iterable[BandPoint], start: datetime, step: timedelta) 
     ]
 
 
-def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[UsageRow]]:
+def _parts(rows: QuerySet[GpuBand], by: str, start: datetime) -> dict[str, list[UsageRow]]:
+    """Rows of each cluster and name, by scope; their time is divided where a price changed."""
+    book = prices.book()
+    first = start.astimezone(UTC).date()
+    rows = rows.annotate(priced_since=periods.since("start", first, book.changes(first, now().date() + _DAY)))
     sums = {f"sum_{name}": Sum(name) for name in (*GpuBand.STATES, "joules")}
-    wanted = {by, Scope.MODEL, Scope.CLUSTER}
-    usage: dict[str, list[UsageRow]] = {scope: [] for scope in wanted}
-    grouped = rows.filter(scope__in=wanted).order_by().values("scope", "name", "cluster").annotate(**sums)
-    for scope, name, cluster_id, cluster, *amounts, joules in grouped.values_list(
-        "scope", "name", "cluster", "cluster__name", *sums
+    shown = rows.filter(scope__in={by, Scope.MODEL, Scope.CLUSTER}).order_by()
+    grouped = shown.values("scope", "name", "cluster", "priced_since").annotate(**sums)
+    parts: dict[tuple[str, str, Any], UsageRow] = {}
+    for scope, name, cluster_id, cluster, day, *amounts, joules in grouped.values_list(
+        "scope", "name", "cluster", "cluster__name", "priced_since", *sums
     ):
         hours = {state: amount / 3600 for state, amount in zip(GpuBand.STATES, amounts, strict=True)}
-        price = idle_gpus.price_of(name) if scope == Scope.MODEL else None
-        cost = None if price is None else price * hours["held"]
-        usage[scope].append(UsageRow(cluster, cluster_id, name, hours, joules / JOULES_PER_KWH, cost))
-    costs: dict[Any, float] = defaultdict(float)
+        price = book.gpu(name, cluster_id, day) if scope == Scope.MODEL else None
+        cost = None if price is None else price * Decimal(hours["held"])
+        part = UsageRow(cluster, cluster_id, name, hours, joules / JOULES_PER_KWH, cost)
+        key = scope, name, cluster_id
+        parts[key] = _together(parts[key], part) if key in parts else part
+    usage: dict[str, list[UsageRow]] = {scope: [] for scope in (by, Scope.MODEL, Scope.CLUSTER)}
+    for (scope, _, _), part in parts.items():
+        usage[scope].append(part)
+    costs: dict[Any, Decimal] = defaultdict(Decimal)
     for part in usage[Scope.MODEL]:
         if part.cost is not None:
             costs[part.cluster_id] += part.cost
@@ -235,10 +245,19 @@ def _parts(rows: QuerySet[GpuBand], by: str) -> dict[str, list[UsageRow]]:
     return usage
 
 
+def _together(part: UsageRow, other: UsageRow) -> UsageRow:
+    """Add up two times of the same name."""
+    costs = [row.cost for row in (part, other) if row.cost is not None]
+    hours = {state: part.hours[state] + other.hours[state] for state in GpuBand.STATES}
+    cost = sum(costs, Decimal(0)) if costs else None
+    return UsageRow(part.cluster, part.cluster_id, part.name, hours, part.kwh + other.kwh, cost)
+
+
 def _whole(models: Iterable[UsageRow], clusters: Sequence[UsageRow]) -> UsageRow:
     costs = [model.cost for model in models if model.cost is not None]
     hours = {name: sum(cluster.hours[name] for cluster in clusters) for name in GpuBand.STATES}
-    return UsageRow("", None, "", hours, sum(cluster.kwh for cluster in clusters), sum(costs) if costs else None)
+    cost = sum(costs, Decimal(0)) if costs else None
+    return UsageRow("", None, "", hours, sum(cluster.kwh for cluster in clusters), cost)
 
 
 def _marks(user: User, start: datetime, end: datetime, cluster: Cluster | None) -> list[RolloutMark]:

@@ -35,19 +35,19 @@ COUNTERS = frozenset(
 """Kept as increases; every other metric as a mean."""
 METRICS: Mapping[str, Metric] = {str(metric): metric for metric in Metric}
 STATES = ("effective", "low", "held", "held_unknown", "free", "out", "free_unknown")
-"""As in gpus.models.GpuBand. Of a namespace only the first four: what no pod holds belongs to none."""
+"""As in gpus.models.GpuBand. Of a payer only the first four: what no pod holds belongs to none."""
 SEVERAL = "/"
 """No holder's name: it was held by one after another, or by several."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeBands:
-    """A node's GPUs by state, in GPUs. A shared one counts in parts for each namespace."""
+    """A node's GPUs by state, in GPUs. A shared one counts in parts for each payer."""
 
     bands: Sequence[float]
     """As STATES."""
-    namespaces: Mapping[str, Sequence[float]]
-    """The first four of STATES."""
+    payers: Mapping[str, Sequence[float]]
+    """By `gpus.storage.payers`; the first four of STATES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class NodeState:
     samples: Sequence[Sample] = ()
     """Devices, and boards that MIG splits."""
     paying: Mapping[str, Sequence[tuple[str, float]]] = field(default_factory=dict)
-    """By a whole GPU's UUID, which share of its energy is whose: (namespace, 0-1)."""
+    """By a whole GPU's UUID, which share of its energy is whose: (payer, 0-1)."""
 
 
 class DeviceReading(NamedTuple):
@@ -179,7 +179,7 @@ class OpenNode:
     """Seconds since 1970; its time is accounted for up to here."""
     fine: StepTotals = field(default_factory=StepTotals.none)
     hour: StepTotals = field(default_factory=StepTotals.none)
-    namespaces: dict[str, StepTotals] = field(default_factory=dict)
+    payers: dict[str, StepTotals] = field(default_factory=dict)
     devices: dict[tuple[str, str], OpenDevice] = field(default_factory=dict)
 
     @property
@@ -199,7 +199,7 @@ class OpenNode:
             self.until,
             self.fine.packed(),
             self.hour.packed(),
-            {name: amounts.packed() for name, amounts in self.namespaces.items()},
+            {name: amounts.packed() for name, amounts in self.payers.items()},
             gauges,
             counters,
             [[*key, *device.packed(gauges, counters)] for key, device in self.devices.items()],
@@ -207,12 +207,12 @@ class OpenNode:
 
     @classmethod
     def unpacked(cls, packed: Sequence[Any]) -> OpenNode:
-        until, fine, hour, namespaces, gauges, counters, devices = packed
+        until, fine, hour, payers, gauges, counters, devices = packed
         return cls(
             until,
             StepTotals.unpacked(fine),
             StepTotals.unpacked(hour),
-            {name: StepTotals.unpacked(amounts) for name, amounts in namespaces.items()},
+            {name: StepTotals.unpacked(amounts) for name, amounts in payers.items()},
             {(device[0], device[1]): OpenDevice.unpacked(device[2:], gauges, counters) for device in devices},
         )
 
@@ -222,7 +222,7 @@ class ClosedFine:
     node: str
     start: float
     amounts: StepTotals
-    namespaces: Mapping[str, StepTotals]
+    payers: Mapping[str, StepTotals]
     devices: Sequence[tuple[Device, Bucket]]
 
 
@@ -311,9 +311,9 @@ def _close(node: OpenNode, name: str, start: float) -> Iterator[Closed]:
         began = instant(start)
         open_buckets = [(key, device, device.bucket(began)) for key, device in node.devices.items()]
         devices = [(Device(*key, name, device.model), bucket) for key, device, bucket in open_buckets if bucket]
-        yield ClosedFine(name, start, node.fine, node.namespaces, devices)
+        yield ClosedFine(name, start, node.fine, node.payers, devices)
         node.hour.add(node.fine)
-    node.fine, node.namespaces = StepTotals.none(), {}
+    node.fine, node.payers = StepTotals.none(), {}
     node.devices = {
         key: OpenDevice(device.model, last=device.last, at=device.at)
         for key, device in node.devices.items()
@@ -327,8 +327,8 @@ def _close(node: OpenNode, name: str, start: float) -> Iterator[Closed]:
 
 def _spend(node: OpenNode, view: NodeBands, seconds: float) -> None:
     node.fine.spend(view.bands, seconds)
-    for name, gpus in view.namespaces.items():
-        node.namespaces.setdefault(name, StepTotals.none(4)).spend(gpus, seconds)
+    for name, gpus in view.payers.items():
+        node.payers.setdefault(name, StepTotals.none(4)).spend(gpus, seconds)
 
 
 def _heard(node: OpenNode, sample: Sample, at: float) -> DeviceReading:
@@ -365,8 +365,8 @@ def _cover(
     if watts is None or watts > MOST_WATTS:
         watts = sample.values.get(Metric.POWER, 0.0)
     node.fine.joules += watts * seconds
-    for namespace, share in paying.get(sample.device.uuid, ()):
-        node.namespaces.setdefault(namespace, StepTotals.none(4)).joules += watts * seconds * share
+    for payer, share in paying.get(sample.device.uuid, ()):
+        node.payers.setdefault(payer, StepTotals.none(4)).joules += watts * seconds * share
 
 
 def fold(buckets: Sequence[Bucket], start: datetime) -> Bucket:

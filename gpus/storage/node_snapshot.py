@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from gpus.metrics.mig import Split
 from gpus.metrics.samples import DeviceKey, Metric, Reading, Sample
 from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodeTally
+from gpus.storage import payers
 from gpus.storage.accumulator import NodeBands, NodeState
 from gpus.storage.devices import plain
 
@@ -89,7 +90,7 @@ def snapshots(cluster_id: UUID, reading: Reading | None) -> dict[str, NodeSnapsh
             offers.get(name),
             samples.get(name, ()),
             boards.get(name, ()),
-            wanted.get(name, {}),
+            wanted.get(name, NO_REQUESTS),
             known.get(name) or mig.of_product(offers[name].product if name in offers else ""),
         )
         for name in names
@@ -119,12 +120,38 @@ def _offers(cluster_id: UUID) -> Iterable[Offer]:
         yield Offer(pk, name, product, offered, allocated, is_cordoned or not is_ready)
 
 
-def _wanted(cluster_id: UUID) -> Mapping[str, Mapping[str, int]]:
-    """GPUs, or shares of them, that pods hold according to the API server: by node, by namespace."""
-    by_node: dict[str, Counter[str]] = defaultdict(Counter)
+@dataclass(slots=True)
+class PodRequests:
+    """GPUs, or shares of them, that the pods of one node hold according to the API server."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """By payer."""
+    payers: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By namespace and name of a pod."""
+
+    def payer(self, pod: tuple[str, str]) -> str:
+        return self.payers.get(pod) or payers.key(pod[0])
+
+    @property
+    def by_namespace(self) -> Counter[str]:
+        totals: Counter[str] = Counter()
+        for payer, count in self.counts.items():
+            totals[payers.namespace(payer)] += count
+        return totals
+
+
+NO_REQUESTS = PodRequests()
+
+
+def _wanted(cluster_id: UUID) -> Mapping[str, PodRequests]:
+    """Return what pods hold by node, according to the API server."""
+    by_node: dict[str, PodRequests] = defaultdict(PodRequests)
     rows = GpuPod.objects.filter(cluster=cluster_id).exclude(node_name="").order_by()
-    for node, namespace, gpus in rows.values_list("node_name", "namespace", "gpus"):
-        by_node[node][namespace] += gpus
+    columns = ("node_name", "namespace", "name", "owner_kind", "owner_name", "gpus")
+    for node, namespace, name, kind, owner, gpus in rows.values_list(*columns):
+        payer = payers.key(namespace, kind, owner)
+        by_node[node].counts[payer] += gpus
+        by_node[node].payers[namespace, name] = payer
     return by_node
 
 
@@ -138,7 +165,7 @@ class Stated(NamedTuple):
 
 
 def _of(
-    offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: Mapping[str, int], split: Split
+    offer: Offer | None, samples: Sequence[Sample], boards: Sequence[Sample], wanted: PodRequests, split: Split
 ) -> NodeSnapshot:
     stated = _stated(samples)
     counts: Counter[str] = Counter()
@@ -151,7 +178,7 @@ def _of(
                 xid.advice.severity != "ok" for xid in xids.reported((xid.code,) for xid in sample.xids)
             )
     seen, blind = _view(offer, stated, wanted, split), _view(offer, (), wanted, split)
-    look = NodeState(seen, blind, (*samples, *boards), _paying(stated, split))
+    look = NodeState(seen, blind, (*samples, *boards), _paying(stated, wanted, split))
     return NodeSnapshot(offer, look, {name: counts[name] for name in NodeTally.SEEN}, _idle(stated, split))
 
 
@@ -178,7 +205,7 @@ def _pods(sample: Sample) -> Sequence[tuple[str, str]]:
 _HELD = {states.EFFECTIVE: 0, states.LOW: 1, states.HELD: 2, states.NONE: 3}
 
 
-def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, int], split: Split) -> NodeBands:
+def _view(offer: Offer | None, stated: Sequence[Stated], wanted: PodRequests, split: Split) -> NodeBands:
     """Return the view in whole GPUs: an instance is its part of one."""
     if offer is None:
         return NodeBands((0.0,) * 7, {})
@@ -189,22 +216,42 @@ def _view(offer: Offer | None, stated: Sequence[Stated], wanted: Mapping[str, in
         held=[state for sample, state, _ in stated if sample.holders],
         free=sum(not sample.holders and state == states.FREE for sample, state, _ in stated),
     )
-    spaces: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    held: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     known: dict[str, float] = defaultdict(float)
     for sample, state, pods in stated:
-        for namespace, _pod in pods:
-            spaces[namespace][_HELD[state]] += split.of(sample) / len(pods)
-            known[namespace] += 1 / len(pods)
-    # Pods hold shares of shared devices: together they are the devices that they take.
-    each = min(1.0, offer.allocated / total) if (total := sum(wanted.values())) else 1.0
-    lacking = {name: max(0.0, count * each - known.get(name, 0.0)) for name, count in sorted(wanted.items())}
+        for pod in pods:
+            held[wanted.payer(pod)][_HELD[state]] += split.of(sample) / len(pods)
+            known[wanted.payer(pod)] += 1 / len(pods)
     bands, unknown = _bands(tally, stated, split, is_out=offer.is_out)
-    for name, count in lacking.items():
-        if count and unknown:
-            spaces[name][3] += unknown * count / sum(lacking.values())
-    if unknown and not any(lacking.values()):
-        spaces[""][3] += unknown
-    return NodeBands(bands, dict(spaces))
+    if unknown:
+        for payer, part in _lacking(offer, wanted, known).items():
+            held[payer][3] += unknown * part
+    return NodeBands(bands, dict(held))
+
+
+def _lacking(offer: Offer, wanted: PodRequests, known: Mapping[str, float]) -> Mapping[str, float]:
+    """Return whose the held GPUs are that telemetry does not know: shares by payer, which sum to 1.
+
+    Judged by namespace first, for telemetry may see a pod that the API server has no row of; then by payer within it.
+    """
+    # Pods hold shares of shared devices: together they are the devices that they take.
+    each = min(1.0, offer.allocated / total) if (total := sum(wanted.counts.values())) else 1.0
+    seen: dict[str, float] = defaultdict(float)
+    for payer, count in known.items():
+        seen[payers.namespace(payer)] += count
+    spaces = {name: max(0.0, count * each - seen[name]) for name, count in sorted(wanted.by_namespace.items())}
+    if not (together := sum(spaces.values())):
+        return {payers.key(""): 1.0}
+    parts: dict[str, dict[str, float]] = defaultdict(dict)
+    for payer, count in sorted(wanted.counts.items()):
+        parts[payers.namespace(payer)][payer] = max(0.0, count * each - known.get(payer, 0.0))
+    shares = {}
+    for name, lacking in spaces.items():
+        within = sum(parts[name].values())
+        for payer, part in parts[name].items():
+            if part:
+                shares[payer] = lacking / together * part / within
+    return shares
 
 
 def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool) -> tuple[tuple[float, ...], float]:
@@ -237,12 +284,12 @@ def _bands(tally: Tally, stated: Sequence[Stated], split: Split, *, is_out: bool
     return (*at_work, *idle), unknown
 
 
-def _paying(stated: Sequence[Stated], split: Split) -> Mapping[str, Sequence[tuple[str, float]]]:
+def _paying(stated: Sequence[Stated], wanted: PodRequests, split: Split) -> Mapping[str, Sequence[tuple[str, float]]]:
     """A board's energy is its instances' holders', each as much as its instance is of the board."""
     by_board: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for sample, _, pods in stated:
-        for namespace, _pod in pods:
-            by_board[sample.device.uuid].append((namespace, split.of(sample) / len(pods)))
+        for pod in pods:
+            by_board[sample.device.uuid].append((wanted.payer(pod), split.of(sample) / len(pods)))
     return by_board
 
 

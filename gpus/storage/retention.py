@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from common.clock import now
-from gpus.models import GpuBand, GpuPacked, NodePace
+from gpus.models import GpuBand, GpuPacked, GpuUse, NodePace
 from gpus.storage.accumulator import COARSE, FINE
 
 AT_ONCE = 500
@@ -32,8 +32,9 @@ def forget_old() -> int:
     packed = Q(seconds=FINE, start__lt=fine) | Q(seconds=COARSE, start__lt=hours)
     old = Q(seconds=FINE, start__lt=fine) | Q(seconds=COARSE, start__lt=bands)
     of_nodes = Q(scope=GpuBand.Scope.NODE, seconds=COARSE, start__lt=hours)
-    paces = _forget(NodePace, Q(until__lt=now() - UNSEEN))
-    return _forget(GpuPacked, packed) + _forget(GpuBand, old | of_nodes) + paces
+    others = _forget(NodePace, Q(until__lt=now() - UNSEEN))
+    others += _forget(GpuUse, Q(day__lt=bands.date()))
+    return _forget(GpuPacked, packed) + _forget(GpuBand, old | of_nodes) + others
 
 
 def _forget(model: Any, old: Q) -> int:

@@ -22,7 +22,7 @@ from clusters.services import pools
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Reading
 from gpus.models import GpuBand, GpuOpen, GpuPacked, NodeTally
-from gpus.storage import accumulator, codec, idle_tracking, node_snapshot, sharding
+from gpus.storage import accumulator, codec, daily, idle_tracking, node_snapshot, payers, sharding
 from gpus.storage.accumulator import (
     COARSE,
     COVERS_SECONDS,
@@ -204,17 +204,26 @@ class _Members:
         self._models: dict[str, str] = {}
 
     def bands(self, node: str) -> list[Band]:
-        if self._pools is None:
-            self._pools = defaultdict(list)
-            for pool in Pool.objects.filter(cluster=self._cluster_id).order_by("name"):
-                for name in pools.matching(pool).order_by().values_list("name", flat=True):
-                    self._pools[name].append(pool.name)
-            self._models = node_snapshot.models(self._cluster_id)
+        self._look_up()
         bands: list[Band] = [(Scope.CLUSTER, "")]
-        bands += [(Scope.POOL, name) for name in self._pools.get(node, ())]
+        bands += [(Scope.POOL, name) for name in (self._pools or {}).get(node, ())]
         if node in self._models:
             bands.append((Scope.MODEL, self._models[node]))
         return bands
+
+    def model(self, node: str) -> str:
+        """Empty where the node is not there any more."""
+        self._look_up()
+        return self._models.get(node, "")
+
+    def _look_up(self) -> None:
+        if self._pools is not None:
+            return
+        self._pools = defaultdict(list)
+        for pool in Pool.objects.filter(cluster=self._cluster_id).order_by("name"):
+            for name in pools.matching(pool).order_by().values_list("name", flat=True):
+                self._pools[name].append(pool.name)
+        self._models = node_snapshot.models(self._cluster_id)
 
 
 def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> None:
@@ -223,6 +232,7 @@ def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> Non
     if fine:
         _pack(cluster_id, groups)
         _bands(cluster_id, fine, members)
+        daily.add(cluster_id, fine, members.model)
     if hours:
         _node_hours(cluster_id, hours)
     for start in sorted({hour.start for hour in hours}):
@@ -284,7 +294,7 @@ def _bands(cluster_id: UUID, fine: Sequence[ClosedFine], members: _Members) -> N
     new: dict[tuple[Band, float], StepTotals] = {}
     for step in fine:
         parts: list[tuple[Band, StepTotals]] = [(band, step.amounts) for band in members.bands(step.node)]
-        parts += [((Scope.NAMESPACE, name), amounts) for name, amounts in step.namespaces.items()]
+        parts += [((Scope.NAMESPACE, payers.namespace(key)), amounts) for key, amounts in step.payers.items()]
         for band, amounts in parts:
             into = new.setdefault((band, step.start), StepTotals.none())
             longest = max(into.recorded, step.amounts.recorded)

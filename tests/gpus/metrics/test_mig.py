@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 
 import pytest
@@ -16,7 +17,7 @@ from gpus.models import GpuBand, IdleHolding, TelemetrySource
 from gpus.reports import idle_gpus, state_bands
 from gpus.storage import devices as storing
 from gpus.storage import node_snapshot
-from gpus.storage.node_snapshot import Offer
+from gpus.storage.node_snapshot import Offer, PodRequests
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 from tests.gpus.recording import Recording
@@ -81,17 +82,18 @@ def sample(key, profile, pods, engine) -> Sample:
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(BOARD, min_size=1, max_size=3), st.integers(-3, 3), st.integers(0, 20), st.booleans(),
-    st.dictionaries(st.sampled_from("abc"), st.integers(1, 9)),
+    st.dictionaries(st.sampled_from(["a", "b", "c", "a/Job/x", "a/Job/y", "c/Job/z"]), st.integers(1, 9)),
 )  # fmt: skip
 def test_no_gpu_counts_more_than_once_and_bands_sum_to_the_gpus(boards, unknown, allocated, is_out, wanted):
     """`unknown`: how many devices more, or fewer, the API server knows."""
     samples = devices(boards)
+    wanted = PodRequests(Counter(wanted), {("a", "p"): "a/Job/x"})
     split = mig.of_node((gpu_sample.device, gpu_sample.profile, gpu_sample.model) for gpu_sample in samples)
     together = {gpu_sample.device.uuid: 0.0 for gpu_sample in samples}
     paid = dict(together)
     for gpu_sample in samples:
         together[gpu_sample.device.uuid] += split.of(gpu_sample)
-    for uuid, shares in node_snapshot._paying(node_snapshot._stated(samples), split).items():
+    for uuid, shares in node_snapshot._paying(node_snapshot._stated(samples), wanted, split).items():
         paid[uuid] = sum(share for _, share in shares)
     assert max(*together.values(), *paid.values()) <= 1 + 1e-9
     stated = node_snapshot._stated(samples)
@@ -101,7 +103,7 @@ def test_no_gpu_counts_more_than_once_and_bands_sum_to_the_gpus(boards, unknown,
     if unknown >= 0:
         assert sum(view.bands) == pytest.approx(len(boards) + unknown * split.mean)
     assert sum(view.bands) <= len(boards) + max(0, unknown) * split.mean + 1e-9
-    held = sum(sum(states) for states in view.namespaces.values())
+    held = sum(sum(states) for states in view.payers.values())
     assert held == pytest.approx(sum(view.bands[:4]))
     blind = node_snapshot._view(offer, (), wanted, split)
     assert sum(blind.bands) == pytest.approx(split.left + split.mean * max(offer.offered, offer.allocated))
@@ -115,8 +117,8 @@ def test_whole_gpus_are_weighed_as_they_are_counted(pods, offered):
     stated = node_snapshot._stated(samples)
     for out in (False, True):
         offer = Offer(1, "n", "", offered, min(offered, 2), out)
-        counted = node_snapshot._view(offer, stated, {}, mig.WHOLE)
-        weighed = node_snapshot._view(offer, stated, {}, mig.Split({}, 0.0, 1.0))
+        counted = node_snapshot._view(offer, stated, PodRequests(), mig.WHOLE)
+        weighed = node_snapshot._view(offer, stated, PodRequests(), mig.Split({}, 0.0, 1.0))
         assert weighed.bands == pytest.approx(counted.bands)
 
 

@@ -119,7 +119,7 @@ def test_energy_is_what_the_counter_rose_by(steps):
         if isinstance(period, ClosedFine)
     ]
     assert math.isclose(sum(period.amounts.joules for period in closed) + node.fine.joules, joules - 1e6, abs_tol=1)
-    paid = sum(period.namespaces["team"].joules for period in closed) + node.namespaces.get("team", node.fine).joules
+    paid = sum(period.payers["team"].joules for period in closed) + node.payers.get("team", node.fine).joules
     assert math.isclose(paid, joules - 1e6, abs_tol=1)
 
 

@@ -6,6 +6,7 @@ import functools
 import json
 import uuid
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from accounts.people import services
 from accounts.people.pending import Proposed
 from audit.models import Record
 from clusters.models import Cluster
+from common.clock import now
 from compliance.models import Assignment, ComponentStanding, Outlier, SettingChange, SettingState
 from compliance.services import standings
 from components.catalog import catalog
 from components.charts import archives
 from components.plans.authority import Authority
 from components.plans.prepared import Prepared
-from gpus.models import GpuDevice, NodePace, Study, StudyNode
+from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
 from jobs import tasks
 from jobs.approvals import reviews
 from jobs.models import ApprovalRule, PlanComponent, StepEvent
@@ -93,6 +95,8 @@ class Doors:
         self.values = {
             "gpus/effects/<uuid:rollout_pk>/nodes/<int:pk>": f"{rollout.pk}/nodes/{pairs.pk}",
             "gpus/effects/<uuid:pk>": rollout.pk,
+            "gpus/prices/<int:pk>": _price().pk,
+            "gpus/teams/<int:pk>": Team.objects.create(name="A").pk,
             "plans/P-<int:number>/components/<int:pk>": f"{plan.number}/components/{done.pk}",
             "plans/P-<int:number>": plan.number,
             "^plans/P-(?P<number>[0-9]{1,9})": plan.number,
@@ -158,6 +162,12 @@ class Doors:
             content = b"".join(answer) if answer.streaming else answer.content
             transaction.set_rollback(True)
         return int(answer.status_code), content.decode(errors="replace")
+
+
+def _price() -> GpuPrice:
+    """A price from tomorrow on, so that it can be withdrawn."""
+    day = now().date() + timedelta(days=1)
+    return GpuPrice.objects.create(kind="gpu", model="H100", valid_from=day, amount=2, created_by="x")
 
 
 def _change(subject: User) -> PendingChange:

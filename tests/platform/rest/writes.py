@@ -101,6 +101,12 @@ def _selection(world: World, doors: Doors) -> dict[str, Any]:
     return {name: seen[name] for name in ("query", "count", "digest")}
 
 
+def _price(world: World, doors: Doors) -> dict[str, Any]:
+    day = (now() + timedelta(days=2)).date().isoformat()
+    return {"kind": "gpu", "model": "NVIDIA-H100-80GB-HBM3", "amount": "2.40", "valid_from": day}
+
+
+TEAM_RULES = [{"by": "namespace", "pattern": "a-*", "team": "A"}]
 A_CLUSTER = "api/v1/clusters/<uuid:cluster_pk>"
 ONE, PLAN, ROLLOUT = "api/v1/clusters/<uuid:pk>", "api/v1/plans/<uuid:pk>/actions", "api/v1/rollouts/<uuid:pk>/actions"
 TARGET = "api/v1/compliance/assignments/<int:pk>"
@@ -138,6 +144,11 @@ ALL = [
     Sent("POST", f"{ONE}/actions/rotate-credential", _always(**CREDENTIAL), ("admin",)),
     Sent("POST", f"{A_CLUSTER}/takeover", _newer, ("admin",)),
     Sent("POST", f"{A_CLUSTER}/takeover/actions/approve", _takeover, ("approver", "admin")),
+    Sent("POST", "api/v1/gpus/prices", _price, ("admin",)),
+    Sent("POST", "api/v1/gpus/teams", _always(name="B", budget="100.00"), ("admin",)),
+    Sent("PATCH", "api/v1/gpus/teams/<int:pk>", _always(budget="10.00"), ("admin",)),
+    Sent("PUT", "api/v1/gpus/team-rules", _always(rules=TEAM_RULES), ("admin",)),
+    Sent("POST", "api/v1/gpus/team-rules/preview", _always(rules=TEAM_RULES), ("admin",)),
     Sent("PUT", f"{A_CLUSTER}/telemetry", _always(**PROMETHEUS), ("admin",)),
     Sent("POST", f"{A_CLUSTER}/telemetry/actions/test", _always(**PROMETHEUS), ("admin",)),
     Sent("POST", "api/v1/chart-archives", _archive, ("admin",)),
