@@ -79,6 +79,9 @@ break: $(VENV)/.installed-base ## breaks something in the running demo by hand: 
 up: $(VENV)/.installed-base vendor ## the embedded server for real use on one machine; PORT=8000
 	@$(BIN)/python manage.py up --port $(PORT)
 
+secrets: $(BIN)/python ## deploy/*.env with fresh keys and passwords, for containers and the Helm chart; never overwrites
+	@$(BIN)/python deploy/new_environment.py
+
 vendor: $(BIN)/python ## the browser's libraries into static/vendor, from package-lock.json
 	@command -v npm >/dev/null || $(MAKE) $(VENV)/.installed-node
 	@$(BIN)/python tools/vendor.py

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,7 +30,8 @@ OURS = {name: service for name, service in SERVICES.items() if "build" in servic
 READERS = {"text", "flag", "integer", "seconds", "words", "prices", "database", "secret", "get"}
 
 
-def variables_read() -> set[str]:
+@cache
+def variables_read() -> frozenset[str]:
     """Every SETPOINT_* name that product code reads, through config.env or from os.environ."""
     names = set()
     for path in (ROOT / "config").rglob("*.py"):
@@ -39,7 +41,7 @@ def variables_read() -> set[str]:
             name = node.args[0] if node.args else None
             if isinstance(name, ast.Constant) and str(name.value).startswith("SETPOINT_"):
                 names.add(str(name.value))
-    return names
+    return frozenset(names)
 
 
 def new_environment() -> ModuleType:

@@ -75,8 +75,25 @@ def test_the_release_is_one_number_wherever_it_stands():
         "deploy/setpoint.yaml": r"image: setpoint-agent:(\S+)",
         "deploy/agent.Dockerfile": r"setpoint-agent:(\S+)",
         "deploy/README.md": r"setpoint-agent:(\S+)",
+        "deploy/chart/setpoint/Chart.yaml": r"^version: (\S+)$",
         "CHANGELOG.md": r"^## \[(\d.+?)\]",
     }
     matches = {name: re.search(pattern, (ROOT / name).read_text(), re.MULTILINE) for name, pattern in patterns.items()}
     assert {name: match and match[1] for name, match in matches.items()} == dict.fromkeys(patterns, wanted)
     assert agent.VERSION == settings.VERSION == wanted
+
+
+def test_each_target_of_make_that_a_document_names_has_a_recipe():
+    """make calls a phony target without one done, and does nothing."""
+    recipes = set(re.findall(r"^([a-z]+):[^\n]*\n\t", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    phony = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    named = {
+        target
+        for document in DOCUMENTS
+        if document not in NOT_OURS
+        for target in re.findall(r"(?:`|^\$ )make ([a-z]+)", (ROOT / document).read_text(), re.MULTILINE)
+    }
+    assert "secrets" in named
+    assert named - recipes == set()
+    assert set(phony[1].split()) - recipes <= {"node"}, "`node` only depends on others"
