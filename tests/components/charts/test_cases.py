@@ -1,4 +1,4 @@
-"""What the tests of real charts write as profiles: Setpoint reads each, whatever its values have in common."""
+"""Profiles that the tests of real charts write: Setpoint reads each, also where two values are the same object."""
 
 from __future__ import annotations
 
