@@ -18,7 +18,7 @@ from tests.components.charts.test_real_archives import ARCHIVES
 from tests.controlplane.admin import Admin
 from tests.controlplane.fixtures import MANIFESTS, await_policies
 from tests.controlplane.plane import Plane
-from tests.full.harness.charts.cases import Case, archive
+from tests.full.harness.charts.cases import KUEUE, NFD, ON_A_NODE, VOLCANO, Case, archive
 from tests.full.harness.charts.fixtures import program
 from tests.full.harness.charts.stage import Stage
 from tests.full.harness.client import eventually
@@ -28,24 +28,12 @@ from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import Site
 from tests.node.conftest import joined
 from tests.nodemachine import companions
-from tests.nodemachine.node import AGENT, Node
+from tests.nodemachine.node import Node
+from tests.nodemachine.workloads import GANGS, TEAM, bare_gang, batch_job, volcano_job
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("judged")]
 
-PATIENT = {"livenessProbe": {"timeoutSeconds": 30, "failureThreshold": 10}}
-"""A busy emulated processor takes longer than a probe's second, which is no reason to restart."""
-NFD = Case("node-feature-discovery", "0.19.0", "0.19.0", base=dict.fromkeys(("master", "worker", "gc"), PATIENT))
-KUEUE = Case(
-    "kueue", "0.19.2", "0.19.2", ("opt-in",),
-    # The archive is the repository's own, which names staging images.
-    {"controllerManager": {**PATIENT, "manager": {
-        "image": {"repository": "registry.k8s.io/kueue/kueue", "tag": "v0.19.2", "pullPolicy": "IfNotPresent"},
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-    }}},
-)  # fmt: skip
-VOLCANO = Case("volcano", "1.15.1", "1.15.1", ("pull-once",))
-CASES = (NFD, KUEUE, VOLCANO)
 GPUS = 2
 """Advertised by hand, as Kubernetes' documentation of extended resources does: the machine has none."""
 PATIENCE = 600.0
@@ -55,7 +43,6 @@ INSTRUCTIONS = {
     "AVX": "avx", "AVX2": "avx2", "AVX512F": "avx512f", "AESNI": "aes", "FMA3": "fma", "VAES": "vaes", "SHA": "sha_ni",
 }  # fmt: skip
 """Names of NFD's labels, and the kernel's of the same flags."""
-TEAM, GANGS = "team-a", "gangs"
 QUEUES = f"""
 policies:
   - {{apiVersion: v1, kind: Namespace, metadata: {{name: {TEAM}, labels: {{kueue-managed: "true"}}}}}}
@@ -73,8 +60,6 @@ policies:
     metadata: {{name: training, namespace: {TEAM}}}
     spec: {{clusterQueue: training}}
 """
-WORKS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()"
-"""A program that ends well when it is told to."""
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +76,7 @@ def cluster() -> Iterator[Plane]:
 def node(cluster: Plane, archives: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     if not ARCHIVES.is_dir():
         pytest.skip(f"needs charts: there are none in {ARCHIVES}")
-    more = [path for case in CASES for path in companions.images(case.name)]
+    more = [path for case in ON_A_NODE for path in companions.images(case.name)]
     folder = tmp_path_factory.mktemp("machine")
     with joined(Node(cluster, Admin(cluster), folder, "node-c", [*archives, *more], patience=PATIENCE)) as made:
         made.open_tunnel()
@@ -119,7 +104,7 @@ def stage(site: Site, cluster: Plane, node: Node) -> Stage:
     manifests = (RIGHTS, DEPLOY / "setpoint-policies.yaml", DEPLOY / "setpoint-gpus.yaml")
     cluster.kubectl("create", "namespace", "gpu-operator")  # for a role of setpoint-gpus.yaml
     cluster.kubectl("apply", *(word for path in manifests for word in ("-f", str(path))))
-    for case in CASES:
+    for case in ON_A_NODE:
         site.admin.upload("chart-archives", archive=archive(case.name, case.new))
     issuer = node.admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
     site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=issuer)
@@ -132,27 +117,6 @@ def install(stage: Stage, case: Case) -> None:
     plan, _ = stage.planned(stage.revision(case, case.new), "install")
     stage.run(plan, "succeeded")
     stage.until_state(case, "compliant")
-
-
-def pod_spec(mark: str) -> dict[str, Any]:
-    """A pod of one GPU, whose program `end` finds by its mark."""
-    container = {
-        "name": "program", "image": AGENT, "imagePullPolicy": "Never",
-        "command": ["python", "-S", "-c", WORKS, mark], "resources": {"limits": {"nvidia.com/gpu": "1"}},
-    }  # fmt: skip
-    return {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-
-
-def batch_job(name: str) -> dict[str, Any]:
-    """A job for Kueue's queue."""
-    labels = {"kueue.x-k8s.io/queue-name": "training"}
-    metadata = {"name": name, "namespace": TEAM, "labels": labels}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {"template": {"spec": pod_spec(name)}},
-    }
 
 
 class Look:
@@ -175,6 +139,14 @@ class Look:
 
     def end(self, mark: str) -> None:
         self.node.machine.run("pkill", "-TERM", "-f", f"pause.. {mark}")
+
+    def end_all(self) -> None:
+        """Free the GPUs for the next test, also where this one ended early."""
+        kubectl = self.stage.plane.kubectl
+        kubectl("delete", "jobs.batch,pods", "--all", "-n", TEAM, "--wait=false")
+        kubectl("delete", "namespace", GANGS, "--ignore-not-found", "--wait=false")
+        pods = self.node.pods
+        eventually(lambda: not [*pods(TEAM), *pods(GANGS)], self.node.story, seconds=PATIENCE)
 
     def fit(self) -> dict[str, Any]:
         return dict(self.site.operator.get(f"clusters/{self.site.cluster['id']}/gpu-fit"))
@@ -213,6 +185,13 @@ class Look:
         assert counted == self.stage.plane.kubectl("get", "nodes", "-o", "name").replace("node/", "").split()
 
 
+@pytest.fixture
+def look(stage: Stage, node: Node) -> Iterator[Look]:
+    made = Look(stage, node)
+    yield made
+    made.end_all()
+
+
 def features(labels: dict[str, str]) -> dict[str, str]:
     return {name.removeprefix(FEATURES): value for name, value in labels.items() if name.startswith(FEATURES)}
 
@@ -245,8 +224,9 @@ def test_what_nfd_finds_on_the_node_is_what_the_kernel_has_and_what_setpoint_sho
     assert [row["name"] for row in chosen] == [node.name]
 
 
-def test_a_full_queue_of_kueue_holds_the_second_job_until_the_first_ends(stage: Stage, site: Site, node: Node) -> None:
-    look = Look(stage, node)
+def test_a_full_queue_of_kueue_holds_the_second_job_until_the_first_ends(
+    stage: Stage, site: Site, node: Node, look: Look
+) -> None:
     install(stage, KUEUE)
     revision = site.revision({}, profile="queues", extra=QUEUES)
     # A webhook on a busy emulated processor may take longer than the API server waits: then the plan is made again.
@@ -300,40 +280,7 @@ def is_refused(workload: dict[str, Any]) -> bool:
     return any(condition["type"] == "QuotaReserved" and condition["status"] == "False" for condition in conditions)
 
 
-def volcano_job(name: str, pods: int) -> dict[str, Any]:
-    """A job of Volcano's whose pods start together or not at all.
-
-    Volcano adds up requests for its PodGroup, and takes no limit for one.
-    """
-    template = pod_spec(name)
-    resources = template["containers"][0]["resources"]
-    resources["requests"] = resources["limits"]
-    task = {"name": "worker", "replicas": pods, "template": {"spec": template}}
-    spec = {"schedulerName": "volcano", "minAvailable": pods, "queue": "default", "tasks": [task]}
-    metadata = {"name": name, "namespace": GANGS}
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": spec}
-
-
-def bare_gang(name: str, pods: int) -> list[dict[str, Any]]:
-    """A PodGroup without an amount of resources, and pods that are already there: only the scheduler holds them."""
-    group = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": GANGS}, "spec": {"minMember": pods, "queue": "default"},
-    }  # fmt: skip
-    annotations = {"scheduling.k8s.io/group-name": name}
-    members = [
-        {
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": f"{name}-{number}", "namespace": GANGS, "annotations": annotations},
-            "spec": {**pod_spec(name), "schedulerName": "volcano"},
-        }
-        for number in range(pods)
-    ]  # fmt: skip
-    return [group, *members]
-
-
-def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, site: Site, node: Node) -> None:
-    look = Look(stage, node)
+def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, look: Look) -> None:
     install(stage, VOLCANO)
     stage.plane.kubectl("create", "namespace", GANGS)
     look.await_read("volcano")
@@ -370,12 +317,22 @@ def test_a_gang_of_volcano_starts_whole_or_not_at_all(stage: Stage, site: Site, 
     eventually(lambda: not look.items("podgroups", GANGS), lambda: str(look.items("podgroups", GANGS)))
     look.create(volcano_job("pair", GPUS))
     look.agree([f"pair-worker-{number}" for number in range(GPUS)], GANGS)
-    group = look.items("podgroups", GANGS)[0]
-    assert (group["status"]["phase"], group["status"]["running"]) == ("Running", GPUS)
+    # Its phase is Running once its pods are bound, and `running`, which is absent while it is 0, counts them later.
+    eventually(
+        lambda: [counted(group) for group in look.items("podgroups", GANGS)] == [("Running", GPUS)],
+        lambda: str(look.items("podgroups", GANGS)),
+        seconds=60,
+    )
     eventually(lambda: look.queue("volcano", "default")["held"] == GPUS, lambda: str(look.fit()["queues"]), seconds=60)
     assert look.gangs("volcano") == []
     stage.plane.kubectl("delete", "jobs.batch.volcano.sh", "pair", "-n", GANGS)
     look.agree([], GANGS)
+
+
+def counted(group: dict[str, Any]) -> tuple[str, int]:
+    """Return the phase of a PodGroup and how many of its pods run, as Volcano's scheduler has written them."""
+    status = group.get("status", {})
+    return str(status.get("phase", "")), int(status.get("running", 0))
 
 
 def unschedulable(group: dict[str, Any]) -> bool:

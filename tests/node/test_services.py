@@ -84,7 +84,7 @@ def test_limits_of_processes_memory_and_files_reach_a_new_pod_and_go_back(site: 
     site.until(rollout, "reverted", seconds=600)
 
     assert limits_of_a_pod(node, "after") == before
-    assert node.machine.shell("find /etc -name '*setpoint*'") == ""
+    assert node.left_behind() == []
     assert node.boot_id == boot
 
 
@@ -95,3 +95,7 @@ def test_a_kubelet_without_a_directory_for_drop_ins_fails_the_step_with_what_to_
 
     site.until_step(rollout, node.name, "failed", says=f"add --config-dir={FOLDER}", seconds=300)
     assert node.machine.shell("find /etc -name '*setpoint*'") == ""
+
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=300)
+    assert node.left_behind() == []

@@ -17,13 +17,14 @@ from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane, kubeconfig
 from tests.full.harness.images import ROOT, Images, base, cache_folder
 from tests.nodemachine.disk import parts
+from tests.nodemachine.guest import MachineError
 from tests.nodemachine.machine import HOST, NodeMachine
 
 HERE = Path(__file__).resolve().parent
 DOCKERFILE = "deploy/agent.Dockerfile"
 AGENT = "setpoint-agent:0.2.0"
 """The image that deploy/setpoint.yaml names."""
-READY_SECONDS = 240.0
+READY_SECONDS = 600.0
 SERVICE = """\
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -128,6 +129,28 @@ class Node:
     def close(self) -> None:
         self.machine.close()
         self.admin.delete("nodes", self.name)
+
+    def left_behind(self) -> list[str]:
+        """Say what makes the node another than one that Setpoint never changed; empty where nothing does."""
+        tuning = self.admin.find(names.PLURAL, self.name) or {}
+        left = [str(wanted["key"]) for wanted in tuning.get("spec", {}).get("settings", [])]
+        try:
+            self.await_ready()
+            left += ["its cordon"] if self.object()["spec"].get("unschedulable") else []
+            left += self.machine.shell("find /etc -name '*setpoint*'").split()
+        except (AssertionError, MachineError) as error:
+            left.append(str(error)[:300])
+        return left
+
+    def replace(self) -> Node:
+        """Start a new machine in the node's place: other disks, another Node object of the same name."""
+        self.machine.renew()
+        for plural in ("nodes", names.PLURAL):
+            self.admin.delete(plural, self.name)
+            self.admin.wait_gone(plural, self.name)
+        for pod in self.pods(names.NAMESPACE):  # its status is that of the machine before
+            self.admin.delete("pods", pod["metadata"]["name"], names.NAMESPACE, grace=0)
+        return self.start()
 
     # ── the node as the cluster sees it ───────────────────────────────────────────────────────────────────────────
     def object(self) -> dict[str, Any]:

@@ -48,7 +48,8 @@ cd "$modules"
 modfile=$modules/go.mod
 if [ -d "$modules/apis" ]; then
 	# The API's module of this version is a folder of the component's repository, which no proxy serves: the newest that
-	# is one, and what the programs need besides.
+	# is one, and what the programs need besides. `go list` names no folder of a module that was never downloaded.
+	go mod download "${module%/*}/apis"
 	cp -r "$(go list -m -f '{{.Dir}}' "${module%/*}/apis")" "$work/apis"
 	chmod -R u+w "$work/apis"
 	cp -r "$modules/apis/." "$work/apis/"

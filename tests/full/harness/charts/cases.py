@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from components.catalog import catalog
+from profiles.document import document
 from tests.components.charts.test_real_archives import ARCHIVES
 
 EVERY_RUN = {
@@ -43,6 +44,19 @@ class Case:
     def versions(self) -> str:
         return self.new if self.old == self.new else f"{self.old} → {self.new}"
 
+    def source(self, version: str, values: Mapping[str, Any]) -> str:
+        """Return a profile of this component alone, with these values above the case's own."""
+        entry = {"version": version, "presets": list(self.presets), "values": merged(self.base, values)}
+        return document.dump({"components": {self.name: entry}})
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(below)
+    for key, value in above.items():
+        there = out.get(key)
+        out[key] = merged(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
+    return out
+
 
 FLAVOR = "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: spot}}"
 TOPOLOGY = """
@@ -66,6 +80,20 @@ CASES = (
     Case("node-feature-discovery", "0.18.3", "0.19.0", ("topology",), adopted="nfd", custom=TOPOLOGY, consent=ONE),
     Case("volcano", "1.14.4", "1.15.1", ("ha", "gang-and-reclaim"), adopted="batch", consent=ONE),
 )  # fmt: skip
+PATIENT = {"livenessProbe": {"timeoutSeconds": 30, "failureThreshold": 10}}
+"""A busy emulated processor takes longer than a probe's second, which is no reason to restart."""
+NFD = Case("node-feature-discovery", "0.19.0", "0.19.0", base=dict.fromkeys(("master", "worker", "gc"), PATIENT))
+KUEUE = Case(
+    "kueue", "0.19.2", "0.19.2", ("opt-in",),
+    # The archive is the repository's own, which names staging images.
+    {"controllerManager": {**PATIENT, "manager": {
+        "image": {"repository": "registry.k8s.io/kueue/kueue", "tag": "v0.19.2", "pullPolicy": "IfNotPresent"},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+    }}},
+)  # fmt: skip
+VOLCANO = Case("volcano", "1.15.1", "1.15.1", ("pull-once",))
+ON_A_NODE = (NFD, KUEUE, VOLCANO)
+"""Whose own programs run on a machine in QEMU."""
 
 
 def chosen(helm: str) -> list[Case]:

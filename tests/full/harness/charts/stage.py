@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from clusters.kube.apiserver import ApiServer
 from components.catalog import catalog
 from components.helm import client, releases, rendering
 from contract import names
+from profiles.document import document
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import LOOPBACK, Plane
 from tests.full.harness import definitions
@@ -123,13 +122,11 @@ class Stage:
 
     # ── through Setpoint ──────────────────────────────────────────────────────────────────────────────────────────
     def revision(self, case: Case, version: str, values: Mapping[str, Any] | None = None) -> str:
-        entry: dict[str, Any] = {"version": version, "presets": list(case.presets)}
-        entry["values"] = merged(case.base, values or {})
-        source = yaml.safe_dump({"components": {case.name: entry}})
+        source = case.source(version, values or {})
         return self.site.revision({}, profile=f"real-{case.name}", extra=source)
 
     def removal(self, case: Case) -> str:
-        source = yaml.safe_dump({"components": {case.name: {"remove": True, "why": "It was only tried"}}})
+        source = document.dump({"components": {case.name: {"remove": True, "why": "It was only tried"}}})
         return self.site.revision({}, profile=f"real-{case.name}", extra=source)
 
     def planned(self, revision: str, action: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -213,14 +210,6 @@ class Stage:
             return str([{**row, "history": None} for row in rows])
 
         return dict(eventually(row_in_state, rows_as_text, seconds=self.patience))
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    out = dict(below)
-    for key, value in above.items():
-        there = out.get(key)
-        out[key] = merged(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
-    return out
 
 
 @contextmanager
