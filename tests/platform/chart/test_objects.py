@@ -1,4 +1,4 @@
-"""What Setpoint's chart makes besides pods, in each of ten sets of values, and when it makes what."""
+"""Objects that Setpoint's chart makes besides pods, in each of ten sets of values, and when it makes what."""
 
 from __future__ import annotations
 
