@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract import disks, kubelet, nics
+from contract import disk_layouts, disks, kubelet, nics
 
 
 def _keys(prefix: str, names: str) -> frozenset[str]:
@@ -131,6 +131,7 @@ ALLOWED: frozenset[str] = (
     | kubelet.FIELDS.keys()
     | kubelet.SERVICE_LIMITS.keys()
     | nics.KEYS
+    | {disk_layouts.KEY}
 )
 """Every key that may be written, but for the per-node `hugepages-<size>.node<N>` forms of the two huge page keys."""
 

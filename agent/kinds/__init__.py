@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.disks import Disks
 from agent.journal import Journal
 from agent.kinds.base import Handler
 from agent.kinds.cmdline import Cmdline
+from agent.kinds.disk_layout import DiskLayouts
 from agent.kinds.hugepages import Hugepages
 from agent.kinds.kubelet import Kubelet
 from agent.kinds.lifeline import Lifeline
@@ -24,6 +26,7 @@ def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
     """Fresh ones: a handler may remember things of its node, and note them in the journal."""
     running = Running()
     kubelet = Kubelet(journal.content.kubelet, running)
+    looks = Disks()
     return {
         KeyKind.SYSCTL: Sysctl(),
         KeyKind.HUGEPAGES: Hugepages(),
@@ -36,7 +39,8 @@ def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
         KeyKind.CMDLINE: Cmdline(),
         KeyKind.KUBELET: kubelet,
         KeyKind.SERVICE_LIMIT: ServiceLimit(running),
-        KeyKind.READ_ONLY: ReadOnly(kubelet, running),
+        KeyKind.DISK_LAYOUT: DiskLayouts(journal, looks),
+        KeyKind.READ_ONLY: ReadOnly(kubelet, running, looks),
     }
 
 
@@ -52,6 +56,7 @@ ORDER = (
     KeyKind.CMDLINE,
     KeyKind.KUBELET,
     KeyKind.SERVICE_LIMIT,
+    KeyKind.DISK_LAYOUT,
     KeyKind.READ_ONLY,
 )
 """Writing order: a module brings sysctls with it, and huge pages are better found before anything else takes memory."""

@@ -109,7 +109,7 @@ class Hardware:
     @property
     def programs(self) -> frozenset[str]:
         extra = {"grub": {"update-grub"}, "grubby": {"grubby"}}.get(self.boot_loader, set())
-        return frozenset({"modprobe", "systemctl", "nsenter"} | extra)
+        return frozenset({"modprobe", "systemctl", "nsenter", "mkfs.ext4", "mkfs.xfs"} | extra)
 
 
 CPU_SERVER = Hardware(
