@@ -28,19 +28,24 @@ def packaged() -> str:
 
 
 def run(
-    *arguments: str, values: Mapping[str, Any], program: str = "", kubeconfig: Path | None = None
+    *arguments: str,
+    values: Mapping[str, Any] | None,
+    program: str = "",
+    kubeconfig: Path | None = None,
+    seconds: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """Run helm with a HOME of its own and the values in a file."""
+    """Run helm with a HOME of its own and the values in a file; None: the verb takes none."""
     with tempfile.TemporaryDirectory() as home:
         file = Path(home, "values.json")
         file.write_text(json.dumps(values))
+        given = [] if values is None else [f"--values={file}"]
         return subprocess.run(
-            [program or packaged(), *arguments, f"--values={file}"],
+            [program or packaged(), *arguments, *given],
             capture_output=True,
             text=True,
             check=False,
             env={"HOME": home, "KUBECONFIG": str(kubeconfig or Path(home, "none"))},
-            timeout=300,
+            timeout=seconds,
         )
 
 
