@@ -46,7 +46,7 @@ def helm_4() -> str:
 
 @pytest.fixture(params=["v3", "v4"])
 def program(request: pytest.FixtureRequest, plane: Plane) -> str:
-    """Both helms; the plane is built with v4, so whoever has the one has the other."""
+    """Both helms: v3 is a Python package, and v4 is built with the plane."""
     return packaged() if request.param == "v3" else helm_4()
 
 
@@ -172,7 +172,7 @@ def test_a_release_is_installed_changed_taken_back_and_removed(
 def test_a_migration_that_fails_stops_an_upgrade_before_any_process_changes(
     plane: Plane, namespace: str, program: str
 ) -> None:
-    """Without a node no Job ends, as with one whose migration waits or fails: what runs is left as it was."""
+    """No Job ends without a node, as with a migration that waits or fails: what runs is left as it was."""
     first = run("install", "control", str(CHART), f"--namespace={namespace}", "--no-hooks", values=MINIMAL,
                 program=program, kubeconfig=plane.kubeconfig)  # fmt: skip
     assert first.returncode == 0, first.stderr

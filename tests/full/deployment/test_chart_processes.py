@@ -1,4 +1,4 @@
-"""What Setpoint's chart starts, started: each container's command, with the variables and files that it is given there,
+"""Commands of Setpoint's chart as plain processes, with the variables and files that each container is given there,
 on a real PostgreSQL and a real Redis; and its probes, while broker and worker come and go."""
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Rendered:
         return (self.folder / f"{component}-{name}.log").read_text(errors="replace")[-4000:]
 
     def probe(self, component: str, kind: str) -> bool:
-        """Whether the kubelet would take this probe for a success now."""
+        """Return whether the kubelet would take this probe for a success now."""
         what = self.container(component, component)[kind]
         if "httpGet" in what:
             try:

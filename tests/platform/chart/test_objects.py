@@ -1,4 +1,4 @@
-"""What Setpoint's chart makes besides pods, in each of ten sets of values, and when it makes what."""
+"""Objects of Setpoint's chart besides pods, in each of ten sets of values, and when each is made."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_a_process_of_the_chart_is_that_of_compose(process: str) -> None:
 
 @pytest.mark.parametrize("process", ["worker", "helm"])
 def test_a_worker_without_its_broker_is_not_restarted(process: str) -> None:
-    """What follows `||` is true only while the broker cannot be reached; its Python is one that compiles."""
+    """The command after `||` is true only while the broker cannot be reached; its Python is one that compiles."""
     (deployment,) = [raw for raw in of_kind(rendered("minimal"), "Deployment").values() if component(raw) == process]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     _, _, guard = container["livenessProbe"]["exec"]["command"][2].partition(" || ")
