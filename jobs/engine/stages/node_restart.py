@@ -8,7 +8,7 @@ from clusters import objects
 from common.clock import now
 from contract.nodetuning import SettingStatus
 from jobs.diffs.changes import Disruption
-from jobs.engine import event_log, spec
+from jobs.engine import spec
 from jobs.engine.event_log import clock_time
 from jobs.engine.failure import fail
 from jobs.engine.outcome import POLL_SECONDS, NodeView, StepOutcome, go, wait
@@ -59,8 +59,6 @@ def restarting(view: NodeView) -> StepOutcome:
             return _going_down(view, is_taken=is_taken)
         if not answers or tuning.status.get("bootID") == step.boot_id:
             return wait(f"{node.name} has booted (boot {node.boot_id[:8]}); waiting for its agent to answer.")
-        if untried := _untried(view):
-            return fail(view, untried)
         return _after_restart(view, f"Booted, boot {node.boot_id[:8]}, kernel {node.kernel}.")
     services = "containerd and the kubelet" if view.restart == "containerd" else "the kubelet"
     if not is_taken or report.get("state") != "Done":
@@ -101,22 +99,6 @@ def _asked_of_agent(view: NodeView, grant: str, what: str, until: datetime | Non
 def _granted(view: NodeView) -> dict[str, object]:
     """A grant is for the boot that the step began in, never for one that came since."""
     return {"granted_at": now(), "boot_id": view.step.boot_id or view.node.boot_id, "is_disrupted": True}
-
-
-def _untried(view: NodeView) -> str:
-    """Explain that the granted boot could not bring what waits for one; empty where nothing waits any more.
-
-    The agent may be killed, and the node lose power, before the boot loader has the new arguments.
-    """
-    assert view.tuning is not None
-    settings = view.tuning.status.get("settings", ())
-    keys = [str(s.get("key")) for s in settings if s.get("state") == SettingStatus.PENDING_RESTART]
-    if not keys:
-        return ""
-    return (
-        f"{view.node.name} booted (boot {view.node.boot_id[:8]}) before its boot loader was to try "
-        f"{event_log.join_names(keys[:5])}. Nothing is known against the change: retry grants another reboot."
-    )
 
 
 def _granted_before(view: NodeView, grant: str) -> StepOutcome | None:

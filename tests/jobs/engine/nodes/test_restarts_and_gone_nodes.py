@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agent import boot_loader
 from clusters.inventory import store
 from clusters.models import Cluster
 from common.clock import now
@@ -14,7 +13,6 @@ from contract.nodetuning import Spec
 from jobs.engine import reconcile
 from jobs.models import Step
 from jobs.rollouts import rollout_actions
-from simfleet.machines.machine import Machine
 from tests.jobs.conftest import World
 
 HUGE = {"hugepages-2Mi": "64"}
@@ -69,33 +67,6 @@ def test_a_worker_killed_after_the_grant_finds_the_reboot_that_it_granted(make_w
 
     assert rollout.status == "succeeded", rollout.steps.get().error
     assert world.sim.node("n1")["status"]["nodeInfo"]["bootID"] != rollout.steps.get().boot_id
-
-
-def test_a_boot_that_did_not_try_the_arguments_ends_the_step_at_once_and_says_so(make_world, monkeypatch):
-    """The agent was killed, and the power cut, between its journal and the boot loader."""
-    world: World = make_world(nodes=1)
-    kernel = world.sim.nodes.machine("n1").kernel
-    before, boot, reboot = kernel.next_cmdline, kernel.boot_id, Machine.reboot
-
-    def power_cut(machine: Machine) -> None:
-        machine.kernel.next_cmdline = before
-        reboot(machine)
-
-    rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
-    with monkeypatch.context() as patched:
-        patched.setattr(Machine, "reboot", power_cut)
-        patched.setattr(boot_loader, "settle", lambda host, content: False)
-        world.until(rollout, "failed")
-
-    step = rollout.steps.get()
-    assert kernel.boot_id not in ("", boot)
-    assert "cmdline.iommu" in step.error
-    assert "before its boot loader" in step.error
-
-    kernel.update_grub()
-    rollout_actions.retry_failed(rollout, by=world.operator)
-    world.run(rollout)
-    assert (rollout.status, kernel.read("/proc/cmdline").split()[-1]) == ("succeeded", "iommu=pt")
 
 
 def _failed_and_deleted(make_world: Any, **strategy: Any) -> tuple[World, Any]:
