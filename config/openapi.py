@@ -82,6 +82,7 @@ _BASED_ON_A_VERSION = frozenset(
         "profiles_partial_update", "profiles_actions_publish_create", "profiles_actions_discard_create",
         "clusters_telemetry_update", "alert_rules_update", "alert_rules_reset", "clusters_alert_rules_update",
         "clusters_alert_rules_reset", "notice_channels_partial_update", "notice_channels_destroy",
+        "gpus_teams_partial_update", "gpus_team_rules_replace",
         "site_entries_partial_update", "site_entries_destroy", "site_entries_actions_classify_create",
     }
 )  # fmt: skip

@@ -106,6 +106,9 @@ SHOTS: tuple[Shot, ...] = (
         "Both facts of each node, crossed; neither is called the other's cause.",
         large=True,
     ),
+    Shot("gpus:cost", "/gpus/cost/", "Cost by team", "What each team's GPUs and their energy cost in a month."),
+    Shot("gpus:prices", "/gpus/prices/", "Prices", "Prices of GPUs and of energy, with their history."),
+    Shot("gpus:teams", "/gpus/teams/", "Teams", "Teams, their budgets, and the rules that say whose a workload is."),
     Shot("gpus:fit", "/gpus/clusters/{atlas}/fit/", "What fits", "Free GPUs by node, the largest gang, and who waits."),
     Shot(
         "gpus:source",
@@ -305,12 +308,13 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         (
             "compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file", "gpus:slower_csv",
-            "gpus:slower_json", "jobs:plan_role",
+            "gpus:slower_json", "gpus:cost_csv", "gpus:cost_focus", "jobs:plan_role",
         ),
         "a file to keep",
     ),
     **dict.fromkeys(("components:site_entry", "components:site_entries"), "the demo has no entry of a site's own"),
     "components:site_entry_new": "a form of one text",
+    "gpus:team": "a form of two fields",
     "components:site_entry_file": "a file to keep",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
@@ -335,7 +339,7 @@ NO_PAGE: dict[str, str] = {
             "components:repository_delete", "components:site_entry_draft",
             "components:site_entry_classify", "components:site_entry_delete",
             "notices:acknowledge", "notices:silence", "notices:unsilence",
-            "notices:rule_reset", "notices:channel_delete", "notices:delivery_retry",
+            "gpus:price_withdraw", "gpus:team_remove", "gpus:team_rules", "notices:rule_reset", "notices:channel_delete", "notices:delivery_retry",
         ),
         _ACT,
     ),

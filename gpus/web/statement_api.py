@@ -98,6 +98,15 @@ class StatementView(ApiView):
         )
 
 
+class StatementLinesOut(serializers.Serializer[Any]):
+    """A page of lines, as lists of the API have them."""
+
+    count = serializers.IntegerField()
+    next = serializers.URLField(allow_null=True)
+    previous = serializers.URLField(allow_null=True)
+    results = StatementLineOut(many=True)
+
+
 class StatementLinesView(ApiView):
     request: UserApiRequest
     scope_for = {"GET": "read"}
@@ -109,7 +118,7 @@ class StatementLinesView(ApiView):
             OpenApiParameter("limit", OpenApiTypes.INT, description="Lines of a page."),
             OpenApiParameter("offset", OpenApiTypes.INT, description="Lines to skip."),
         ],
-        responses=StatementLineOut(many=True),
+        responses=StatementLinesOut,
     )
     def get(self, request: UserApiRequest) -> Response:
         """Teams by cost, then what is unassigned, not attributed and unheld: together the capacity."""

@@ -184,5 +184,5 @@ def test_a_look_is_the_same_few_queries_for_any_number_of_pods(team, django_asse
     for number in range(4):
         team.idle(f"p{number}", 60, f"job-{number}")
     team.boards.read()
-    with django_assert_max_num_queries(5):
+    with django_assert_max_num_queries(6):
         assert len(held_idle(team.boards.cluster.pk, 5).conditions) == 4
