@@ -158,7 +158,11 @@ def test_an_hour_of_a_split_gpu_is_one_gpu_hour_and_its_price_once(clock, settin
     whole = state_bands.over(UserFactory(is_superuser=True), state_bands.WINDOWS["24h"], "model").whole
     assert float(whole.cost) == pytest.approx(4.0)  # 4/7 of an hour at 7
     (idle_pod,) = idle_gpus.idle(UserFactory(is_superuser=True), TelemetrySource.objects.all(), {cluster.pk: cluster})
-    assert (idle_pod.row.gpus, idle_pod.gpu_hours, float(idle_pod.cost)) == (2, pytest.approx(4 / 7), pytest.approx(4.0))
+    assert (idle_pod.row.gpus, idle_pod.gpu_hours, float(idle_pod.cost)) == (
+        2,
+        pytest.approx(4 / 7),
+        pytest.approx(4.0),
+    )
 
 
 @pytest.mark.django_db
