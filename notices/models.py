@@ -160,6 +160,9 @@ class Channel(Remote):
     class Kind(models.TextChoices):
         WEBHOOK = "webhook", "Webhook"
         MAIL = "mail", "Mail"
+        SLACK = "slack", "Slack"
+        TEAMS = "teams", "Microsoft Teams"
+        PAGERDUTY = "pagerduty", "PagerDuty"
 
     class What(models.TextChoices):
         ALERTS = "alerts", "Alerts that open and close"
@@ -170,7 +173,7 @@ class Channel(Remote):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     name = models.CharField(max_length=80, unique=True)
-    kind = models.CharField(max_length=7, choices=Kind, default=Kind.WEBHOOK)
+    kind = models.CharField(max_length=9, choices=Kind, default=Kind.WEBHOOK)
     is_enabled = models.BooleanField(default=True)
     what = models.JSONField(default=list, help_text="Channel.What, sorted.")
     least_severity = models.CharField(max_length=8, choices=SEVERITIES, default=Severity.WARNING.value)
@@ -179,7 +182,8 @@ class Channel(Remote):
     namespaces = models.JSONField(default=list, help_text="Only what is about these namespaces; empty: everything.")
     url = models.CharField(max_length=1000, blank=True)
     ca = models.TextField(blank=True, help_text="PEM; empty: the machine's trusted roots.")
-    # What deliveries are signed with; write-only: sealed, and which key sealed it. Both empty: there is none.
+    # What deliveries are signed with, or PagerDuty's integration key; write-only: sealed, and which key sealed it. Both
+    # empty: there is none.
     secret = models.BinaryField(default=b"")
     secret_key = models.CharField(max_length=16, blank=True)
     addresses = models.JSONField(default=list, help_text="Of mail.")

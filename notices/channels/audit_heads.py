@@ -16,7 +16,7 @@ from clusters.fleet import FleetError
 from clusters.kube.http import HttpClient
 from clusters.net.egress import Policy
 from common.clock import now
-from notices.channels.webhooks import LONGEST_ANSWER, SECONDS
+from notices.channels.posting import LONGEST_ANSWER, SECONDS
 
 log = structlog.get_logger(__name__)
 

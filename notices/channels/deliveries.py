@@ -17,14 +17,14 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q
 
 from common.clock import now
-from notices.channels import mails, webhooks
-from notices.channels.webhooks import Undelivered
+from notices.channels import chats, incidents, mails, webhooks
+from notices.channels.posting import Undelivered
 from notices.models import Channel, Delivery
 
 log = logging.getLogger(__name__)
 
 SLICE_SECONDS = 45.0
-"""Nothing more is begun after this; one more try may then take `webhooks.SECONDS`."""
+"""Nothing more is begun after this; one more try may then take `posting.SECONDS`."""
 CLAIM = timedelta(seconds=120)
 AT_ONCE = 200
 """Channels, and deliveries of one slice."""
@@ -105,6 +105,10 @@ def transmit(channel: Channel, delivery: Delivery) -> None:
     """Raises Undelivered."""
     if channel.kind == Channel.Kind.MAIL:
         mails.send(channel, delivery)
+    elif channel.kind in chats.FORMATS:
+        chats.send(channel, delivery)
+    elif channel.kind == Channel.Kind.PAGERDUTY:
+        incidents.send(channel, delivery)
     else:
         webhooks.send(channel, delivery, now())
 

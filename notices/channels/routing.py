@@ -14,6 +14,7 @@ from clusters.models import Cluster
 from common.alerting import Severity
 from common.clock import now
 from notices import members
+from notices.channels import incidents
 from notices.models import Alert, Channel, Delivery
 
 MOST_NAMED = 100
@@ -40,16 +41,22 @@ def wants(channel: Channel, alert: Alert) -> bool:
 
 
 def tell_alerts(cluster_id: UUID, opened: Sequence[Alert], closed: Sequence[Alert]) -> None:
-    """One delivery a channel for all that changed at one look: a rack that fails is one notice, not a hundred."""
-    opened = [alert for alert in opened if not alert.is_silenced]
-    closed = [alert for alert in closed if not alert.is_silenced]
+    """One delivery a channel for all that changed at one look: a rack that fails is one notice, not a hundred.
+
+    Where alerts become incidents, every one has to be sent, in several deliveries if need be, and the end also of
+    those that were silenced since: their incidents would stay open.
+    """
     if not opened and not closed:
         return
     cluster = Cluster.objects.get(pk=cluster_id)
     for channel in hearing(Channel.What.ALERTS, cluster):
-        new, over = ([alert for alert in alerts if wants(channel, alert)] for alerts in (opened, closed))
-        if new or over:
-            queue(channel, Channel.What.ALERTS, _title(cluster, new, over), _alerts(cluster, new, over))
+        is_incident = channel.kind == Channel.Kind.PAGERDUTY
+        new = [alert for alert in opened if wants(channel, alert) and not alert.is_silenced]
+        over = [alert for alert in closed if wants(channel, alert) and (is_incident or not alert.is_silenced)]
+        at_once = incidents.AT_ONCE if is_incident else max(len(new), len(over), 1)
+        for start in range(0, max(len(new), len(over)), at_once):
+            begun, ended = (alerts[start : start + at_once] for alerts in (new, over))
+            queue(channel, Channel.What.ALERTS, _title(cluster, begun, ended), _alerts(cluster, begun, ended))
 
 
 def queue(channel: Channel, event: str, title: str, body: Mapping[str, Any], at: datetime | None = None) -> Delivery:

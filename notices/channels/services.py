@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,8 +21,8 @@ from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, WrongState
-from notices.channels import deliveries, routing, webhooks
-from notices.channels.webhooks import Undelivered
+from notices.channels import deliveries, incidents, routing, webhooks
+from notices.channels.posting import Undelivered
 from notices.models import SEVERITIES, Channel, Delivery
 
 FIELDS = (
@@ -34,6 +34,8 @@ LONGEST_URL = 1000
 """As the column: paths of webhooks carry tokens."""
 MOST_ADDRESSES, MOST_NAMESPACES = 50, 200
 TEST = "test"
+WITH_SECRET = (Channel.Kind.WEBHOOK, Channel.Kind.PAGERDUTY)
+"""Kinds that keep a secret: of Slack and Teams it is in the address."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -116,21 +118,34 @@ def stored_secrets() -> Iterator[hooks.StoredSecret]:
 # ── Judging what was given ────────────────────────────────────────────────────────────────────────────────────────────
 def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel:
     """The row with these fields, judged and not saved: for saving, and for trying it first. Raises Invalid."""
-    was = row.url
+    was, was_kind = row.url, row.kind
     for name, value in fields.items():
         setattr(row, name, value.strip() if isinstance(value, str) else value)
     row.what = sorted({str(value) for value in row.what})
     row.namespaces = sorted({str(value).strip() for value in row.namespaces} - {""})
     row.addresses = list(dict.fromkeys(str(value).strip() for value in row.addresses if str(value).strip()))
-    is_moved = row.kind == Channel.Kind.WEBHOOK and remotes.is_carried_off(row, was, secret)
-    moved = "Give it again: the stored one was given for another host." if is_moved else ""
+    if row.kind == Channel.Kind.PAGERDUTY:
+        row.url = row.url or incidents.URL
+    moved = _moved(row, was, was_kind, secret)
     remotes.refuse("The channel cannot be set up so", [*_objections(row, secret), ("secret", moved)])
     if row.kind == Channel.Kind.MAIL:
-        row.url = row.ca = secret = ""
+        row.url = row.ca = ""
     else:
         row.addresses = []
+    if row.kind not in WITH_SECRET:
+        secret = ""
     remotes.seal(row, secret)
     return row
+
+
+def _moved(row: Channel, was: str, was_kind: str, secret: str | None) -> str:
+    """Return the objection to a stored secret that would be used elsewhere or otherwise than it was given for."""
+    if row.kind not in WITH_SECRET or secret is not None or not row.has_secret:
+        return ""
+    if row.kind != was_kind:
+        return "Give it again: the stored one was given for another kind of channel."
+    is_moved = remotes.is_carried_off(row, was, secret)
+    return "Give it again: the stored one was given for another host." if is_moved else ""
 
 
 def _objections(row: Channel, secret: str | None) -> list[tuple[str, str]]:
@@ -148,7 +163,13 @@ def _objections(row: Channel, secret: str | None) -> list[tuple[str, str]]:
         ("digest_hour", "" if 0 <= int(row.digest_hour) <= 23 else "An hour of the day, 0 to 23, UTC."),
         ("ca", certificates.objection_to_ca(row.ca, now())),
     ]
-    objections += _of_mail(row) if row.kind == Channel.Kind.MAIL else _of_webhook(row, secret)
+    if row.kind == Channel.Kind.MAIL:
+        return objections + _of_mail(row)
+    objections.append(("url", bad_url(row.url)))
+    if row.kind == Channel.Kind.WEBHOOK:
+        objections += _of_webhook(row, secret)
+    elif row.kind == Channel.Kind.PAGERDUTY:
+        objections += _of_pagerduty(row, secret)
     return objections
 
 
@@ -164,7 +185,7 @@ def _bad_namespace(text: str) -> str:
     return "" if _NAMESPACE.fullmatch(text) else f"{text[:80]!r} is not the name of a namespace."
 
 
-def _of_mail(row: Channel) -> Sequence[tuple[str, str]]:
+def _of_mail(row: Channel) -> list[tuple[str, str]]:
     objections = [
         ("addresses", "" if row.addresses else "At least one address."),
         ("addresses", f"At most {MOST_ADDRESSES}." if len(row.addresses) > MOST_ADDRESSES else ""),
@@ -177,9 +198,19 @@ def _of_mail(row: Channel) -> Sequence[tuple[str, str]]:
     return objections
 
 
-def _of_webhook(row: Channel, secret: str | None) -> Sequence[tuple[str, str]]:
+def _of_pagerduty(row: Channel, secret: str | None) -> list[tuple[str, str]]:
+    key = f"The integration key of a service's Events API v2: {incidents.KEY_LENGTH} letters and digits."
+    is_key = secret is None or (len(secret) == incidents.KEY_LENGTH and secret.isascii() and secret.isalnum())
+    others = [kind for kind in row.what if kind != Channel.What.ALERTS]
+    return [
+        ("secret", "" if is_key and (secret or row.has_secret) else key),
+        ("what", "Alerts alone become incidents, for only they end by themselves." if others else ""),
+    ]
+
+
+def _of_webhook(row: Channel, secret: str | None) -> list[tuple[str, str]]:
     has = bool(secret) if secret is not None else bool(row.secret)
-    objections = [("url", bad_url(row.url)), ("secret", "" if has else "Is needed: deliveries are signed with it.")]
+    objections = [("secret", "" if has else "Is needed: deliveries are signed with it.")]
     if secret and not (SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET and secret.isprintable()):
         objections.append(
             ("secret", f"From {SHORTEST_SECRET} to {LONGEST_SECRET:,} characters, none of them invisible.")

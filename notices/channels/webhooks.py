@@ -1,4 +1,4 @@
-"""A delivery as an HTTP POST: signed, under the egress policy, bounded in time and size; a redirect is a refusal."""
+"""A delivery as a signed HTTP POST of JSON, as Standard Webhooks has it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Mapping
 from datetime import datetime
-from urllib.parse import urlsplit
 
-from django.conf import settings
-
-from clusters.connection import encryption
-from clusters.fleet import FleetError
-from clusters.kube.http import HttpClient
-from clusters.net.egress import Policy
+from notices.channels import posting
 from notices.models import Channel, Delivery
-
-SECONDS = 10.0
-LONGEST_ANSWER = 64 * 1024
-"""Bytes; what it says is not looked at, but it must end."""
-
-
-class Undelivered(Exception):
-    """Delivery failure, as far as is known: it is sent again. The message is for people and holds no secret."""
-
 
 KEY_PREFIX = "whsec_"
 
@@ -86,28 +70,6 @@ def headers(delivery: Delivery, body: bytes, secret: str, at: datetime) -> Mappi
 
 def send(channel: Channel, delivery: Delivery, at: datetime) -> None:
     """Waits on the network: hold no transaction. Raises Undelivered."""
-    try:
-        secret = channel.open_secret()
-    except (encryption.CannotOpen, encryption.KeyUnusable) as error:
-        raise Undelivered(f"Its secret cannot be read: {error}. Give it again.") from error
+    secret = posting.secret_of(channel)
     body = rendered(delivery)
-    host = urlsplit(channel.url).hostname or "the receiver"
-    door = HttpClient(Policy.of(settings.SETPOINT_ALLOW_NETWORKS), ca=channel.ca, allows_http=True, timeout=SECONDS)
-    try:
-        answer = door.post(
-            channel.url,
-            body,
-            headers=headers(delivery, body, secret, at),
-            limit=LONGEST_ANSWER,
-            deadline=time.monotonic() + SECONDS,
-        )
-    except FleetError as error:
-        raise Undelivered(f"{error}.") from error
-    finally:
-        door.close()
-    if 300 <= answer.status < 400:
-        raise Undelivered(
-            f"{host} answers with a redirect ({answer.status}), which is not followed. Give the address it leads to."
-        )
-    if not 200 <= answer.status < 300:
-        raise Undelivered(f"{host} answered {answer.status}.")
+    posting.post(channel, [body], headers=headers(delivery, body, secret, at))

@@ -52,7 +52,9 @@ class ChannelIn(Body[Any]):
         max_length=services.MOST_NAMESPACES,
         help_text="Only what is about pods of these; empty: everything.",
     )
-    url = serializers.CharField(required=False, allow_blank=True, max_length=1000, help_text="Of a webhook.")
+    url = serializers.CharField(
+        required=False, allow_blank=True, max_length=1000, help_text="Where it posts to; of PagerDuty it may be empty."
+    )
     ca = serializers.CharField(required=False, allow_blank=True, max_length=131_072, help_text="PEM.")
     secret = serializers.CharField(
         required=False,
@@ -60,8 +62,8 @@ class ChannelIn(Body[Any]):
         trim_whitespace=False,
         min_length=services.SHORTEST_SECRET,
         max_length=services.LONGEST_SECRET,
-        help_text="Of a webhook: signs its deliveries (Standard Webhooks; `whsec_…` or any text). Left out of a "
-        "change: the stored one stays.",
+        help_text="Of a webhook: signs its deliveries (Standard Webhooks; `whsec_…` or any text). Of PagerDuty: the "
+        "integration key. Left out of a change: the stored one stays.",
     )
     addresses = serializers.ListField(
         child=serializers.EmailField(max_length=254), required=False, max_length=services.MOST_ADDRESSES
@@ -75,7 +77,7 @@ class ChannelTried(serializers.Serializer[Any]):
 
 
 class Channels(mixins.ListModelMixin, ApiViewSet):
-    """Channels of notices: signed webhooks, and mail."""
+    """Channels of notices: signed webhooks, mail, Slack, Microsoft Teams and PagerDuty."""
 
     request: UserApiRequest
     scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "DELETE": "admin", "test": "admin"}

@@ -39,15 +39,20 @@ class ChannelForm(forms.Form):
         required=False, initial=True, label="In use", help_text="Off: nothing is sent or queued."
     )
     url = forms.CharField(
-        required=False, max_length=1000, label="Address of the webhook", help_text="https://… of the receiver."
+        required=False,
+        max_length=services.LONGEST_URL,
+        label="Address of the webhook",
+        help_text="https://… of the receiver; of Slack an incoming webhook's, of Teams a workflow's that waits for "
+        "webhook requests. PagerDuty: empty for its own, else that of your service region.",
     )
     secret = forms.CharField(
         required=False,
         max_length=services.LONGEST_SECRET,
         strip=False,
-        label="Signing secret",
+        label="Secret",
         widget=forms.PasswordInput(render_value=True, attrs={"autocomplete": "new-password"}),
-        help_text="At least 16 characters, or whsec_ and base64. Signs each delivery, as Standard Webhooks has it.",
+        help_text="Of a webhook at least 16 characters, or whsec_ and base64: signs each delivery, as Standard "
+        "Webhooks has it. Of PagerDuty the integration key.",
     )
     ca = forms.CharField(
         required=False,
