@@ -18,11 +18,11 @@ from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, Thr
 from gpus.alerts.subjects import (
     COUNTED_MINUTES,
     MOST_BOARDS,
-    blind,
     device,
     exported_name,
     hardware,
     not_judged,
+    of_current_samples,
     rises,
     unknown,
 )
@@ -144,27 +144,26 @@ def judged(cluster_id: UUID, can: Q, names: Iterable[str], conditions: Iterable[
 
 
 def _flagged(cluster_id: UUID, metric: Metric, least: float, sentence: str, mend: str) -> RuleResult:
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     rows = hardware(cluster_id).filter(**{f"values__{metric}__gte": least})
     conditions = (device(row, sentence, mend) for row in rows[:MOST_BOARDS])
     return judged(cluster_id, reports(metric), [exported_name(metric)], conditions)
 
 
+@of_current_samples
 def remap_failed(cluster_id: UUID, _threshold: float) -> RuleResult:
     sentence = "A bad row of its memory could not be replaced: there are no spare ones left."
     return _flagged(cluster_id, Metric.ROW_REMAP_FAILED, 1, sentence, xids.VENDOR.what)
 
 
+@of_current_samples
 def remap_pending(cluster_id: UUID, _threshold: float) -> RuleResult:
     sentence = "A bad row of its memory waits for a reset of the GPU to be replaced."
     mend = "Drain the node at a convenient time, and reset this GPU."
     return _flagged(cluster_id, Metric.ROW_REMAP_PENDING, 1, sentence, mend)
 
 
+@of_current_samples
 def dcgm_health(cluster_id: UUID, threshold: float) -> RuleResult:
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     rows = hardware(cluster_id).filter(values__dcgm_health__gte=threshold)
     mend = "Run `dcgmi health --check` on the node: it names what failed. Then run NVIDIA's diagnostics."
     conditions = (
@@ -179,10 +178,9 @@ def dcgm_health(cluster_id: UUID, threshold: float) -> RuleResult:
     return judged(cluster_id, reports(Metric.DCGM_HEALTH), [exported_name(Metric.DCGM_HEALTH)], conditions)
 
 
+@of_current_samples
 def pcie_link(cluster_id: UUID, _threshold: float) -> RuleResult:
     """Judge lanes always, and the generation of boards at work: an idle board lowers it to save power."""
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     annotations = {
         "lanes": value_of(Metric.PCIE_LINK_WIDTH),
         "most_lanes": value_of(Metric.PCIE_LINK_WIDTH_LIMIT),
@@ -245,9 +243,8 @@ def _risen(
     return RuleResult(result.conditions, result.unknown | without_history, not_judged=result.not_judged)
 
 
+@of_current_samples
 def ecc_uncorrected(cluster_id: UUID, _threshold: float) -> RuleResult:
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     metric = Metric.ECC_UNCORRECTED_VOLATILE
     counted = _counted(cluster_id, metric)
     risen = rises(cluster_id, metric, counted)
@@ -260,9 +257,8 @@ def ecc_uncorrected(cluster_id: UUID, _threshold: float) -> RuleResult:
     return _risen(cluster_id, wrong, counted - risen.keys(), (metric,), mend)
 
 
+@of_current_samples
 def nvlink_errors(cluster_id: UUID, threshold: float) -> RuleResult:
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     metrics = (Metric.NVLINK_REPLAYS, Metric.NVLINK_CRC_ERRORS)
     counted = _counted(cluster_id, *metrics)
     replays, crc = (rises(cluster_id, metric, counted) for metric in metrics)
@@ -279,9 +275,8 @@ def nvlink_errors(cluster_id: UUID, threshold: float) -> RuleResult:
     return _risen(cluster_id, wrong, without_history, metrics, xids.RESET_LINK.what)
 
 
+@of_current_samples
 def pcie_replays(cluster_id: UUID, threshold: float) -> RuleResult:
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     metric = Metric.PCIE_REPLAYS
     counted = _counted(cluster_id, metric)
     risen = rises(cluster_id, metric, counted)

@@ -10,7 +10,7 @@ from django.db.models import F, Q
 
 from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, Threshold
 from gpus.alerts.hardware import judged, reports, value_of
-from gpus.alerts.subjects import MOST_BOARDS, blind, device, devices, exported_name, hardware, rises
+from gpus.alerts.subjects import MOST_BOARDS, device, devices, exported_name, hardware, of_current_samples, rises
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice
 
@@ -81,10 +81,9 @@ def rules() -> Iterator[AlertRule]:
     )
 
 
+@of_current_samples
 def throttled(cluster_id: UUID, threshold: float) -> RuleResult:
     """Judge by the board's own limit where it is exported, as a margin or as a temperature, else by `threshold`."""
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     limits = {"degrees": value_of(Metric.TEMPERATURE), "slowdown": value_of(Metric.SLOWDOWN_TEMPERATURE)}
     margin, slowdown = reports(Metric.THERMAL_MARGIN), reports(Metric.SLOWDOWN_TEMPERATURE)
     hot = (
@@ -119,10 +118,9 @@ def _of_heat(row: GpuDevice) -> AlertCondition:
     return device(row, " ".join(sentences), COOL, **figures)
 
 
+@of_current_samples
 def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
     """Judge by the rise of the throttled seconds over the newest two whole five minutes that are stored."""
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     metric = Metric.THERMAL_THROTTLED
     counting = hardware(cluster_id).filter(values__thermal_throttled__gt=0)
     counted = frozenset(counting.order_by().values_list("uuid", flat=True))
@@ -141,9 +139,8 @@ def held_back(cluster_id: UUID, threshold: float) -> RuleResult:
     return RuleResult(result.conditions, result.unknown | (counted - percent.keys()), not_judged=result.not_judged)
 
 
+@of_current_samples
 def memory_hot(cluster_id: UUID, threshold: float) -> RuleResult:
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     own = reports(Metric.MEMORY_TEMPERATURE_LIMIT)
     degrees = {"degrees": value_of(Metric.MEMORY_TEMPERATURE), "most": value_of(Metric.MEMORY_TEMPERATURE_LIMIT)}
     hot = (own & Q(degrees__gte=F("most"))) | (~own & Q(degrees__gte=threshold))
@@ -158,10 +155,9 @@ def _of_memory(row: GpuDevice) -> AlertCondition:
     return device(row, f"Its memory is at {degrees:.0f} °C{own}.", COOL, celsius=degrees)
 
 
+@of_current_samples
 def slowed_by_hardware(cluster_id: UUID, _threshold: float) -> RuleResult:
     """Report the power brake and slowdowns by the hardware; where heat is a reason, `throttled` reports the board."""
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     brake, slowed = Q(**{f"clock_events__{BRAKE}__gt": 0}), Q(**{f"clock_events__{SLOWED}__gt": 0})
     no_heat = ~Q(clock_events__has_key="hw_thermal") | Q(clock_events__hw_thermal=0)
     rows = hardware(cluster_id).filter(brake | (slowed & no_heat))

@@ -14,7 +14,7 @@ from django.urls import reverse
 from clusters.models import GpuPod
 from common.alerting import AlertCondition, AlertMember, AlertRule, RuleResult, Severity, SubjectKind, Threshold
 from common.clock import now
-from gpus.alerts.subjects import blind
+from gpus.alerts.subjects import of_current_samples
 from gpus.metrics import mig, states
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, IdleHolding
@@ -71,10 +71,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+@of_current_samples
 def held_idle(cluster_id: UUID, threshold: float) -> RuleResult:
     """Report pods all of whose GPUs are idle; a pod with a GPU that cannot be judged is not judged."""
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     pods = _pods(cluster_id, threshold)
     judged = {key: pod for key, pod in pods.items() if STOPPED not in pod.states and states.NONE not in pod.states}
     idle = {key: pod for key, pod in judged.items() if set(pod.states) == {states.HELD}}

@@ -16,7 +16,7 @@ from django.urls import reverse
 from clusters.models import Node
 from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
 from gpus.alerts import hardware, heat, idle, nodes
-from gpus.alerts.subjects import blind, device, devices
+from gpus.alerts.subjects import device, devices, of_current_samples
 from gpus.alerts.subjects import hardware as boards
 from gpus.metrics import xids
 from gpus.metrics.samples import XidEvidence
@@ -77,9 +77,8 @@ def telemetry_lost(cluster_id: UUID, _threshold: float) -> RuleResult:
     )
 
 
+@of_current_samples
 def fatal_xids(cluster_id: UUID, _threshold: float) -> RuleResult:
-    if why := blind(cluster_id):
-        return RuleResult(blind=why)
     conditions = []
     for row in boards(cluster_id).exclude(xids=[]):
         current = xids.current(row.xids)

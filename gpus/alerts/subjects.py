@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet
@@ -31,6 +32,17 @@ def blind(cluster_id: UUID) -> str:
         read = f"since {source.read_at:%Y-%m-%d %H:%M} UTC" if source.read_at else "yet"
         return f"The GPUs have not been read {read}."
     return ""
+
+
+def of_current_samples(judge: Callable[[UUID, float], RuleResult]) -> Callable[[UUID, float], RuleResult]:
+    """Let a rule judge current samples only: of others it is blind, and says why."""
+
+    @wraps(judge)
+    def rule(cluster_id: UUID, threshold: float) -> RuleResult:
+        why = blind(cluster_id)
+        return RuleResult(blind=why) if why else judge(cluster_id, threshold)
+
+    return rule
 
 
 def hardware(cluster_id: UUID) -> QuerySet[GpuDevice]:
