@@ -8,7 +8,7 @@ files and a script that systemd runs before each start of the kubelet (ExecStart
 - Any further start, before the agent has seen the new kubelet's own state files, is that of a kubelet that did not come
   up: it brings the old drop-in and the old state files back.
 
-Whatever is killed, the agent, the script or the machine, the next start of the kubelet goes on from the files. Each
+Also where the agent, the script or the machine is killed, the next start of the kubelet continues from the files. Each
 state between two of the script's lines is one that a kubelet starts in: without a state file it makes a new one.
 
 As long as Setpoint sets one of these keys, the script stays and removes the state files at the first start of a boot:
@@ -218,9 +218,9 @@ def _forget_change(node: Node, trial: ManagerTrial, why: str) -> None:
     """Let the journal say of each key what Setpoint's drop-in says again, and fail what was asked."""
     content = node.journal.content
     there = own_keys(node.host.read_text(f"{trial.folder}/{DROP_IN}"))
-    asked = (SettingStatus.PENDING_RESTART, SettingStatus.RESTORED)
+    unsettled = (SettingStatus.PENDING_RESTART, SettingStatus.RESTORED)
     for key, outcome in content.attempt.outcomes.items():
-        if key in content.pending and is_manager(key) and outcome.state in asked:
+        if key in content.pending and is_manager(key) and outcome.state in unsettled:
             content.attempt.outcomes[key] = replace(outcome, state=SettingStatus.FAILED, reason=why, note="")
     for key, value in there.items():
         outcome = content.attempt.outcomes.get(key, KeyOutcome(""))

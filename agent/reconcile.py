@@ -145,9 +145,11 @@ class Reconciler:
         self.recover()
         manager_trial.look(self._node)
         attempt_id = _attempt_id(spec, self._generation)
-        # A spec that came meanwhile waits until the kubelet has come up, or has been put back.
+        # A spec that came meanwhile waits until the kubelet has come up with the old or the new configuration.
         self._is_waiting = content.managers is not None and content.attempt.id != attempt_id
-        if spec.mode != Mode.OBSERVE and not self._is_waiting:
+        if self._is_waiting:
+            return
+        if spec.mode != Mode.OBSERVE:
             if content.attempt.id != attempt_id or not content.attempt.done:
                 apply.run(self._node, spec, attempt_id)
             else:

@@ -199,7 +199,7 @@ def _is_over(grant: RestartGrant, date: float | None) -> str:
 
 
 def _restarted(node: Node, grant: Grant) -> None:
-    """Of a change of the kubelet's resource managers only its trial says whether it came: it settles grant and keys."""
+    """Settle the grant and its keys, but for a change of the kubelet's resource managers, which its trial settles."""
     if node.journal.content.managers is None:
         grant.state = DONE
     pending, ends = node.journal.content.pending, ENDS[RestartAction(grant.action)]

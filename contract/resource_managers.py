@@ -21,7 +21,7 @@ TOPOLOGY = "kubelet.topologyManagerPolicy"
 SCOPE = "kubelet.topologyManagerScope"
 OPTION = "kubelet.cpuManagerPolicyOptions."
 NONE = "none"
-"""What a list that nobody gave is reported as. It is no value to set: a revert takes Setpoint's away."""
+"""What a list that is not given is reported as. It is no value to set: a revert takes Setpoint's away."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     CPU_POLICY: ("none", "static"),
@@ -64,7 +64,7 @@ _RESERVATION = re.compile(r"(0|[1-9][0-9]{0,3}):memory=([1-9][0-9]{0,15}(?:[KMGT
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What decides of a node; None where it is not known, and nothing is judged by it."""
+    """Facts of a node; None where it is not known, and nothing is judged by it."""
 
     cpus: frozenset[int] | None = None
     nodes: frozenset[int] | None = None
@@ -155,7 +155,7 @@ def bad_value(key: str, value: str) -> str:
 def unstartable(given: Mapping[str, str], facts: NodeFacts = NodeFacts()) -> tuple[str, str]:
     """Return the key, and why no kubelet on such a node starts with what it is given; ("", "") when one does.
 
-    `given` are keys with values, without those that nobody gives: an option that is false was given, too. Values may
+    `given` are keys with values, without those that are not given: an option that is false was given, too. Values may
     be a hostile spec's.
     """
     for key, value in given.items():

@@ -55,14 +55,14 @@ class Start:
 
 @dataclass(slots=True)
 class Managers:
-    """What a kubelet is given for its resource managers, by files and flags together."""
+    """Configuration of a kubelet's resource managers, by files and flags together."""
 
     values: dict[str, str] = field(default_factory=dict)
     """By field, in the contract's writing; `none` where a list was not given."""
     maps: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def given(self) -> dict[str, str]:
-        """By key, without those that nobody gave: what `resource_managers.unstartable` judges."""
+        """Return value by key, without those that are not given: what `resource_managers.unstartable` judges."""
         out = {f"kubelet.{name}": value for name, value in self.values.items() if value != NONE}
         return out | {OPTION + name: value for name, value in self.maps.get("cpuManagerPolicyOptions", {}).items()}
 

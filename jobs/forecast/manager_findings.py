@@ -15,7 +15,7 @@ from jobs.forecast.findings import PlanFinding, node_count
 def manager_findings(
     changes: Mapping[str, Changes], observed: Mapping[str, Mapping[str, str]], kubelets: Mapping[str, str]
 ) -> list[PlanFinding]:
-    """By node: what is changed, what its agent reports, and its kubelet's version.
+    """Judge, by node, what is changed, what its agent reports, and its kubelet's version.
 
     No approval makes right what no kubelet starts with, so that blocks; its agent would refuse it, too.
     """

@@ -1,4 +1,4 @@
-"""How a simulated kubelet starts: the unit's script first, then its files, then its managers' state files.
+"""Start of a simulated kubelet: the unit's script first, then its files, then its managers' state files.
 
 Of the kubelet's own rules it has the one that a change of its resource managers is about: it does not start with a
 state file of another policy.
@@ -16,7 +16,7 @@ OWN = f"{CONFIG_DIR}/{trial_files.DROP_IN}"
 STATE_FOLDER = "/var/lib/kubelet"
 POLICIES = {"cpu_manager_state": ("cpuManagerPolicy", "none"), "memory_manager_state": ("memoryManagerPolicy", "None")}
 STARTS = 3
-"""How often systemd starts one that ends, before somebody looks: the script's second run has put everything back."""
+"""How often systemd starts one that ends, before anyone looks: the script's second run has put everything back."""
 
 
 def start(kernel: VirtualKernel, *, has_script: bool, breaks_with: str = "") -> dict[str, str] | None:

@@ -77,7 +77,7 @@ def test_a_guaranteed_pod_gets_a_cpu_of_its_own_and_the_policy_goes_back(site: S
 
 
 def test_a_kubelet_that_does_not_come_up_is_put_back_by_systemd(site: Site, node: Node, pool: int) -> None:
-    """A defect of this kubelet's own that nobody could know: it ends where it finds Setpoint's file."""
+    """Defect of this kubelet's own that no check knows: it ends where it finds Setpoint's file."""
     broken = KUBELET.replace(
         "[Service]\n", f"[Service]\nExecStartPre=/bin/sh -c '! [ -e {FOLDER}/99-zz-setpoint-managers.conf ]'\n"
     )

@@ -59,7 +59,7 @@ class ManagersNode(ServicesNode):
         self.unit_read = self.disk.get(trial_files.UNIT, "")
 
     def start(self, service: str) -> None:
-        """Start it as systemd does, with Restart=always; what comes up at last runs."""
+        """Start it as systemd does, with Restart=always; what comes up in the end runs."""
         if service != "kubelet":
             super().start(service)
             return
@@ -125,7 +125,7 @@ class ManagersNode(ServicesNode):
         return ""
 
     def _states_of(self, merged: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """What each manager holds its file against: policy, the shared CPUs, and memory by NUMA node."""
+        """Return what each manager holds its file against: policy, the shared CPUs, and memory by NUMA node."""
         cpu, memory = merged["cpuManagerPolicy"], merged["memoryManagerPolicy"]
         strict = merged.get("cpuManagerPolicyOptions", {}).get("strict-cpu-reservation") == "true"
         shared = str(self.cpus) + (str(merged.get("reservedSystemCPUs", "")) if strict else "")

@@ -256,7 +256,7 @@ OWN_CONFIG = st.sampled_from(
 @settings(max_examples=120, deadline=None)
 @given(OWN_CONFIG, st.sampled_from([2, 9]), ASKED, ASKED)
 def test_no_set_of_values_that_the_agent_writes_stops_the_kubelet(config, nodes, first, second):
-    """By the rules of a kubelet that were written apart; and what is not refused comes."""
+    """Check against a kubelet's rules that were written apart; and what is not refused comes."""
     kernel = ManagersNode({CONFIG: f"maxPods: 110\n{config}"}, nodes=nodes)
     agent = Agent(kernel)
     for asked in (first, second):
@@ -278,7 +278,7 @@ def test_no_set_of_values_that_the_agent_writes_stops_the_kubelet(config, nodes,
 def test_wherever_the_agent_or_the_machine_is_cut_a_kubelet_runs_at_last(
     cut, before, cut_back, again, fault, action, then
 ):
-    """Nobody but systemd starts anything after the cut: the agent's own pod needs the kubelet."""
+    """Let systemd alone start things after the cut: the agent's own pod needs the kubelet."""
     kernel = ManagersNode()
     agent, original = Agent(kernel), dict(kernel.state_files)
     agent.ask(*STATIC)
