@@ -7,7 +7,6 @@ assets/performanceprofile/tuned/openshift-node-performance there. What the opera
 
 from __future__ import annotations
 
-from contract.resource_managers import CHOICES, CPUS, TOPOLOGY, cpu_list, cpu_text
 from profiles.catalog.host_paths import PAGE_SIZES
 from profiles.imports import kernel_arguments
 from profiles.imports.draft import ImportedDraft
@@ -17,6 +16,7 @@ KINDS = (("performance.openshift.io", "PerformanceProfile"),)
 _SIZES = {spelling: key for key, (_, spelling) in PAGE_SIZES.items()}
 _OPERATOR_DERIVES = "the operator makes arguments, files and services of it by rules of its own version"
 _WHY_NOT = {
+    "numa": "the topology manager's policy is the kubelet's, and Setpoint only observes it",
     "machineConfigLabel": "names machine configs, which Setpoint does not write",
     "machineConfigPoolSelector": "which nodes have it is the target of a pool in Setpoint",
     "nodeSelector": "which nodes have it is the target of a pool in Setpoint",
@@ -28,7 +28,7 @@ _WHY_NOT = {
     "globallyDisableIrqLoadBalancing": "a profile says nothing of interrupts",
 }
 _OF_CPU = {
-    "reserved": "must be a list of CPUs, such as 0-1,64-65",
+    "reserved": "CPUs reserved for the system are the kubelet's, and Setpoint only observes its policy",
     "balanceIsolated": "the operator makes isolcpus of it, which no profile may set",
     "offlined": "a profile takes no CPU offline",
     "shared": "is about the kubelet's and the container runtime's CPU sets",
@@ -43,8 +43,6 @@ def read(text: str) -> ImportedDraft:
             _hugepages(manifest)
         elif name == "cpu":
             _cpu(manifest)
-        elif name == "numa":
-            _numa(manifest)
         elif name == "additionalKernelArgs":
             _arguments(manifest)
         else:
@@ -97,22 +95,8 @@ def _cpu(manifest: Manifest) -> None:
             text = f"spec.cpu.isolated: {value}"
             manifest.builder.assign("cmdline.rcu_nocbs", str(value), line=manifest.line(*at), text=text)
             manifest.refuse(at, f"is taken as rcu_nocbs alone; for the rest {_OPERATOR_DERIVES}")
-        elif name == "reserved" and (cpus := cpu_list("" if isinstance(value, bool) else str(value))):
-            text = f"spec.cpu.reserved: {value}"
-            manifest.builder.assign(CPUS, cpu_text(cpus), line=manifest.line(*at), text=text)
         else:
             manifest.refuse(at, _OF_CPU.get(name, "is no list of CPUs, or no field that Setpoint knows"))
-
-
-def _numa(manifest: Manifest) -> None:
-    """The operator sets the static CPU policy with it; a profile has to say so itself."""
-    path = ("spec", "numa")
-    for name, value in manifest.mapping(*path).items():
-        if name == "topologyPolicy" and value in CHOICES[TOPOLOGY]:
-            line, text = manifest.line(*path, name), f"spec.numa.topologyPolicy: {value}"
-            manifest.builder.assign(TOPOLOGY, str(value), line=line, text=text)
-        else:
-            manifest.refuse((*path, name), f"topologyPolicy is one of {', '.join(CHOICES[TOPOLOGY])}")
 
 
 def _arguments(manifest: Manifest) -> None:
