@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from agent import cards
+from agent import cards, trial_files
 from agent.host import Command, CommandResult, Host
 from agent.kinds.base import WriteRefused
 from contract import fitness, judging, keys, nics
@@ -27,6 +27,7 @@ FILES = frozenset(
         "/etc/openshift/kubelet.conf.d/99-zz-setpoint.conf",
         "/etc/systemd/system/containerd.service.d/99-zz-setpoint.conf",
         "/etc/systemd/system/kubelet.service.d/99-zz-setpoint.conf",
+        *trial_files.FILES,
     }
 )
 """Every file of the node that the agent may replace, besides its journal."""

@@ -123,6 +123,24 @@ class LoadedConfig:
     """Why the values are not known, as half a sentence; empty when they are."""
     files: dict[str, str] = field(default_factory=dict)
     """Digest of each file that it read, but for Setpoint's own."""
+    managers_unknown: str = ""
+    """Why the values of its resource managers alone are not known."""
+
+
+@dataclass(slots=True)
+class ManagerTrial:
+    """A change of the kubelet's resource managers, from before its files are prepared until it is kept or undone."""
+
+    grant: str
+    boot_id: str
+    run: str
+    """The kubelet's run that it ends."""
+    began: float
+    """Uptime of that boot, in seconds."""
+    folder: str
+    """The kubelet's --config-dir."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """What Setpoint's drop-in says if the change is kept."""
 
 
 @dataclass(slots=True)
@@ -154,6 +172,7 @@ class JournalContent:
     units_stale: bool = False
     """Drop-ins of systemd units changed and `systemctl daemon-reload` has not succeeded since."""
     guarded: Guarded = field(default_factory=Guarded)
+    managers: ManagerTrial | None = None
     cards_boot: str = ""
     """The boot in which network cards were written last: they keep no value over the next one."""
 
@@ -238,5 +257,6 @@ def _content(raw: Mapping[str, Any]) -> JournalContent:
         kubelet=LoadedConfig(**raw.get("kubelet", {})),
         units_stale=raw.get("units_stale", False),
         guarded=Guarded(**raw.get("guarded", {})),
+        managers=ManagerTrial(**raw["managers"]) if raw.get("managers") else None,
         cards_boot=raw.get("cards_boot", ""),
     )

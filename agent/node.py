@@ -10,11 +10,13 @@ from agent.gate import Denied, Gate
 from agent.host import Host
 from agent.journal import Journal, KeyOutcome, Pending
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
+from agent.kinds.kubelet_managers import KubeletManager
 from agent.kinds.lifeline import Lifeline
 from contract import keys, kubelet
 from contract.fitness import MachineSize
 from contract.keys import KeyKind
 from contract.nodetuning import Operator, RestartAction, SettingStatus, Spec
+from contract.resource_managers import MEMORY_POLICY
 
 MAY_BE_ABSENT = (KeyKind.MODULE, KeyKind.CMDLINE)
 """Kinds for which "not there" is an ordinary value, and one that can be restored."""
@@ -66,6 +68,10 @@ class Node:
 
     def stops_kubelet(self, spec: Spec, key: str) -> str:
         """Return why no kubelet would start with what this spec makes of its fields; empty when one would."""
+        if keys.kind_of(key) is KeyKind.KUBELET_MANAGER:
+            return self._managers_stop_kubelet(spec)
+        if keys.kind_of(key) is KeyKind.HUGEPAGES:
+            return self._pages_stop_kubelet(spec, key)
         if key not in kubelet.TOGETHER:
             return ""
         values: dict[str, str | None] = {}
@@ -78,6 +84,36 @@ class Node:
                 is_kept = keys.satisfied(wanted.operator, wanted.value, values[name])
                 values[name] = values[name] if is_kept else wanted.value
         return kubelet.unstartable(values)
+
+    def _managers_stop_kubelet(self, spec: Spec) -> str:
+        """Judge all keys of the managers together, and only where this spec changes one of them."""
+        handler = self._handlers[KeyKind.KUBELET_MANAGER]
+        assert isinstance(handler, KubeletManager)
+        before = handler.own_keys(self.host)
+        after = {key: value for key, value in before.items() if all(r.key != key for r in spec.restore)}
+        for wanted in spec.settings:
+            is_one = keys.is_allowed(wanted.key) and keys.kind_of(wanted.key) is KeyKind.KUBELET_MANAGER
+            if is_one and not keys.satisfied(wanted.operator, wanted.value, self.answer(wanted.key)):
+                after[wanted.key] = wanted.value
+        return "" if after == before else handler.unstartable(self.host, after)
+
+    def _pages_stop_kubelet(self, spec: Spec, key: str) -> str:
+        """The Static memory manager counted the huge pages, and does not start with others than it has noted."""
+        if self.answer(MEMORY_POLICY) != "Static" or any(r.key == MEMORY_POLICY for r in spec.restore):
+            return ""
+        if any(w.key == MEMORY_POLICY and w.value != "Static" for w in spec.settings):
+            return ""
+        entry, answer = self.journal.content.entries.get(key), self.answer(key)
+        is_met = all(keys.satisfied(w.operator, w.value, answer) for w in spec.settings if w.key == key)
+        for restore in spec.restore:
+            if restore.key == key:
+                is_met = same(answer, entry.original if entry else restore.original)
+        if is_met:
+            return ""
+        return (
+            "the kubelet's memory manager is Static and does not start with other huge pages than it counted: set "
+            f"{MEMORY_POLICY} to None first, or in the same revision"
+        )
 
     def wait_for(self, key: str, action: RestartAction) -> None:
         content = self.journal.content

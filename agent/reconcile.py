@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 
-from agent import apply, report, restarts
+from agent import apply, manager_trial, report, restarts
 from agent.host import Host
 from agent.journal import Journal, JournalCorrupt
 from agent.kinds.lifeline import Lifeline, put_back
@@ -58,6 +58,7 @@ class Reconciler:
         self._not_persisted: str | None = None
         self._persist_again = 0.0
         self._started = False
+        self._is_waiting = False
 
     def recover(self) -> list[str]:
         """Put back the network cards that an agent was changing when it was killed; return their places.
@@ -112,7 +113,8 @@ class Reconciler:
     def restart(self, confirm: restarts.Confirm, announce: Callable[[Status], None]) -> Status | None:
         """Spend the spec's restart grant if it is new; None if there is none to spend. See `restarts.carry_out`."""
         spec = self._spec
-        if spec is None or self._refusal(spec) or not self._started or not restarts.due(self._node, spec):
+        is_busy = self._is_waiting or self._node.journal.content.managers is not None
+        if spec is None or self._refusal(spec) or not self._started or is_busy or not restarts.due(self._node, spec):
             return None
         try:
             restarts.carry_out(self._node, spec, confirm, lambda: announce(self._status(spec, None)), self._steady)
@@ -141,8 +143,13 @@ class Reconciler:
             self._started = True
         content = self._node.journal.content
         self.recover()
+        manager_trial.look(self._node)
+        attempt_id = _attempt_id(spec, self._generation)
+        # A spec that came meanwhile waits until the kubelet has come up with the old or the new configuration.
+        self._is_waiting = content.managers is not None and content.attempt.id != attempt_id
+        if self._is_waiting:
+            return
         if spec.mode != Mode.OBSERVE:
-            attempt_id = _attempt_id(spec, self._generation)
             if content.attempt.id != attempt_id or not content.attempt.done:
                 apply.run(self._node, spec, attempt_id)
             else:
@@ -219,7 +226,7 @@ class Reconciler:
         fresh = report.conditions(node, spec, reports, refusal)
         self._conditions = report.dated(fresh, self._conditions, self._clock())
         return Status(
-            observed_generation=self._generation,
+            observed_generation=self._generation - self._is_waiting,
             node_uid=self._node_uid,
             protocol=PROTOCOL,
             agent_version=self._version,

@@ -122,8 +122,9 @@ def _after_start(node: Node, key: str, answer: str | None) -> str:
     """Return what was there after the restart that should have brought another value."""
     if keys.kind_of(key) is KeyKind.CMDLINE:
         return f"booted, and /proc/cmdline has {'no such argument' if answer is None else answer}"
-    if answer is None and keys.kind_of(key) is KeyKind.KUBELET:
-        why = node.journal.content.kubelet.unknown or "none runs"
+    if answer is None and keys.kind_of(key) in (KeyKind.KUBELET, KeyKind.KUBELET_MANAGER):
+        loaded = node.journal.content.kubelet
+        why = loaded.unknown or loaded.managers_unknown or "none runs"
         return f"restarted, and what the kubelet runs with is not known: {why}"
     return f"restarted, and it runs with {'none' if answer is None else answer}"
 

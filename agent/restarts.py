@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent import boot_loader, services
+from agent import boot_loader, manager_trial, services
 from agent.host import Command
 from agent.journal import Grant
+from agent.kinds.base import WriteRefused
 from agent.node import Node
 from contract import clock as instants
 from contract.nodetuning import LONGEST_GRANT_SECONDS, Mode, RestartAction, RestartGrant, RestartReport, Spec
@@ -34,8 +35,8 @@ def settle(node: Node) -> None:
     A restart whose end was not seen is never repeated; the control plane grants again. Raises OSError (journal).
     """
     content, boot = node.journal.content, node.host.boot_id()
-    for grant in content.grants.values():
-        if grant.state != JOURNALLED:
+    for name, grant in content.grants.items():
+        if grant.state != JOURNALLED or (grant.action in ENDS and manager_trial.is_under_way(node, name)):
             continue
         if grant.boot_id != boot:
             grant.state = DONE
@@ -49,12 +50,15 @@ def settle(node: Node) -> None:
     for key, pending in list(content.pending.items()):
         if pending.boot_id == boot:
             continue
-        if (content.boot_loader_stale or not was_tried) and key.startswith("cmdline."):
+        if manager_trial.is_manager(key):
+            pending.boot_id = boot  # no boot brings it, but for one with a trial, which tells its own end
+        elif (content.boot_loader_stale or not was_tried) and key.startswith("cmdline."):
             pending.boot_id = boot  # that boot cannot have seen the argument: the boot loader did not give it
         elif _was_granted(node, RestartAction.REBOOT, pending.boot_id):
             del content.pending[key]
         else:
             _ended_by_others(node, key, "the node was booted, and not by Setpoint")
+    manager_trial.tidy(node)
     node.journal.save()
 
 
@@ -65,7 +69,11 @@ def notice(node: Node) -> None:
     what was written. Costs nothing while nothing waits, and two small files of /proc at a look while something does.
     """
     for action, service in SERVICES.items():
-        waiting = {key: wait for key, wait in node.journal.content.pending.items() if wait.action == action}
+        waiting = {
+            key: wait
+            for key, wait in node.journal.content.pending.items()
+            if wait.action == action and not manager_trial.is_manager(key)
+        }
         if not waiting:
             continue
         known = next((wait.run for wait in waiting.values() if wait.run), "")
@@ -143,20 +151,37 @@ def carry_out(
         grant.state, grant.reason = REFUSED, "too much time went by after it was confirmed; it needs a new grant"
         node.journal.save()
         return
-    if restart.action == RestartAction.REBOOT and (why := boot_loader.arm(node.host, node.journal)):
+    if why := _prepared(node, spec, restart):
         grant.state, grant.reason = REFUSED, why
-        boot_loader.disarm(node.host, node.journal.content)
         node.journal.save()
         return
     ran = node.host.run(COMMANDS[RestartAction(restart.action)])
     if restart.action == RestartAction.REBOOT and not ran.is_known:
         return  # a node that goes down ends `systemctl reboot`, too: the next boot shows whether it did
     if ran.code:
-        grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
+        if node.journal.content.managers is None or manager_trial.withdraw(node):
+            grant.state, grant.reason = REFUSED, f"the command answered {ran.code}: {ran.output}"
         boot_loader.disarm(node.host, node.journal.content)
     elif restart.action in ENDS:
         _restarted(node, grant)
     node.journal.save()
+
+
+def _prepared(node: Node, spec: Spec, restart: RestartGrant) -> str:
+    """Prepare what the restart brings; return why it cannot, with nothing left of it. Raises OSError (journal)."""
+    content = node.journal.content
+    try:
+        if manager_trial.due(node, spec) and (why := manager_trial.begin(node, spec, restart.id)):
+            return why
+    except (OSError, WriteRefused) as error:
+        manager_trial.withdraw(node)
+        return f"the change of the kubelet's resource managers cannot be prepared: {error}"
+    if restart.action == RestartAction.REBOOT and (why := boot_loader.arm(node.host, node.journal)):
+        boot_loader.disarm(node.host, content)
+        if content.managers is not None:
+            manager_trial.withdraw(node)
+        return why
+    return ""
 
 
 def _is_over(grant: RestartGrant, date: float | None) -> str:
@@ -174,9 +199,11 @@ def _is_over(grant: RestartGrant, date: float | None) -> str:
 
 
 def _restarted(node: Node, grant: Grant) -> None:
-    grant.state = DONE
+    """Settle the grant and its keys, but for a change of the kubelet's resource managers, which its trial settles."""
+    if node.journal.content.managers is None:
+        grant.state = DONE
     pending, ends = node.journal.content.pending, ENDS[RestartAction(grant.action)]
-    for key in [key for key, waits in pending.items() if waits.action in ends]:
+    for key in [key for key, wait in pending.items() if wait.action in ends and not manager_trial.is_manager(key)]:
         del pending[key]
 
 

@@ -254,7 +254,7 @@ APPLY_CLASSES: Mapping[str, Appearance] = {
 }
 WHAT_HAPPENS: Mapping[str, str] = {
     "reboot": "cordon, drain, apply, reboot, verify",
-    "drain": "cordon, drain, apply, verify",
+    "drain": "cordon, drain, apply, restart the kubelet for its own settings, verify",
     "containerd-restart": "cordon, drain, apply, restart containerd",
     "gpu-pods": "pods that hold GPUs stop; the others stay",
     "network": "network agents restart node by node",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract import disks, kubelet, nics
+from contract import disks, kubelet, nics, resource_managers
 
 
 def _keys(prefix: str, names: str) -> frozenset[str]:
@@ -114,7 +114,7 @@ READ_ONLY = frozenset(
     {
         BOOT_FALLBACK,
         "containerd.LimitSTACK",
-        *kubelet.SHOWN,
+        *resource_managers.FACTS,
         *disks.KEYS,
     }
 )
@@ -129,6 +129,7 @@ ALLOWED: frozenset[str] = (
     | {f"block.{of}.{attribute}" for of in BLOCK_CLASSES for attribute in BLOCK_ATTRIBUTES}
     | {f"cmdline.{name}" for name in ALLOWED_CMDLINE}
     | kubelet.FIELDS.keys()
+    | resource_managers.FLAGS.keys()
     | kubelet.SERVICE_LIMITS.keys()
     | nics.KEYS
 )

@@ -10,7 +10,7 @@ import enum
 import re
 from functools import lru_cache
 
-from contract import kubelet, nics
+from contract import kubelet, nics, resource_managers
 from contract.key_lists import (
     ALLOWED,
     BLOCK_CLASSES,
@@ -46,6 +46,8 @@ class KeyKind(enum.StrEnum):
     CMDLINE = "cmdline"
     KUBELET = "kubelet"
     """A field of the kubelet's configuration."""
+    KUBELET_MANAGER = "kubelet_manager"
+    """A field of the kubelet's CPU, memory or topology manager: its state files must agree with it."""
     SERVICE_LIMIT = "service_limit"
     """A limit that systemd starts containerd or the kubelet with."""
     NIC = "nic"
@@ -53,7 +55,7 @@ class KeyKind(enum.StrEnum):
     READ_ONLY = "read_only"
 
 
-AT_START = (KeyKind.CMDLINE, KeyKind.KUBELET, KeyKind.SERVICE_LIMIT)
+AT_START = (KeyKind.CMDLINE, KeyKind.KUBELET, KeyKind.KUBELET_MANAGER, KeyKind.SERVICE_LIMIT)
 """Kinds whose value is what the kernel, or a service, was started with: written to a file, effective at the next
 start."""
 
@@ -66,7 +68,7 @@ class ApplyClass(enum.StrEnum):
     KUBELET_RESTART = "kubelet-restart"
     CONTAINERD_RESTART = "containerd-restart"
     DRAIN = "drain"
-    """Nothing restarts, but what runs on the node would be disturbed."""
+    """What runs on the node would be disturbed; for the kubelet's resource managers it restarts, too."""
     REBOOT = "reboot"
 
 
@@ -157,6 +159,8 @@ def _kind(key: str) -> KeyKind | None:
         return KeyKind.SERVICE_LIMIT
     if key in kubelet.FIELDS:
         return KeyKind.KUBELET
+    if key in resource_managers.FLAGS:
+        return KeyKind.KUBELET_MANAGER
     return None
 
 
@@ -187,7 +191,9 @@ def check_value(key: str, value: str) -> None:
         raise BadValue(f"{key}: must be a whole number of pages")
     if kind is KeyKind.MODULE and value != "loaded":
         raise BadValue(f"{key}: can only be 'loaded'")
-    if kind in AT_START and kind is not KeyKind.CMDLINE and (why := kubelet.bad_value(key, value)):
+    if kind in (KeyKind.KUBELET, KeyKind.SERVICE_LIMIT) and (why := kubelet.bad_value(key, value)):
+        raise BadValue(f"{key}: {why}")
+    if kind is KeyKind.KUBELET_MANAGER and (why := resource_managers.bad_value(key, value)):
         raise BadValue(f"{key}: {why}")
     if kind is KeyKind.NIC and (why := nics.bad_value(key, value)):
         raise BadValue(f"{key}: {why}")
@@ -237,8 +243,11 @@ def apply_class(key: str) -> ApplyClass:
     if kind in (KeyKind.HUGEPAGES, KeyKind.KUBELET):
         return ApplyClass.KUBELET_RESTART
     if kind in (KeyKind.READ_ONLY, KeyKind.SERVICE_LIMIT):
-        of_kind = {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT, "disk": ApplyClass.LIVE}
+        live = dict.fromkeys(("disk", "cpu"), ApplyClass.LIVE)
+        of_kind = live | {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT}
         return of_kind.get(key.partition(".")[0], ApplyClass.KUBELET_RESTART)
+    if kind is KeyKind.KUBELET_MANAGER:
+        return ApplyClass.DRAIN
     if kind is KeyKind.NIC:
         return ApplyClass.DRAIN if nics.attribute_of(key) in nics.DRAINED else ApplyClass.LIVE
     return ApplyClass.NEW_PODS if key in NEW_PODS else ApplyClass.LIVE

@@ -1,5 +1,7 @@
 """Fields of the kubelet's configuration and limits of services that may be set, with the kubelet's own rules for them.
 
+Its resource managers, which need more than a restart, are in `contract.resource_managers`.
+
 Fields, defaults and bounds: KubeletConfiguration v1beta1 (pkg/kubelet/apis/config: v1beta1/defaults.go and
 validation/validation.go); flags: cmd/kubelet/app/options/options.go. Limits: systemd.exec(5).
 """
@@ -16,14 +18,6 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "kubelet.imageGCLowThresholdPercent": ("image-gc-low-threshold", "80"),
 }
 """Per key that may be set its flag, which wins over every file, and the value of a kubelet that is given none."""
-SHOWN: Mapping[str, tuple[str, str]] = {
-    "kubelet.cpuManagerPolicy": ("cpu-manager-policy", "none"),
-    "kubelet.topologyManagerPolicy": ("topology-manager-policy", "none"),
-}
-"""The same of keys that are only observed.
-
-Not settable: another policy of a manager needs its state file removed while the kubelet is stopped, and every pod that
-runs is admitted again when it starts."""
 
 SERVICE_LIMITS: Mapping[str, tuple[str, str]] = {
     "containerd.LimitMEMLOCK": ("containerd", "Max locked memory"),

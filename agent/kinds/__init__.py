@@ -9,6 +9,7 @@ from agent.kinds.base import Handler
 from agent.kinds.cmdline import Cmdline
 from agent.kinds.hugepages import Hugepages
 from agent.kinds.kubelet import Kubelet
+from agent.kinds.kubelet_managers import KubeletManager
 from agent.kinds.lifeline import Lifeline
 from agent.kinds.modules import Module
 from agent.kinds.nic import Nic
@@ -35,6 +36,7 @@ def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
         KeyKind.NIC: Nic(journal, lifeline),
         KeyKind.CMDLINE: Cmdline(),
         KeyKind.KUBELET: kubelet,
+        KeyKind.KUBELET_MANAGER: KubeletManager(kubelet),
         KeyKind.SERVICE_LIMIT: ServiceLimit(running),
         KeyKind.READ_ONLY: ReadOnly(kubelet, running),
     }
@@ -51,6 +53,7 @@ ORDER = (
     KeyKind.HUGEPAGES,
     KeyKind.CMDLINE,
     KeyKind.KUBELET,
+    KeyKind.KUBELET_MANAGER,
     KeyKind.SERVICE_LIMIT,
     KeyKind.READ_ONLY,
 )

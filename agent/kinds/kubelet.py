@@ -10,18 +10,17 @@ ask it needs the right `nodes/proxy` before Kubernetes 1.33, and with that comma
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 
-from agent import services
+from agent import services, trial_files
 from agent.host import Host
 from agent.journal import LoadedConfig
+from agent.kinds import kubelet_files
 from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
-from contract.kubelet import FIELDS, SHOWN
+from agent.kinds.kubelet_files import Start, Unreadable, files, place, top_level
+from contract.kubelet import FIELDS
 from contract.nodetuning import MAX_VALUE, RestartAction
+from contract.resource_managers import RESERVED
 
 FOLDERS = (
     "/etc/kubernetes/kubelet.conf.d",  # Kubernetes, "Set Kubelet Parameters Via A Configuration File"
@@ -31,31 +30,7 @@ FOLDERS = (
 """Directories in which the agent writes its drop-in: those of the distributions that name one below /etc."""
 DROP_IN = "99-zz-setpoint.conf"
 PODS = "/var/lib/kubelet/pods/*"
-READS = {**FIELDS, **SHOWN}
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_WORD = re.compile(r"(?!null$)[A-Za-z][A-Za-z-]*")
-
-
-class _Unreadable(Exception):
-    """`str()` says what of a file of the kubelet's cannot be read here, as half a sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """Flags of a kubelet, and where they tell it to read its configuration."""
-
-    config: str
-    folder: str
-    flags: Mapping[str, str]
-
-    @classmethod
-    def of(cls, arguments: list[str]) -> _Start:
-        flags: dict[str, str] = {}
-        for word, following in pairwise([*arguments[1:], "--"]):
-            name, equals, value = word.partition("=")
-            if name.startswith("--"):  # `--max-pods=110` or `--max-pods 110`; a switch alone has no value
-                flags[name[2:].replace("_", "-")] = value if equals or following.startswith("--") else following
-        return cls(flags.get("config", ""), flags.get("config-dir", "").rstrip("/"), flags)
 
 
 class Kubelet(AtStart):
@@ -65,32 +40,51 @@ class Kubelet(AtStart):
         self._loaded, self._running = loaded, running
 
     def read(self, host: Host, key: str) -> EffectiveValue:
-        return EffectiveValue(self._look(host).values.get(key))
+        return EffectiveValue(self.look(host).values.get(key))
 
-    def _look(self, host: Host) -> LoadedConfig:
+    def look(self, host: Host) -> LoadedConfig:
         loaded, boot = self._loaded, host.boot_id()
         run = self._running.find(host, "kubelet", loaded.run)
-        if (boot, run) != (loaded.boot_id, loaded.run):
+        is_older = bool(loaded.values) and RESERVED not in loaded.values and not loaded.managers_unknown
+        if (boot, run) != (loaded.boot_id, loaded.run) or is_older:
             values: dict[str, str] = {}
-            files: dict[str, str] = {}
-            unknown = ""
+            digests: dict[str, str] = {}
+            unknown = of_managers = ""
             try:
-                values, files = _loaded_by(host, run)
-            except _Unreadable as error:
+                values, digests = _loaded_by(host, run)
+                try:
+                    values |= _managers_of(host, run)
+                except Unreadable as error:
+                    of_managers = str(error)
+            except Unreadable as error:
                 unknown = str(error)
             # Only now: an OSError above says nothing about this run, and the next look reads it again.
-            loaded.boot_id, loaded.run, loaded.values, loaded.unknown, loaded.files = boot, run, values, unknown, files
+            loaded.boot_id, loaded.run, loaded.values, loaded.unknown, loaded.files = (
+                boot,
+                run,
+                values,
+                unknown,
+                digests,
+            )
+            loaded.managers_unknown = of_managers
         return loaded
 
     def check(self, host: Host, key: str, value: str) -> None:
-        loaded = self._look(host)
+        self.check_place(host, key, FIELDS[key][0], key.partition(".")[2])
+        pods = len(host.glob(PODS))
+        if key == "kubelet.maxPods" and pods > int(value):
+            raise WriteRefused(f"the node holds {pods} pods, and a kubelet rejects those beyond {value} when it starts")
+
+    def check_place(self, host: Host, key: str, flag: str, field: str) -> Start:
+        """Return how the kubelet was started. Raises Unsupported, WriteRefused where it would not take a drop-in."""
+        loaded = self.look(host)
         if not loaded.run:
             raise Unsupported("unsupported here: systemd runs no kubelet")
         if loaded.unknown:
             raise Unsupported(f"what the kubelet runs with is not known: {loaded.unknown}")
-        start = _Start.of(services.command_line(host, loaded.run))
-        if READS[key][0] in start.flags:
-            raise Unsupported(f"unsupported here: the kubelet's flag --{READS[key][0]} sets it, and wins over any file")
+        start = Start.of(services.command_line(host, loaded.run))
+        if flag in start.flags:
+            raise Unsupported(f"unsupported here: the kubelet's flag --{flag} sets it, and wins over any file")
         if not start.folder:
             raise Unsupported(
                 f"unsupported here: the kubelet has no --config-dir; add --config-dir={FOLDERS[0]} to its flags, which "
@@ -101,57 +95,73 @@ class Kubelet(AtStart):
                 f"unsupported here: the kubelet's --config-dir is {start.folder}, and Setpoint writes to "
                 f"{', '.join(FOLDERS)} only"
             )
-        self._check_files(host, key, start)
-        pods = len(host.glob(PODS))
-        if key == "kubelet.maxPods" and pods > int(value):
-            raise WriteRefused(f"the node holds {pods} pods, and a kubelet rejects those beyond {value} when it starts")
+        self._check_files(host, field, start)
+        return start
 
-    def _check_files(self, host: Host, key: str, start: _Start) -> None:
+    @property
+    def managers_unknown(self) -> str:
+        """Return why the resource managers' configuration is not known, as half a sentence; empty when it is."""
+        return self._loaded.unknown or self._loaded.managers_unknown
+
+    def _check_files(self, host: Host, name: str, start: Start) -> None:
         """Raises WriteRefused where a restart would bring more than Setpoint's change, or not bring it."""
-        own, name = f"{start.folder}/{DROP_IN}", key.partition(".")[2]
-        files = dict(_files(host, start))
-        digests = {path: _digest(text) for path, text in files.items() if path != own}
+        own = f"{start.folder}/{DROP_IN}"
+        there = dict(files(host, start))
+        digests = {path: _digest(text) for path, text in there.items() if path not in _own(start)}
         for path in sorted({*digests, *self._loaded.files}):
             if digests.get(path) != self._loaded.files.get(path):
                 raise WriteRefused(
                     f"{path} was changed since the kubelet started, and a restart would bring that change, too; "
                     "restart the kubelet first, or undo it"
                 )
-        for path, text in files.items():
-            is_later = path != start.config and _place(path) > _place(own)
-            if is_later and name in _fields(path, text):
+        for path, text in there.items():
+            is_later = path not in (start.config, *_own(start)) and place(path) > place(own)
+            if is_later and any(name == field for field, _ in top_level(path, text)):
                 raise WriteRefused(f"{path} sets it, too, and the kubelet reads that after Setpoint's {DROP_IN}")
 
 
 def folder_of(host: Host) -> str:
     """Return the running kubelet's --config-dir; empty if it has none, or if none runs."""
     run = services.run_of(host, "kubelet")
-    return _Start.of(services.command_line(host, run)).folder if run else ""
+    return Start.of(services.command_line(host, run)).folder if run else ""
+
+
+def _own(start: Start) -> tuple[str, str]:
+    return f"{start.folder}/{DROP_IN}", f"{start.folder}/{trial_files.DROP_IN}"
 
 
 def _loaded_by(host: Host, run: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return value by key, and the digests of the files that they are from. Raises _Unreadable."""
+    """Return value by key, and the digests of the files that they are from. Raises Unreadable."""
     if not run:
         return {}, {}
-    start = _Start.of(services.command_line(host, run))
-    files = dict(_files(host, start))
-    if start.config not in files and start.config:
-        raise _Unreadable(f"{start.config} cannot be read")
-    ages = {path: host.age(path) for path in [*files, *([start.folder] if start.folder else [])]}
+    start = Start.of(services.command_line(host, run))
+    there = dict(files(host, start))
+    if start.config not in there and start.config:
+        raise Unreadable(f"{start.config} cannot be read")
+    ages = {path: host.age(path) for path in [*there, *([start.folder] if start.folder else [])]}
     began = services.age(host, run)  # after theirs: what takes time here makes a file look newer, never older
     if began is None:
-        raise _Unreadable("the kernel does not say when it started")
+        raise Unreadable("the kernel does not say when it started")
     for path, age in ages.items():
         if age is None or age < began:
-            raise _Unreadable(f"{path} was changed after it started; restart the kubelet once")
-    values = {key: default for key, (_, default) in READS.items()}
-    for path, text in files.items():
+            raise Unreadable(f"{path} was changed after it started; restart the kubelet once")
+    values = {key: default for key, (_, default) in FIELDS.items()}
+    for path, text in there.items():
         for name, value in _fields(path, text).items():
             values[f"kubelet.{name}"] = value
-    for key, (flag, default) in READS.items():
+    for key, (flag, default) in FIELDS.items():
         values[key] = _as_kubelet_has_it(key, start.flags.get(flag, values[key]), default)
-    own = f"{start.folder}/{DROP_IN}"
-    return values, {path: _digest(text) for path, text in files.items() if path != own}
+    return values, {path: _digest(text) for path, text in there.items() if path not in _own(start)}
+
+
+def _managers_of(host: Host, run: str) -> dict[str, str]:
+    """Return value by key of the resource managers, and what the kubelet reserves. Raises Unreadable."""
+    if not run:
+        return {}
+    start = Start.of(services.command_line(host, run))
+    merged = kubelet_files.managers(files(host, start), start)
+    values = merged.reported() | {RESERVED: merged.reserved()}
+    return {key: value[:MAX_VALUE] for key, value in values.items()}
 
 
 def _as_kubelet_has_it(key: str, value: str, default: str) -> str:
@@ -160,50 +170,16 @@ def _as_kubelet_has_it(key: str, value: str, default: str) -> str:
     return default if is_unset else value[:MAX_VALUE]
 
 
-def _files(host: Host, start: _Start) -> Iterator[tuple[str, str]]:
-    """Yield (path, text) of each file that a kubelet with this start would read now, in its order."""
-    paths = [start.config] if start.config else []
-    if start.folder:
-        patterns = ("*.conf", ".*.conf", "*/*.conf", "*/.*.conf")
-        paths += sorted({p for pattern in patterns for p in host.glob(f"{start.folder}/{pattern}")}, key=_place)
-    for path in paths:
-        if (text := host.read_text(path)) is not None:
-            yield path, text
-
-
-def _place(path: str) -> list[str]:
-    """Sort as filepath.WalkDir does: each directory's entries by their names."""
-    return path.split("/")
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _fields(path: str, text: str) -> dict[str, str]:
-    """Top-level fields of a file that are known here. Raises _Unreadable where one is not written as a plain value."""
+    """Top-level fields of a file that are known here. Raises Unreadable where one is not written as a plain value."""
     fields = {}
-    for name, value in _top_level(path, text):
-        if f"kubelet.{name}" in READS:
-            plain = _NUMBER if f"kubelet.{name}" in FIELDS else _WORD
-            if not plain.fullmatch(str(value)):
-                raise _Unreadable(f"{path} has a {name} that is no plain value")
+    for name, value in top_level(path, text):
+        if f"kubelet.{name}" in FIELDS:
+            if not _NUMBER.fullmatch(str(value)):
+                raise Unreadable(f"{path} has a {name} that is no plain value")
             fields[name] = str(value)
     return fields
-
-
-def _top_level(path: str, text: str) -> Iterator[tuple[str, object]]:
-    """Yield (name, value) of a JSON object, or of a YAML mapping in block style, of which nested lines are indented."""
-    if text.lstrip().startswith("{"):
-        try:
-            parsed = json.loads(text)
-        except ValueError as error:
-            raise _Unreadable(f"{path} is neither JSON nor YAML in block style") from error
-        yield from parsed.items()
-        return
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon and not line.startswith((" ", "\t", "#", "-")):
-            value = value.split(" #")[0].strip()
-            is_special = value.startswith(("&", "*", "!", "|", ">", "{", "["))
-            yield name.strip().strip("\"'"), None if is_special else value.strip("\"'")

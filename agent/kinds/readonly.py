@@ -1,5 +1,5 @@
-"""Settings that are only observed, for now: a limit of the running containerd, policies that the kubelet runs with,
-whether a boot that fails falls back, and the node's local disks."""
+"""Settings that are only observed, for now: a limit of the running containerd, what the kubelet reserves, CPUs and NUMA
+nodes, whether a boot that fails falls back, and the node's local disks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from agent.host import Host
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 from agent.kinds.cmdline import can_fall_back
 from agent.kinds.kubelet import Kubelet
+from agent.kinds.kubelet_managers import PLACES
 from contract import disks
 from contract.key_lists import BOOT_FALLBACK
 
@@ -28,6 +29,8 @@ class ReadOnly(Handler):
         if key in disks.KEYS:
             disk = self._disks.read(host, key.partition(".")[2])
             return EffectiveValue(disk.to_text() if disk else None)
+        if path := PLACES.get(key):
+            return EffectiveValue((host.read_text(path) or "").strip() or None)
         if key == BOOT_FALLBACK:
             self._fallback = self._fallback or {True: "grub", False: "none", None: None}[can_fall_back(host)]
             return EffectiveValue(self._fallback)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract.keys import ApplyClass
+from contract import keys
+from contract.keys import ApplyClass, KeyKind
 
 
 class Disruption(enum.StrEnum):
@@ -49,7 +50,7 @@ class Disruption(enum.StrEnum):
 
     @property
     def restart(self) -> str:
-        """The restart grant it needs: kubelet, containerd (and the kubelet with it), reboot, or none."""
+        """The restart grant that the class needs: kubelet, containerd (and the kubelet with it), reboot, or none."""
         return {
             Disruption.KUBELET_RESTART: "kubelet",
             Disruption.CONTAINERD_RESTART: "containerd",
@@ -83,6 +84,14 @@ class Change:
     expect: str | None
     """What was there when planned; None when absent."""
     apply_class: str = ApplyClass.LIVE
+
+    @property
+    def restart(self) -> str:
+        """The restart grant that it needs, or none: its class says, but for resource managers of the kubelet."""
+        is_setting = self.kind in (ChangeKind.SETTING, ChangeKind.RESTORE)
+        if is_setting and keys.kind_of(self.key) is KeyKind.KUBELET_MANAGER:
+            return Disruption.KUBELET_RESTART.restart
+        return Disruption(self.apply_class).restart
 
     @property
     def is_watch(self) -> bool:
@@ -122,9 +131,9 @@ class Changes:
 
     @property
     def restart(self) -> str:
-        """The restart grant that all of them together need; a drain or a restart of network agents needs none."""
-        worst_first = sorted({Disruption(c.apply_class) for c in self.items}, key=lambda c: -c.rank)
-        return next((c.restart for c in worst_first if c.restart), "")
+        """The restart grant that all of them together need: a greater one does what a lesser one would."""
+        needed = {change.restart for change in self.items}
+        return next((action for action in ("reboot", "containerd", "kubelet") if action in needed), "")
 
     @property
     def digest(self) -> str:

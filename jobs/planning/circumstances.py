@@ -21,6 +21,7 @@ from jobs.forecast import findings, measured_findings, taint_findings
 from jobs.forecast import slots as ledger
 from jobs.forecast.boot_findings import boot_findings
 from jobs.forecast.findings import PlanFinding
+from jobs.forecast.manager_findings import manager_findings
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import Freeze, Slot, Step
 from jobs.planning.comparison import PlanDraft
@@ -45,6 +46,7 @@ def circumstance_findings(
     out += findings.security_findings(changes) + findings.acting_label_findings(changes)
     out += findings.unusable_value_findings(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     out += boot_findings(changes, _observed(nodes))
+    out += manager_findings(changes, _observed(nodes), {node.name: node.kubelet for node in nodes})
     rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
     out += findings.competing_file_findings(_competing_files(cluster, target, draft), rebooted)
     out += findings.reserved_key_findings((key for key, *_ in target.settings), [c.name for c in draft.candidates])

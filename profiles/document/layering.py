@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from contract import key_lists, keys, kubelet
+from contract import key_lists, keys, kubelet, resource_managers
 from contract.nodetuning import MAX_SETTINGS
 from profiles.content.content import Content, Mark, WantedSetting, WantedTaint, build
 from profiles.document import cluster_layering
@@ -123,6 +123,9 @@ def _together(document: ProfileDocument, content: Content) -> tuple[list[Profile
         else:
             # A node may have another partner than the default: its agent refuses where it has not.
             warnings.append(note(next(iter(thresholds)), "order", f"{why_not}; set both"))
+    managers = {key: by_key[key].value for key in resource_managers.FLAGS if key in by_key}
+    for key, is_sure, why_not in _managers(managers):
+        (problems if is_sure else warnings).append(note(key, "kubelet", why_not))
     ratio, background = by_key.get("vm.dirty_ratio"), by_key.get("vm.dirty_background_ratio")
     if ratio and background and int(background.value) >= int(ratio.value):
         message = f"is not below vm.dirty_ratio ({ratio.value}); the kernel then uses half of that"
@@ -132,3 +135,22 @@ def _together(document: ProfileDocument, content: Content) -> tuple[list[Profile
             ProfileNote("settings", 1, "too-many", f"{len(by_key)} settings; a node takes at most {MAX_SETTINGS}")
         )
     return problems, warnings
+
+
+def _managers(given: Mapping[str, str]) -> Iterator[tuple[str, bool, str]]:
+    """Yield key, whether no node's kubelet would start, and why, of the kubelet's resource managers.
+
+    What the profile leaves out a node's own files may say, so that it is only warned of: plan and agent judge by those.
+    """
+    key, why = resource_managers.unstartable(given)
+    if why:
+        yield key, not key.startswith(resource_managers.OPTION) or resource_managers.CPU_POLICY in given, why
+    if given.get(resource_managers.CPU_POLICY) == "static" and resource_managers.CPUS not in given:
+        message = f"works only where the kubelet reserves CPUs by its own files: set {resource_managers.CPUS}, too"
+        yield resource_managers.CPU_POLICY, False, message
+    if given.get(resource_managers.MEMORY_POLICY) == "Static" and resource_managers.MEMORY not in given:
+        message = f"needs {resource_managers.MEMORY} of as much as the kubelet reserves (kubelet.reserved shows it)"
+        yield resource_managers.MEMORY_POLICY, False, message
+    if resource_managers.MEMORY in given and given.get(resource_managers.MEMORY_POLICY) != "Static":
+        message = f"is used only with {resource_managers.MEMORY_POLICY} Static"
+        yield resource_managers.MEMORY, False, message

@@ -96,6 +96,8 @@ def _canonical(info: SettingInfo, raw: Any) -> str:
     """The value as the kernel is told. Raises Refused."""
     if raw is None or raw in ("", []):
         raise _refuse("has no value; to give up an inherited setting, name it under remove")
+    if isinstance(raw, bool) and "true" in info.choices:
+        return str(raw).lower()
     if isinstance(raw, bool):
         raise _refuse(f"true and false are no values here; write {info.range_text or '0 or 1'}")
     if isinstance(raw, list):

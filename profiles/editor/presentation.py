@@ -15,7 +15,7 @@ from profiles.services import editing
 
 CLASS_TITLES = {
     ApplyClass.REBOOT: ("Reboot", "the node is drained and rebooted"),
-    ApplyClass.DRAIN: ("Drain", "the node is drained, nothing restarts"),
+    ApplyClass.DRAIN: ("Drain", "the node is drained; the kubelet restarts where the setting is its own"),
     ApplyClass.CONTAINERD_RESTART: ("Containerd restart", "containerd restarts, pods are recreated"),
     ApplyClass.KUBELET_RESTART: ("Kubelet restart", "the kubelet restarts, pods keep running"),
     ApplyClass.NEW_PODS: ("New pods", "counts for pods created afterwards"),

@@ -27,7 +27,7 @@ IGNITION = "3.2.0"
 
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "a machine config is applied below Kubernetes")
-    for setting in of_kind(content, KeyKind.KUBELET):
+    for setting in of_kind(content, KeyKind.KUBELET, KeyKind.KUBELET_MANAGER):
         draft.miss(setting, "belongs to a KubeletConfig object, which the machine config operator makes a file of")
     for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, "OpenShift runs containers by CRI-O, which has limits of its own")

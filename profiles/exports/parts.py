@@ -131,7 +131,7 @@ def page_arguments(pages: Iterable[WantedSetting], refuse: Callable[[WantedSetti
 
 def miss_services(content: Content, draft: ExportDraft, why: str) -> None:
     """Name what belongs to the kubelet's configuration and to limits of services as missing."""
-    for setting in of_kind(content, KeyKind.KUBELET, KeyKind.SERVICE_LIMIT):
+    for setting in of_kind(content, KeyKind.KUBELET, KeyKind.KUBELET_MANAGER, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, why)
 
 

@@ -25,6 +25,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     if overrides := {setting.key.removeprefix("kubelet."): int(setting.value) for setting in fields}:
         machine["kubelet"] = {"extraConfig": overrides}
         draft.remark("Talos writes the kubelet's file with it, and restarts the kubelet.")
+    for setting in of_kind(content, KeyKind.KUBELET_MANAGER):
+        draft.miss(setting, "needs the kubelet's state files moved aside while it is down, which the patch does not do")
     for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, "Talos has no systemd, and starts its services with limits of its own")
     miss_cards(content, draft)

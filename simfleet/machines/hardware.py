@@ -109,7 +109,7 @@ class Hardware:
     @property
     def programs(self) -> frozenset[str]:
         extra = {"grub": {"update-grub"}, "grubby": {"grubby"}}.get(self.boot_loader, set())
-        return frozenset({"modprobe", "systemctl", "nsenter"} | extra)
+        return frozenset({"modprobe", "systemctl", "nsenter", "sh", "mv", "rm", "cat", "sleep"} | extra)
 
 
 CPU_SERVER = Hardware(
@@ -135,6 +135,8 @@ def booted(hardware: Hardware) -> dict[str, str]:
     files["/proc/sys/kernel/osrelease"] = hardware.release
     files["/proc/meminfo"] = f"MemTotal:       {hardware.memory_gib * 1024 * 1024} kB\nHugepagesize:       2048 kB"
     files["/proc/sys/vm/nr_hugepages"] = "0"
+    files["/sys/devices/system/cpu/online"] = f"0-{hardware.cpus - 1}"
+    files["/sys/devices/system/node/online"] = f"0-{hardware.numa_nodes - 1}" if hardware.numa_nodes > 1 else "0"
     for name, text in THP_DEFAULTS.items():
         files[f"/sys/kernel/mm/transparent_hugepage/{name}"] = text
     for kb in POOL_KB:

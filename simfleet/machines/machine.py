@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from agent import trial_files
 from agent.host import Command, CommandResult
+from simfleet.machines import kubelet
 from simfleet.machines.hardware import DRIVE_BYTES, Hardware
 from simfleet.machines.kernel import VirtualKernel
 
@@ -21,12 +23,11 @@ KUBELET_RESTART_SECONDS = 4.0
 KUBELET_START_SECONDS = 8.0
 """From the kernel's start to the first Ready."""
 _PIDS = {"containerd": 811, "kubelet": 923}
-_CONFIG_DIR = "/etc/kubernetes/kubelet.conf.d"
-_KUBELET_FLAGS = f"/usr/bin/kubelet\0--config=/var/lib/kubelet/config.yaml\0--config-dir={_CONFIG_DIR}\0"
+_KUBELET_FLAGS = f"/usr/bin/kubelet\0--config={kubelet.CONFIG}\0--config-dir={kubelet.CONFIG_DIR}\0"
 _KUBELET_CONFIG = "kind: KubeletConfiguration\ncpuManagerPolicy: none\ntopologyManagerPolicy: none\n"
 _UNITS = {
     "containerd": "[Service]\nExecStart=/usr/bin/containerd\nKillMode=process\n",
-    "kubelet": "[Service]\nExecStart=/usr/bin/kubelet\n",
+    "kubelet": "[Service]\nExecStart=/usr/bin/kubelet\nRestart=always\n",
 }
 _LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units
@@ -58,6 +59,8 @@ class Machine:
         """Fault: the next reboot never comes back."""
         self.kubelet_breaks = False
         """Fault: the kubelet does not come up again after its next restart."""
+        self.managers_break = False
+        """Fault: the kubelet does not come up with any change of its resource managers."""
         self.kubelet_runs = 0
         made_at = cluster.clock.now()
 
@@ -67,6 +70,8 @@ class Machine:
         self.kernel.seconds = seconds
         self._unit_limits: dict[str, dict[str, str]] = {}
         """Of each service, as systemd read it last."""
+        self._has_script = False
+        """Setpoint's script runs before each start of the kubelet, as systemd read its unit last."""
         self.on_boot: list[Callable[[], None]] = []
         self.seen_huge_pages: dict[int, int] = {}
         """Pages per size in kB, as the kubelet counted them when it last started."""
@@ -136,6 +141,7 @@ class Machine:
 
     def reload_units(self) -> None:
         """Read the drop-ins of the units, as `systemctl daemon-reload` does: the next start goes by them."""
+        self._has_script = trial_files.UNIT in self.kernel.disk
         for name in _PIDS:
             lines = [
                 line
@@ -168,18 +174,12 @@ class Machine:
         self.kernel.set(f"/proc/{pid}/limits", _limits(memlock, nofile))
         if name == "kubelet":
             self.kernel.set(f"/proc/{pid}/cmdline", _KUBELET_FLAGS)
-            self._read_kubelet_config()
-
-    def _read_kubelet_config(self) -> None:
-        self.kubelet_config = {}
-        for path in ("/var/lib/kubelet/config.yaml", *self.kernel.glob(f"{_CONFIG_DIR}/*.conf")):
-            for line in self.kernel.disk[path].splitlines():
-                name, colon, value = line.partition(": ")
-                if colon:
-                    self.kubelet_config[name] = value
+            breaks_with = kubelet.OWN if self.managers_break else ""
+            config = kubelet.start(self.kernel, has_script=self._has_script, breaks_with=breaks_with)
+            self.kubelet_config = config or {}
 
     def _seed_processes(self) -> None:
-        self.kernel.disk.setdefault("/var/lib/kubelet/config.yaml", _KUBELET_CONFIG)
+        self.kernel.disk.setdefault(kubelet.CONFIG, _KUBELET_CONFIG)
         for name, unit in _UNITS.items():
             self.kernel.disk.setdefault(f"/usr/lib/systemd/system/{name}.service", unit)
         self.reload_units()

@@ -117,7 +117,7 @@ def test_a_refused_second_write_keeps_what_the_first_one_persisted(agent, kernel
         ("vm.swappiness\n", "1"),
         ("../../etc/passwd", "1"),
         ("cmdline.init", "/bin/sh"),
-        ("kubelet.cpuManagerPolicy", "static"),
+        ("kubelet.cpuManagerPolicyOptions.align-by-socket", "true"),
         ("vm.swappiness", "1\nkernel.core_pattern = |/bin/sh"),
         ("cmdline.iommu", "pt$(reboot)"),
         ("cmdline.pci", "realloc=off;reboot"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import boot_loader, cards, gate, kinds, persisted
+from agent import boot_loader, cards, gate, kinds, persisted, trial_files
 from agent.host import Command
 from agent.journal import Journal
 from agent.kinds import kubelet
@@ -167,7 +167,8 @@ def test_the_host_is_reached_through_the_gate_alone(agent, kernel):
 
 def test_each_file_that_the_agent_persists_is_one_that_the_gate_knows():
     kubelets = {f"{folder}/{kubelet.DROP_IN}" for folder in kubelet.FOLDERS}
-    assert {*persisted.FILES, *persisted.UNITS, *kubelets, boot_loader.DROP_IN, boot_loader.MENU} == gate.FILES
+    boot = {boot_loader.DROP_IN, boot_loader.MENU}
+    assert {*persisted.FILES, *persisted.UNITS, *kubelets, *boot, *trial_files.FILES} == gate.FILES
 
 
 @pytest.mark.parametrize("key", sorted(key_lists.ALLOWED))

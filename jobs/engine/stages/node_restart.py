@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from clusters import objects
 from common.clock import now
 from contract.nodetuning import SettingStatus
-from jobs.diffs.changes import Disruption
 from jobs.engine import spec
 from jobs.engine.event_log import clock_time
 from jobs.engine.failure import fail
@@ -124,7 +123,7 @@ def _needs_restart(view: NodeView) -> bool:
     settings = view.tuning.status.get("settings", ())
     if any(s.get("state") == SettingStatus.PENDING_RESTART for s in settings):
         return True
-    return not view.is_revert and any(Disruption(c.apply_class).restart == view.restart for c in view.changes.items)
+    return not view.is_revert and any(c.restart == view.restart for c in view.changes.items)
 
 
 def unasked_reboot(view: NodeView) -> StepOutcome | None:

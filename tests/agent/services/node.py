@@ -21,8 +21,6 @@ DEFAULTS = {
     "maxPods": 110,
     "imageGCHighThresholdPercent": 85,
     "imageGCLowThresholdPercent": 80,
-    "cpuManagerPolicy": "none",
-    "topologyManagerPolicy": "none",
 }
 """KubeletConfiguration v1beta1's."""
 LIMITS = (
@@ -39,13 +37,13 @@ class ServicesNode(Kernel):
 
     def __init__(self, files: dict[str, str] | None = None, flags: str = f"--config={CONFIG} --config-dir={FOLDER}"):
         super().__init__()
-        self.programs.add("systemctl")
+        self.programs |= {"systemctl", "sh", "mv", "rm", "cat", "sleep"}
         self.seconds = 1000.0
         self.changed: dict[str, float] = {}
         self.files = {
             CONFIG: "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 110\n",
             UNIT: "[Service]\nExecStart=/usr/bin/containerd\nKillMode=process\n",
-            "/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet\n",
+            "/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet\nRestart=always\n",
         } | (files or {})
         self.flags = flags
         self.units: dict[str, dict[str, str]] = {}

@@ -23,6 +23,10 @@ HIGH, LOW = "kubelet.imageGCHighThresholdPercent", "kubelet.imageGCLowThresholdP
         ("kubelet.LimitMEMLOCK", 16777216),
         ("containerd.LimitNOFILE", 65536),
         ("containerd.LimitNOFILE", 2147483584),
+        ("kubelet.cpuManagerPolicy", "static"),
+        ("kubelet.reservedSystemCPUs", "0-1,64-65"),
+        ("kubelet.memoryManagerPolicy", "None"),
+        ("kubelet.reservedMemory", "0:memory=1Gi,1:memory=512Mi"),
     ],
 )
 def test_what_the_kubelet_and_systemd_take_may_be_asked_for(key, value):
@@ -48,6 +52,16 @@ def test_what_the_kubelet_and_systemd_take_may_be_asked_for(key, value):
         ("containerd.LimitNOFILE", "infinity", "whole number"),
         ("containerd.LimitNOFILE", 65535, "65536 to 2147483584"),
         ("containerd.LimitNOFILE", 2147483585, "65536 to 2147483584"),
+        ("kubelet.cpuManagerPolicy", "Static", "none or static"),
+        ("kubelet.reservedSystemCPUs", "0,1", "written 0-1"),
+        ("kubelet.reservedSystemCPUs", "3-1", "such as 0-1,64-65"),
+        ("kubelet.reservedSystemCPUs", "none", "such as 0-1,64-65"),
+        ("kubelet.reservedSystemCPUs", "0-9999", "such as 0-1,64-65"),
+        ("kubelet.reservedMemory", "1Gi", "such as 0:memory=1Gi"),
+        ("kubelet.reservedMemory", "0:memory=1Gi,0:memory=1Gi", "for each NUMA node"),
+        ("kubelet.reservedMemory", "1:memory=1Gi,0:memory=1024Mi", "written 0:memory=1Gi,1:memory=1Gi"),
+        ("kubelet.topologyManagerPolicy", "best", "best-effort"),
+        ("kubelet.cpuManagerPolicyOptions.full-pcpus-only", "yes", "true or false"),
     ],
 )
 def test_what_they_would_not_take_is_refused_with_what_would_be_right(key, value, part):
@@ -57,7 +71,13 @@ def test_what_they_would_not_take_is_refused_with_what_would_be_right(key, value
 
 
 @pytest.mark.parametrize(
-    "key", ["kubelet.evictionHard", "kubelet.cpuManagerPolicy", "kubelet.LimitNOFILE", "containerd.LimitCORE"]
+    "key",
+    [
+        "kubelet.evictionHard",
+        "kubelet.cpuManagerPolicyOptions.align-by-socket",
+        "kubelet.LimitNOFILE",
+        "containerd.LimitCORE",
+    ],
 )
 def test_other_fields_and_limits_cannot_be_set(key):
     with pytest.raises(setting_check.SettingRefused):
@@ -75,6 +95,35 @@ def test_thresholds_that_no_kubelet_starts_with_are_a_problem_and_a_single_one_a
     alone = checked(f"{{{HIGH}: 70}}")
     assert [(warning.code, "set both" in warning.message) for warning in alone.warnings] == [("order", True)]
     assert checked(f"{{{HIGH}: 70, {LOW}: 60}}").warnings == checked(f"{{{LOW}: 60}}").warnings == ()
+
+
+OPTION = "kubelet.cpuManagerPolicyOptions."
+BOTH = f"{OPTION}prefer-align-cpus-by-uncorecache: true, {OPTION}distribute-cpus-across-numa: true"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems", "warnings"),
+    [
+        ("{kubelet.cpuManagerPolicy: static, kubelet.reservedSystemCPUs: 0-1}", 0, 0),
+        ("{kubelet.cpuManagerPolicy: static}", 0, 1),
+        (f"{{{OPTION}full-pcpus-only: true}}", 0, 1),
+        (f"{{{OPTION}full-pcpus-only: false, kubelet.cpuManagerPolicy: none}}", 1, 0),
+        (f"{{{BOTH}, kubelet.cpuManagerPolicy: static}}", 1, 0),
+        ("{kubelet.memoryManagerPolicy: Static}", 0, 1),
+        ("{kubelet.reservedMemory: '0:memory=1Gi'}", 0, 1),
+        ("{kubelet.memoryManagerPolicy: Static, kubelet.reservedMemory: '0:memory=1Gi'}", 0, 0),
+        ("{kubelet.topologyManagerPolicy: restricted, kubelet.topologyManagerScope: pod}", 0, 0),
+    ],
+)
+def test_resource_managers_that_no_kubelet_starts_with_are_a_problem_and_what_nodes_may_have_a_warning(
+    settings, problems, warnings
+):
+    if problems:
+        with pytest.raises(InvalidProfile) as refused:
+            checked(settings)
+        assert len(refused.value.problems) == problems
+    else:
+        assert len(checked(settings).warnings) == warnings
 
 
 def test_a_pod_without_a_limit_of_processes_weakens_the_node():
