@@ -19,7 +19,7 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test coverage lint format demo break up bench soak guards controlplane machine node charts vendor secrets openapi lock screenshots clean
+.PHONY: help test coverage lint checks format demo break up bench soak guards controlplane machine node charts vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
@@ -54,7 +54,10 @@ test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor) ## the fast ti
 coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows
 	@$(BIN)/python -m tests.run fast $(or $(ARGS),-n2) --cov --cov-report=html --cov-report=term
 
-lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, forgotten migrations, rules for prose, names and sizes
+lint: checks ## ruff, mypy strict, import contracts, djade, forgotten migrations, rules for prose, names and sizes
+	TIER=fast $(BIN)/python -m pytest -q tests/platform/source
+
+checks: $(VENV)/.installed-lint ## lint without the rules that are tests of the fast tier, for .ci/run, which runs that tier next
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -62,7 +65,6 @@ lint: $(VENV)/.installed-lint ## ruff, mypy strict, import contracts, djade, for
 	@templates=$$(git ls-files '*.html'); if [ -n "$$templates" ]; then \
 	echo "djade --check"; $(BIN)/djade --check --target-version 5.2 $$templates; fi
 	SETPOINT_VAR=$$(mktemp -d) $(BIN)/python manage.py makemigrations --check --dry-run
-	TIER=fast $(BIN)/python -m pytest -q tests/platform/source
 
 format: $(VENV)/.installed-lint ## what lint would complain about, where a tool can put it right
 	$(BIN)/ruff check --fix .
