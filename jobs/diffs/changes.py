@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from contract.keys import ApplyClass
@@ -32,7 +33,7 @@ class Disruption(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Disruption).index(self)
+        return _RANKS[self]
 
     @property
     def is_live(self) -> bool:
@@ -55,6 +56,10 @@ class Disruption(enum.StrEnum):
             Disruption.CONTAINERD_RESTART: "containerd",
             Disruption.REBOOT: "reboot",
         }.get(self, "")
+
+
+_RANKS = {disruption: rank for rank, disruption in enumerate(Disruption)}
+"""Read for every change of every node of a plan."""
 
 
 def most_disruptive(classes: Iterable[str]) -> Disruption:
@@ -104,9 +109,12 @@ class Change:
         return cls(**raw)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what is computed of it is kept with it
 class Changes:
-    """The changes of one node, sorted, and the keys of the revision that this node cannot take."""
+    """The changes of one node, sorted, and the keys of the revision that this node cannot take.
+
+    Nodes with the same difference share one, so that what is computed of it is computed once for all of them.
+    """
 
     items: tuple[Change, ...]
     unsupported: tuple[str, ...] = ()
@@ -116,7 +124,7 @@ class Changes:
         ordered = sorted(items, key=lambda c: (-Disruption(c.apply_class).rank, c.kind, c.key))
         return cls(tuple(ordered), tuple(sorted(unsupported)))
 
-    @property
+    @cached_property
     def worst_class(self) -> Disruption:
         return most_disruptive(c.apply_class for c in self.items)
 
@@ -126,7 +134,11 @@ class Changes:
         worst_first = sorted({Disruption(c.apply_class) for c in self.items}, key=lambda c: -c.rank)
         return next((c.restart for c in worst_first if c.restart), "")
 
-    @property
+    @cached_property
+    def taints(self) -> tuple[Change, ...]:
+        return tuple(c for c in self.items if c.kind == ChangeKind.TAINT)
+
+    @cached_property
     def digest(self) -> str:
         return digest(self.to_json())
 
