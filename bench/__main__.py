@@ -21,6 +21,7 @@ from bench import (
     month,
     pages,
     paint,
+    planning,
     quiet,
     rollout,
     telemetry,
@@ -33,6 +34,7 @@ USUAL = [500, 1000, 5000]
 PAGES = [54, 500, 5000]
 PAINT = [54, 5000]
 HEATMAP = [125, 5000]
+PLANNING = [500, 5000]
 TELEMETRY = [125, 625, 5000]
 MONTH = [5000]
 
@@ -49,6 +51,7 @@ SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
 ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "pages": lambda given: pages.measure(given.nodes if given.nodes != USUAL else PAGES),
     "heatmap": lambda given: heatmap.measure(given.nodes if given.nodes != USUAL else HEATMAP),
+    "planning": lambda given: planning.measure(given.nodes if given.nodes != USUAL else PLANNING),
     "telemetry": lambda given: telemetry.measure(given.nodes if given.nodes != USUAL else TELEMETRY),
     "month": lambda given: month.measure(given.nodes if given.nodes != USUAL else MONTH),
     "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
@@ -71,7 +74,7 @@ def main() -> int:
         type=numbers,
         default=USUAL,
         help="default: 500,1000,5000; of pages 54,500,5000, of paint 54,5000, of heatmap 125,5000, "
-        "of telemetry 125,625,5000, of month 5000",
+        "of planning 500,5000, of telemetry 125,625,5000, of month 5000",
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent, or a fleet at rest, is watched")
     given = parser.parse_args()

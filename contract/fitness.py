@@ -147,6 +147,8 @@ def after(desired: Mapping[str, tuple[str, str]], standing: Mapping[str, str], m
     `desired` is operator and value by key, of settings and of originals that go back; `standing` the node's values by
     key, or, for arguments, those of its next boot. A step may leave or lower pages of which others took too many.
     """
+    if not any(key.startswith("hugepages-") or key in AT_BOOT for key in desired):
+        return ""  # the step leaves all pages as they are
     left = list(_left(desired, standing))
     grows = any(count > now for _, count, now in left)
     wishes = [(key, str(Operator.EQUALS), str(count)) for key, count, _ in left if grows]

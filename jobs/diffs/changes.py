@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from contract import keys
@@ -33,7 +34,7 @@ class Disruption(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Disruption).index(self)
+        return _RANKS[self]
 
     @property
     def is_live(self) -> bool:
@@ -56,6 +57,10 @@ class Disruption(enum.StrEnum):
             Disruption.CONTAINERD_RESTART: "containerd",
             Disruption.REBOOT: "reboot",
         }.get(self, "")
+
+
+_RANKS = {disruption: rank for rank, disruption in enumerate(Disruption)}
+"""Read for every change of every node of a plan."""
 
 
 def most_disruptive(classes: Iterable[str]) -> Disruption:
@@ -113,9 +118,12 @@ class Change:
         return cls(**raw)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what is computed of it is kept with it
 class Changes:
-    """The changes of one node, sorted, and the keys of the revision that this node cannot take."""
+    """The changes of one node, sorted, and the keys of the revision that this node cannot take.
+
+    Nodes with the same difference share one, so that what is computed of it is computed once for all of them.
+    """
 
     items: tuple[Change, ...]
     unsupported: tuple[str, ...] = ()
@@ -125,7 +133,7 @@ class Changes:
         ordered = sorted(items, key=lambda c: (-Disruption(c.apply_class).rank, c.kind, c.key))
         return cls(tuple(ordered), tuple(sorted(unsupported)))
 
-    @property
+    @cached_property
     def worst_class(self) -> Disruption:
         return most_disruptive(c.apply_class for c in self.items)
 
@@ -135,7 +143,11 @@ class Changes:
         needed = {change.restart for change in self.items}
         return next((action for action in ("reboot", "containerd", "kubelet") if action in needed), "")
 
-    @property
+    @cached_property
+    def taints(self) -> tuple[Change, ...]:
+        return tuple(c for c in self.items if c.kind == ChangeKind.TAINT)
+
+    @cached_property
     def digest(self) -> str:
         return digest(self.to_json())
 

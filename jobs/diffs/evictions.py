@@ -17,16 +17,18 @@ Raw = Mapping[str, Any]
 def new_evicting_taints(changes: Changes, *, is_revert: bool = False) -> list[Raw]:
     """The NoExecute taints that a node gets, forwards or on the way back; a change of value counts."""
     out: list[Raw] = []
-    for change in changes.items:
+    for change in changes.taints:
         key, _, effect = change.key.rpartition(":")
         value = change.expect if is_revert else change.value
-        if change.kind == ChangeKind.TAINT and effect == EVICTS and value is not None:
+        if effect == EVICTS and value is not None:
             out.append({"key": key, "value": value, "effect": effect})
     return out
 
 
 def spares_tolerant_pods(changes: Changes) -> bool:
     """Return whether the node is drained because of such taints alone: pods that tolerate them stay."""
+    if not changes.taints:
+        return False
     others = (Disruption(change.apply_class) for change in changes.items if change.kind != ChangeKind.TAINT)
     return changes.worst_class.drains and not any(worst.drains for worst in others)
 

@@ -93,6 +93,44 @@ def compare_node(target: Target, seen: ObservedNode) -> NodeDifference:
     return NodeDifference(Changes.of(items, lacking), higher, lacking)
 
 
+class NodeComparison:
+    """Comparison of many nodes with one target. Nodes of the same shape, by all that a difference depends on, are
+    compared once, and share their difference."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        # What the taint disturbs depends on the pods of each node: no two nodes are taken to be alike.
+        self._is_evicting = any(effect == EVICTS for *_, effect in target.taints)
+        self._known: dict[tuple[Any, ...], NodeDifference] = {}
+
+    def of(self, seen: ObservedNode) -> NodeDifference:
+        """Return what `compare_node` does; the answer is shared, and not to be changed."""
+        if self._is_evicting:
+            return compare_node(self.target, seen)
+        shape = self._shape(seen)
+        if shape not in self._known:
+            self._known[shape] = compare_node(self.target, seen)
+        return self._known[shape]
+
+    def _shape(self, seen: ObservedNode) -> tuple[Any, ...]:
+        target, before = self.target, seen.before
+        return (
+            tuple(seen.observed.get(key) for key, *_ in target.settings),
+            tuple((key, original, seen.observed.get(key)) for key, original in seen.originals.items()),
+            _present_marks(target.labels, before.labels, seen.labels),
+            _present_marks(target.annotations, before.annotations, seen.annotations),
+            tuple((str(t.get("key")), str(t.get("effect")), str(t.get("value") or "")) for t in seen.taints),
+            tuple((key, effect) for key, _, effect in before.taints),
+        )
+
+
+def _present_marks(
+    wanted: Mapping[str, str], before: Mapping[str, str], there: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """Return the node's labels or annotations that a difference can depend on."""
+    return tuple((key, there[key]) for key in (*wanted, *(k for k in before if k not in wanted)) if key in there)
+
+
 def changes_or_watch(changes: Changes, *, enforce: bool, mode: str, is_expected: bool) -> Changes:
     """These changes, or, where there are none, what the node's agent is to do about drift from now on.
 

@@ -91,13 +91,21 @@ def setting_findings(lacking: Mapping[str, list[str]], higher: Mapping[str, list
     return out
 
 
+def _distinct(changes: Mapping[str, Changes]) -> Iterable[Changes]:
+    """Return each of the Changes once: many nodes share one, and to compare two by what they hold takes longer."""
+    return {id(each): each for each in changes.values()}.values()
+
+
 def acting_label_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     """Labels that another program acts upon: by node name what changes there. Of taints, see jobs.diffs.evictions."""
     nodes: dict[str, list[str]] = defaultdict(list)
+    acting = {
+        id(each): [c.key for c in each.items if c.kind == ChangeKind.LABEL and known_labels.get(c.key)]
+        for each in _distinct(changes)
+    }
     for name, of_node in changes.items():
-        for change in of_node.items:
-            if change.kind == ChangeKind.LABEL and known_labels.get(change.key):
-                nodes[change.key].append(name)
+        for key in acting[id(of_node)]:
+            nodes[key].append(name)
     out = []
     for key, names in sorted(nodes.items()):
         known = known_labels.KNOWN[key]
@@ -109,8 +117,9 @@ def acting_label_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
 
 def security_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
     nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    weakened = {id(each): rule_facts.weakened_keys(each) for each in _distinct(changes)}
     for name, of_node in changes.items():
-        for key, why in rule_facts.weakened_keys(of_node).items():
+        for key, why in weakened[id(of_node)].items():
             nodes[key, why].append(name)
     return [
         PlanFinding(
@@ -118,6 +127,18 @@ def security_findings(changes: Mapping[str, Changes]) -> list[PlanFinding]:
         )
         for (key, why), names in sorted(nodes.items())
     ]
+
+
+def _unfit_values(changes: Changes, machine: MachineSize) -> list[tuple[str, str]]:
+    """Return (key, why) of the values that a machine of this size cannot take."""
+    settings = [(c.key, c.operator, c.value) for c in changes.items if c.kind == ChangeKind.SETTING]
+    judged = [(key, fitness.unfit(key, op, value, machine)) for key, op, value in settings if value is not None]
+    return [(key, why) for key, why in judged if why]
+
+
+def _desired(changes: Changes) -> dict[str, tuple[str, str]]:
+    """Return operator and value by key, of settings and of originals that go back."""
+    return {c.key: (c.operator, c.value) for c in changes.settings() if c.value is not None}
 
 
 def unusable_value_findings(
@@ -128,14 +149,15 @@ def unusable_value_findings(
     By node: what is changed, what it has, and what its agent reports.
     """
     nodes: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    unfit: dict[tuple[int, MachineSize], list[tuple[str, str]]] = {}
+    desired = {id(each): _desired(each) for each in _distinct(changes)}
     for name, of_node in changes.items():
-        for change in of_node.items:
-            if change.kind == ChangeKind.SETTING and change.value is not None:
-                why = fitness.unfit(change.key, change.operator, change.value, machines.get(name, MachineSize()))
-                if why:
-                    nodes[change.key].append((name, why))
-        desired = {c.key: (c.operator, c.value) for c in of_node.settings() if c.value is not None}
-        if why := fitness.after(desired, observed.get(name, {}), machines.get(name, MachineSize())):
+        machine = machines.get(name, MachineSize())
+        if (id(of_node), machine) not in unfit:
+            unfit[id(of_node), machine] = _unfit_values(of_node, machine)
+        for key, why in unfit[id(of_node), machine]:
+            nodes[key].append((name, why))
+        if why := fitness.after(desired[id(of_node)], observed.get(name, {}), machine):
             nodes["hugepages"].append((name, why))
     return [
         PlanFinding(

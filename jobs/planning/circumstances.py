@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from clusters.connection import registry
@@ -61,9 +62,14 @@ def circumstance_findings(
 
 def _machine(node: Node) -> MachineSize:
     """Return what the node offers to pods, its huge pages included: a little less than it has."""
-    offered = {name: quantities.count(str(amount)) for name, amount in node.allocatable.items()}
-    memory = sum(amount for name, amount in offered.items() if name == "memory" or name.startswith("hugepages-"))
+    of_memory = {name for name in node.allocatable if name == "memory" or name.startswith("hugepages-")}
+    offered = {name: _count(str(node.allocatable[name])) for name in of_memory | ({"cpu"} & node.allocatable.keys())}
+    memory = sum(offered[name] for name in of_memory)
     return MachineSize(memory if "memory" in offered else 0, offered.get("cpu", 0))
+
+
+_count = lru_cache(maxsize=1024)(quantities.count)
+"""A fleet has a few kinds of machines, whose nodes offer the same amounts."""
 
 
 def _observed(nodes: list[Node]) -> dict[str, Mapping[str, str]]:

@@ -15,7 +15,7 @@ from contract import names as contract_names
 from contract import nodetuning
 from jobs.diffs import evictions, restore_check
 from jobs.diffs.changes import Changes
-from jobs.diffs.node_diff import ObservedNode, Pods, Target, changes_or_watch, compare_node
+from jobs.diffs.node_diff import NOTHING, NodeComparison, ObservedNode, Pods, Target, changes_or_watch
 from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy
 from jobs.models import Signal
@@ -48,6 +48,7 @@ def compare_nodes(
     `tolerated`: by node, what each of its pods tolerates; None: not read, so that every NoExecute taint evicts some.
     """
     draft = PlanDraft()
+    comparison, watches = NodeComparison(target), dict[Changes, Changes]()
     originals = expectations.originals({n.pk: getattr(n, "tuning", None) for n in nodes})
     before, expected = _before(nodes)
     pods = gpu_pods(cluster)
@@ -59,8 +60,8 @@ def compare_nodes(
             draft.left_out[reason].append(node)
             continue
         there = None if tolerated is None else tolerated.get(node.name, ())
-        seen = _observed_node(node, originals.get(node.pk, {}), before.get(node.pk, Target(())), there)
-        difference = compare_node(target, seen)
+        seen = _observed_node(node, originals.get(node.pk, {}), before.get(node.pk, NOTHING), there)
+        difference = comparison.of(seen)
         for key in difference.lacking:
             draft.lacking[key].append(node.name)
         for key in difference.higher:
@@ -74,6 +75,8 @@ def compare_nodes(
         if not changes.items:
             draft.compliant.append(node)
             continue
+        if changes is not difference.changes:
+            changes = watches.setdefault(changes, changes)  # one for all nodes that are only told to watch
         draft.changes[node.pk] = changes
         candidate = _candidate(node, changes, pods.get(node.name, []), order.get(node.pk, 0.0))
         if strategy.domain:

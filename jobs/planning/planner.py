@@ -44,6 +44,10 @@ DRAFTED = "joining"
 """Of a plan's summary["drafted"]: why Setpoint made it by itself; empty where a person did."""
 
 
+_UNREAD = ("conditions", "gpu_shares")
+"""JSON columns of a node that no part of a plan depends on: decoding each costs as much as a node's labels."""
+
+
 def make(
     *,
     pool: Pool,
@@ -64,7 +68,7 @@ def make(
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
     _refuse_unfit(cluster, pool)
-    nodes = list(matching(pool).select_related("tuning").order_by("name"))
+    nodes = list(matching(pool).select_related("tuning").defer(*_UNREAD).order_by("name"))
     if not nodes:
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
     target = Target.of(revision.content)
