@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from contract.resource_managers import RESERVED
+from tests.full.harness.client import eventually
 from tests.full.harness.site import Site
 from tests.node.test_services import FLAGS, FOLDER, KUBELET, restart_kubelet
 from tests.nodemachine.node import Node
@@ -15,6 +17,13 @@ pytestmark = [pytest.mark.usefixtures("judged", "_with_drop_ins"), pytest.mark.l
 
 POLICY, CPUS = "kubelet.cpuManagerPolicy", "kubelet.reservedSystemCPUs"
 STATE = "/var/lib/kubelet/cpu_manager_state"
+OWN = f"""\
+mkdir -p {FOLDER}
+printf '%s\\n' 'kind: KubeletConfiguration' 'apiVersion: kubelet.config.k8s.io/v1beta1' \\
+  'kubeReserved: {{cpu: 500m}}' > {FOLDER}/10-own.conf
+"""
+"""Half a CPU reserved by the node's own files: the static policy keeps one of two to itself, and the agent and a pod of
+a whole CPU have room on the other one and a half."""
 
 
 @pytest.fixture
@@ -25,7 +34,7 @@ def pool(site: Site) -> int:
 @pytest.fixture
 def _with_drop_ins(node: Node) -> Iterator[None]:
     """A kubelet that reads drop-ins and that systemd starts again, for this test."""
-    node.machine.shell(f"mkdir -p {FOLDER} {FLAGS.rpartition('/')[0]}")
+    node.machine.shell(f"mkdir -p {FLAGS.rpartition('/')[0]}\n{OWN}")
     node.machine.write(FLAGS, KUBELET)
     restart_kubelet(node)
     yield
@@ -55,8 +64,9 @@ def test_a_guaranteed_pod_gets_a_cpu_of_its_own_and_the_policy_goes_back(site: S
     before = cpus_of_a_pod(node, "before")
     assert (policy(node), before.split("+")[-1]) == ("none", online)
     boot = node.boot_id
+    eventually(lambda: "cpu=500" in str(site.observed(node.name, RESERVED)), node.story, seconds=150)
 
-    plan = site.plan(pool, site.revision({POLICY: "static", CPUS: "0"}))
+    plan = site.plan(pool, site.revision({POLICY: "static"}))
     assert plan["worst_class"] == "drain"
     assert not [finding for finding in plan["findings"] if finding["severity"] == "block"]
     site.approve(plan)
@@ -89,4 +99,6 @@ def test_a_kubelet_that_does_not_come_up_is_put_back_by_systemd(site: Site, node
 
     assert policy(node) == "none"
     node.await_ready()
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=900)
     assert node.machine.shell("find /etc -name '*setpoint*'") == ""

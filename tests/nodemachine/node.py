@@ -145,8 +145,8 @@ class Node:
     def replace(self) -> Node:
         """Start a new machine in the node's place: other disks, another Node object of the same name."""
         self.machine.renew()
-        for plural in ("nodes", names.PLURAL):
-            self.admin.delete(plural, self.name)
+        self.admin.delete("nodes", self.name)
+        for plural in ("nodes", names.PLURAL):  # a NodeTuning is deleted with its Node, and by no administrator
             self.admin.wait_gone(plural, self.name)
         for pod in self.pods(names.NAMESPACE):  # its status is that of the machine before
             self.admin.delete("pods", pod["metadata"]["name"], names.NAMESPACE, grace=0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from contract import key_lists, kubelet
+from contract import key_lists, kubelet, resource_managers
 from contract.nodetuning import Operator
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import Shape
@@ -21,7 +21,7 @@ ALONE = [
     for info in SETTABLE
     # Keys that look at one another are left out here: what they say together has tests of its own.
     if not info.coupled and "gc_thresh" not in info.key and not info.key.startswith("hugepages")
-    if info.key not in kubelet.TOGETHER
+    if info.key not in kubelet.TOGETHER and info.key not in resource_managers.FLAGS
     if not any(info.key in group for group in key_lists.ONE_VALUE)
 ]
 
@@ -34,6 +34,12 @@ def wishes(draw: Any, among: Any = ALONE) -> DocumentSetting:
         value = draw(st.sampled_from(info.choices))
     elif info.key == "cmdline.crashkernel":  # a word with a grammar of its own
         value = draw(st.sampled_from(("512M", "256M,high", "1G-64G:256M,64G-:512M")))
+    elif info.key == resource_managers.CPUS:
+        cpus = st.sets(st.integers(0, resource_managers.LARGEST_CPU), min_size=1, max_size=6)
+        value = draw(cpus.map(resource_managers.cpu_text))
+    elif info.key == resource_managers.MEMORY:
+        sizes = st.dictionaries(st.integers(0, 9), st.integers(1, 2**40), min_size=1, max_size=3)
+        value = draw(sizes.map(resource_managers.memory_text))
     elif info.key in kubelet.SERVICE_LIMITS.keys() - kubelet.HARD:
         value = draw(st.just(kubelet.UNLIMITED) | st.integers(kubelet.LEAST_LOCKED, 2**62).map(str))
     elif info.shape is Shape.WORD:

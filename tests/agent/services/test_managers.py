@@ -185,7 +185,7 @@ def test_an_override_that_resets_the_script_is_named(agent, kernel):
 
 
 @pytest.mark.parametrize(
-    ("config", "asked", "why"),
+    ("config", "wanted", "why"),
     [
         ("", [(CPU_POLICY, "static")], CPUS),
         ("", [(CPU_POLICY, "static"), (CPUS, "0-8")], "8"),
@@ -210,12 +210,12 @@ def test_an_override_that_resets_the_script_is_named(agent, kernel):
         ),
     ],
 )  # fmt: skip
-def test_what_the_kubelet_would_not_start_with_is_refused_before_anything_is_written(config, asked, why):
+def test_what_the_kubelet_would_not_start_with_is_refused_before_anything_is_written(config, wanted, why):
     kernel = ManagersNode({CONFIG: f"maxPods: 110\n{config}"})
     agent = Agent(kernel)
-    now = agent.ask(observe=tuple(key for key, _ in asked)).observed
+    now = agent.ask(observe=tuple(key for key, _ in wanted)).observed
 
-    status = agent.ask(*(want(key, value, now[key]) for key, value in asked))
+    status = agent.ask(*(want(key, value, now[key]) for key, value in wanted))
 
     assert {s.state for s in status.settings} & {"Denied", "Failed"}
     assert any(why in s.reason for s in status.settings), [s.reason for s in status.settings]
@@ -259,9 +259,9 @@ def test_no_set_of_values_that_the_agent_writes_stops_the_kubelet(config, nodes,
     """Check against a kubelet's rules that were written apart; and what is not refused comes."""
     kernel = ManagersNode({CONFIG: f"maxPods: 110\n{config}"}, nodes=nodes)
     agent = Agent(kernel)
-    for asked in (first, second):
+    for wanted in (first, second):
         now = agent.ask(observe=tuple(VALUES)).observed
-        status = agent.ask(*(want(key, value, now[key]) for key, value in asked.items()))
+        status = agent.ask(*(want(key, value, now[key]) for key, value in wanted.items()))
         if "PendingRestart" in states(status).values():
             status = granted(agent)
             assert set(states(status).values()) <= {"Effective", "Orphaned"}, [
@@ -283,10 +283,10 @@ def test_wherever_the_agent_or_the_machine_is_cut_a_kubelet_runs_at_last(
     agent, original = Agent(kernel), dict(kernel.state_files)
     agent.ask(*STATIC)
     setattr(kernel, fault or "unused", True)
-    for asked, fuse in ((STATIC, cut), ((), cut_back)):
-        agent.spec = replace(agent.spec, settings=asked, restore=() if asked else BACK, restart=None)
+    for wanted, fuse in ((STATIC, cut), ((), cut_back)):
+        agent.spec = replace(agent.spec, settings=wanted, restore=() if wanted else BACK, restart=None)
         agent.generation += 1
-        kernel.before = before if asked else again
+        kernel.before = before if wanted else again
         kernel.fuse = fuse
         try:
             agent.again()
@@ -353,9 +353,9 @@ def test_the_script_does_to_real_files_what_these_tests_take_it_to_do(tmp_path_f
     disk = {path: text for path, text in there.items() if path not in (CPU_STATE, MEMORY_STATE)}
     held = {path: text for path, text in there.items() if path in (CPU_STATE, MEMORY_STATE)}
     run_script(disk, held, "boot-1", OWN)
-    found = {f"/{p.relative_to(root)}": p.read_text() for p in root.rglob("*") if p.is_file() and p != file}
-    del found["/proc/sys/kernel/random/boot_id"]
-    assert found == disk | held
+    after = {f"/{p.relative_to(root)}": p.read_text() for p in root.rglob("*") if p.is_file() and p != file}
+    del after["/proc/sys/kernel/random/boot_id"]
+    assert after == disk | held
 
 
 def test_huge_pages_are_left_alone_while_the_static_memory_manager_has_counted_them(agent, kernel):

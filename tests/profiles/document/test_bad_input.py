@@ -44,8 +44,8 @@ REFUSED = {
         "own",
     ),
     "only observed": (
-        "settings:\n  kubelet.cpuManagerPolicy: static",
-        "settings.kubelet.cpuManagerPolicy (line 2)",
+        "settings:\n  kubelet.reserved: cpu=0",
+        "settings.kubelet.reserved (line 2)",
         "observed",
     ),
     "unknown": ("settings:\n  vm.swapiness: 1", "settings.vm.swapiness (line 2)", "did you mean vm.swappiness?"),

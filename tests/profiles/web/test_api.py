@@ -188,7 +188,7 @@ def test_the_catalog_is_searched_filtered_and_paged(api):
     assert len(reboot["results"]) == 5
     assert all(s["key"].startswith("cmdline.") or s["observe_only"] for s in reboot["results"])
     seen = api.get(f"{ROOT}/settings?observe_only=true&family=readonly").json()["results"]
-    assert "kubelet.cpuManagerPolicy" in {s["key"] for s in seen}
+    assert "kubelet.reserved" in {s["key"] for s in seen}
     assert api.get(f"{ROOT}/settings?observe_only=perhaps").status_code == 422
     assert api.get(f"{ROOT}/settings?fields=key").json()["results"][0].keys() == {"key"}
 
