@@ -236,11 +236,11 @@ def tidy(node: Node) -> None:
 
     To be called when an agent starts. A reboot that comes after all finds the kubelet as it was. Raises OSError.
     """
-    trial, run = node.journal.content.managers, services.run_of(node.host, "kubelet")
+    trial = node.journal.content.managers
     if trial is None:
         with contextlib.suppress(OSError, WriteRefused):  # they do nothing, and the next trial removes them, too
             _clear(node)
-    elif (trial.boot_id, trial.run) == (node.host.boot_id(), run):
+    elif (trial.boot_id, trial.run) == (node.host.boot_id(), services.run_of(node.host, "kubelet")):
         withdraw(node)
 
 

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent import trial_files
@@ -271,6 +271,8 @@ def test_no_set_of_values_that_the_agent_writes_stops_the_kubelet(config, nodes,
 
 
 @settings(max_examples=120, deadline=None)
+@example(15, False, 13, True, "", "reboot", "")
+@example(15, False, 0, True, "broken", "reboot", "")
 @given(
     st.integers(0, 30), st.booleans(), st.integers(0, 30), st.booleans(), st.sampled_from(["", "broken", "stuck"]),
     st.sampled_from(["kubelet", "reboot"]), st.sampled_from(["", "boot", "start"]),
@@ -295,11 +297,14 @@ def test_wherever_the_agent_or_the_machine_is_cut_a_kubelet_runs_at_last(
             agent.again()
             agent.core.restart(agent.confirm, lambda status: None)
             settled(agent)
+            is_cut = False
         except PowerCut:
-            pass
+            is_cut = True
         kernel.fuse = None
-        if then:
-            kernel.reboot() if then == "boot" else kernel.start("kubelet")
+        if then == "boot" or (is_cut and action == "reboot"):  # a machine that was going down comes up
+            kernel.reboot()
+        elif then:
+            kernel.start("kubelet")
         assert runs(kernel), kernel.refusals
         agent.restart()
         for _ in range(3):
