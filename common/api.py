@@ -88,6 +88,8 @@ def expected_version(request: Request, row: Versioned) -> int:
 # ── Idempotency ───────────────────────────────────────────────────────────────────────────────────────────────────────
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("Location", "ETag")
+REPLAYED = "Idempotency-Replayed"
+"""Header of an answer to a request that was carried out before."""
 
 
 # ── Views ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,7 +119,7 @@ class ApiView(APIView):
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, StoredAnswer):
-            headers = dict(exc.headers) | {"Idempotency-Replayed": "true"}
+            headers = dict(exc.headers) | {REPLAYED: "true"}
             return Response(json.loads(exc.body) if exc.body else None, status=exc.status, headers=headers)
         if self._claim is not None:  # nothing was created: the key is free again
             self._claim.forget()

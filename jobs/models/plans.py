@@ -42,6 +42,10 @@ class PlanQuerySet(MarkedQuerySet["Plan"]):
     def expired(self) -> Self:
         return self.open().filter(Q(expires_at__lte=now()) | ~Q(judgement=JUDGEMENT))
 
+    def answering(self, request_key: str) -> Self:
+        """Filter the plan, at most one, that answers the request."""
+        return self.filter(~Plan.CAME_TO_NOTHING, request_key=request_key)
+
     def waiting(self) -> Self:
         """Filter plans in review and still in time."""
         return self.in_time().filter(status=Plan.Status.REVIEW)
@@ -88,6 +92,8 @@ class Plan(Moves, Marked):
         },
     }
 
+    CAME_TO_NOTHING: ClassVar[Q] = Q(status__in=[Status.REJECTED, Status.WITHDRAWN, Status.EXPIRED])
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     number = models.PositiveIntegerField(unique=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="plans")
@@ -119,11 +125,21 @@ class Plan(Moves, Marked):
     judgement = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="JUDGEMENT of the version that made it; part of the digest."
     )
+    request_key = models.CharField(
+        max_length=64, null=True, help_text="SHA-256 of the request that it answers; null: of none that names itself."
+    )
 
     objects = PlanQuerySet.as_manager()
 
     class Meta:
         ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["request_key"],
+                condition=~Q(status__in=["rejected", "withdrawn", "expired"]),  # Plan.CAME_TO_NOTHING
+                name="one_plan_a_request",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"P-{self.number}"

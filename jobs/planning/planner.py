@@ -56,12 +56,15 @@ def make(
     by: User | None,
     message: str = "",
     joined: Collection[int] | None = None,
+    request_key: str | None = None,
 ) -> Plan:
     """Compare the pool's nodes with the revision and store the plan. Reads the cluster's pods when nodes are drained.
 
     Without a person (`by` None) it is Setpoint's own draft, for those of the pool's nodes that `joined` names.
+    `request_key`: see jobs.planning.repeated, which makes no second plan for the same request.
 
-    Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change).
+    Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change),
+    IntegrityError (another plan answers the request).
     """
     about_seed = measured_findings.seed_findings(strategy)
     cluster, strategy = pool.cluster, randomization.with_seed(strategy)
@@ -90,7 +93,9 @@ def make(
     plan_findings += overlaps.overlap_findings(pool, target, [c.node_id for c in draft.candidates])
     about_pods, evicted = circumstances.pod_findings(cluster, draft, strategy, pods)
     plan_findings += about_pods
-    return _store(cluster, pool, revision, strategy, draft, brought, plan_findings, evicted, nodes, by, message)
+    return _store(
+        cluster, pool, revision, strategy, draft, brought, plan_findings, evicted, nodes, by, message, request_key
+    )
 
 
 def _has_a_point(pool: Pool, revision: Revision, draft: PlanDraft) -> bool:
@@ -145,6 +150,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     nodes: list[Node],
     by: User | None,
     message: str,
+    request_key: str | None,
 ) -> Plan:
     budget = strategy.allowed_out(cluster.budget)
     summary = _summary(cluster, strategy, draft, brought, nodes, budget=budget, evicted=evicted, is_drafted=by is None)
@@ -172,6 +178,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             observed_at=cluster.observed_at or now(),
             expires_at=now() + timedelta(hours=settings.SETPOINT_PLAN_EXPIRY_HOURS),
             judgement=JUDGEMENT,
+            request_key=request_key,
         )
         _store_nodes(plan, draft, nodes)
         component_parts.store_parts(plan, brought)

@@ -108,6 +108,8 @@ class PlanForm(forms.Form):
         "or one that needs more than a live change, stays pending: a plan is drafted for it.",
     )
     enforce = forms.BooleanField(required=False, label="Repair drift afterwards")
+    form_key = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
+    """Drawn when the form is shown: sent twice, it makes one plan."""
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

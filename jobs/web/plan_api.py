@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from accounts.permissions import restrict
 from clusters.models import Pool
-from common.api import ApiViewSet, accepted, created
+from common.api import REPLAYED, ApiViewSet, accepted, created
 from common.bodies import without_body
 from common.errors import Invalid
 from common.requests import UserApiRequest
@@ -21,7 +21,7 @@ from jobs import tasks
 from jobs.approvals import plan_actions, reviews
 from jobs.forecast.strategy import parse
 from jobs.models import Plan, PlanComponent, PlanNode
-from jobs.planning import planner
+from jobs.planning import repeated
 from jobs.reports import selectors
 from jobs.rollouts import rollout_actions
 from jobs.web import component_serializers, filters, plan_serializers, rollout_serializers
@@ -68,9 +68,20 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         if pool is None or revision is None:
             raise Invalid("The plan cannot be made.", fields=missing)
         strategy = parse(body.get("strategy"))
-        plan = planner.make(pool=pool, revision=revision, strategy=strategy, by=request.user, message=body["message"])
+        made = repeated.make_once(
+            key=request.headers.get("Idempotency-Key", ""),
+            pool=pool,
+            revision=revision,
+            strategy=strategy,
+            by=request.user,
+            message=body["message"],
+        )
+        plan = made.plan
         plan.refresh_from_db()
-        return created(self._detail(plan), f"/api/v1/plans/{plan.pk}", plan)
+        answer = created(self._detail(plan), f"/api/v1/plans/{plan.pk}", plan)
+        if made.is_repeated:
+            answer[REPLAYED] = "true"
+        return answer
 
     def _detail(self, plan: Plan) -> Any:
         return plan_serializers.PlanDetailOut(plan, context=self.get_serializer_context()).data

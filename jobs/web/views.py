@@ -21,6 +21,7 @@ freezes.html        freezes [(freeze, why it cannot be lifted)], form, why_not (
 
 from __future__ import annotations
 
+import secrets
 from uuid import UUID
 
 from django.contrib import messages
@@ -37,7 +38,7 @@ from jobs import tasks
 from jobs.approvals import reviews
 from jobs.forecast import strategy
 from jobs.models import Freeze, Plan, Rollout, Step
-from jobs.planning import planner
+from jobs.planning import repeated
 from jobs.reports import component_rights, counts, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
 from jobs.web import outcome_messages
@@ -54,13 +55,14 @@ def plan_new(request: UserRequest) -> HttpResponse:
     form = PlanForm(request.POST if request.method == "POST" else None, user=request.user, initial=_initial(request))
     if request.method == "POST" and form.is_valid():
         try:
-            made = planner.make(
+            made = repeated.make_once(
+                key=form.cleaned_data["form_key"],
                 pool=form.cleaned_data["pool"],
                 revision=form.cleaned_data["revision"],
                 strategy=strategy.parse(form.strategy()),
                 by=request.user,
                 message=form.cleaned_data["message"],
-            )
+            ).plan
         except Refusal as refusal:
             _add_errors(form, refusal)
         else:
@@ -75,7 +77,7 @@ def _initial(request: UserRequest) -> dict[str, object]:
     given: dict[str, object] = {
         name: request.GET[name] for name in ("pool", "revision") if request.GET.get(name, "").isdigit()
     }
-    given = _initial_of_plan(request) | given
+    given = _initial_of_plan(request) | given | {"form_key": secrets.token_urlsafe(16)}
     return given | ({"enforce": True} if request.GET.get("enforce") == "1" else {})
 
 
