@@ -35,7 +35,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """When a rule applies. The length is elapsed time, also over a change of clocks (RFC 5545, 3.8.5.3)."""
+    """Times at which a rule applies. The length is elapsed time, also over a change of clocks (RFC 5545, 3.8.5.3)."""
 
     start: datetime
     """Local, without a zone: the first occurrence."""

@@ -1,4 +1,4 @@
-"""What of a plan fits into the windows of its target: the rounds of its batches, laid into open times."""
+"""Time that a step needs in a window of its target: its median, and a margin."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def first_writes(world, since: int = 0) -> list[datetime]:
 
 
 def is_inside(world, at: datetime) -> bool:
-    """By the rules' own rows, each of which here is of whole days from its start on."""
+    """Judge by the rules' own rows: each repeats daily from its start on, or occurs once."""
     inside = False
     rows = list(CalendarRule.objects.of_target(world.cluster, world.pool.pk))
     for row in rows:
