@@ -102,7 +102,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     errors: dict[str, list[str]] = {}
     name = " ".join(str(given.get("name") or "").split())
     if not 1 <= len(name) <= 80:
-        errors["name"] = ["Give it a name of at most 80 characters: whoever waits for it reads it."]
+        errors["name"] = ["Give it a name of at most 80 characters: rollouts that wait show it."]
     kind = given.get("kind") or ""
     if kind not in CalendarRule.Kind.values:
         errors["kind"] = [f"Must be one of {', '.join(CalendarRule.Kind.values)}."]

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from clusters.models import Cluster
 from common.clock import now
 from jobs.calendars import rule_text
-from jobs.calendars.opening import CalendarEntry, Opening, Span, opening_at
+from jobs.calendars.open_times import CalendarEntry, Opening, Span, opening_at
 from jobs.calendars.recurrence import Recurrence
 from jobs.models import CalendarRule, Freeze
 

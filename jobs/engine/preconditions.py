@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from clusters.objects import selects
 from jobs.calendars import targets
-from jobs.calendars.opening import Opening
+from jobs.calendars.open_times import Opening
 from jobs.diffs.changes import ChangeKind
 from jobs.diffs.node_diff import is_within
 from jobs.engine.outcome import NodeView, StepOutcome, go

@@ -16,7 +16,7 @@ from common.clock import now
 from common.errors import LostRace
 from compliance.services import assignments, standings
 from jobs.approvals import verdicts
-from jobs.calendars.opening import opening_at
+from jobs.calendars.open_times import opening_at
 from jobs.engine import batch_gates, preconditions, reverting, windows
 from jobs.engine.batches import BACKWARDS, count_failures
 from jobs.engine.event_log import count_sentence, kinds_sentence, log, set_sentence_unless_held, set_waiting_sentence

@@ -20,7 +20,7 @@ from clusters.fleet import Fleet, FleetError
 from clusters.services.lifecycle import MOST_BUDGET
 from common.errors import LostRace
 from jobs.calendars import targets
-from jobs.calendars.opening import Opening
+from jobs.calendars.open_times import Opening
 from jobs.diffs import dependency_graph
 from jobs.diffs.dependency_graph import StepOrder
 from jobs.engine import (

@@ -1,7 +1,7 @@
 """Windows of a rollout's target, as they decide about starts (law 15).
 
 Evaluated as of now, never frozen into a plan: a window only restricts, so no change of it widens what was approved.
-What has been disturbed is finished or put back whatever the time is, because a node that is left half done is worse
+What has been disturbed is finished or put back at any time, because a node that is left half done is worse
 than one that is worked on late. Freezes of the calendar count as freezes do, see `jobs.engine.preconditions`.
 """
 
@@ -15,7 +15,7 @@ from django.db.models import Q
 from common.clock import now
 from common.templatetags.setpoint import duration
 from jobs.calendars import targets
-from jobs.calendars.opening import WINDOW, CalendarEntry, Opening, opening_at
+from jobs.calendars.open_times import WINDOW, CalendarEntry, Opening, opening_at
 from jobs.diffs.changes import Disruption
 from jobs.engine.outcome import StepOutcome, StepView, wait
 from jobs.forecast import estimates, window_fit

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.calendars.opening import CalendarEntry, open_spans
+from jobs.calendars.open_times import CalendarEntry, open_spans
 from jobs.forecast.estimates import PART_SECONDS
 from jobs.models import PlanComponent
 

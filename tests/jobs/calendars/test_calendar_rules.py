@@ -1,4 +1,4 @@
-"""Calendar rules over REST and on their pages: who may write them, what is refused, and what is recorded."""
+"""Calendar rules over REST and on their pages: permissions, refusals and the record."""
 
 from __future__ import annotations
 

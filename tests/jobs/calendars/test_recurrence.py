@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jobs.calendars import rule_text
-from jobs.calendars.opening import FREEZE, WINDOW, CalendarEntry, opening_at
+from jobs.calendars.open_times import FREEZE, WINDOW, CalendarEntry, opening_at
 from jobs.calendars.recurrence import WEEKDAYS, Recurrence
 from jobs.calendars.rule_text import LOCAL_TIME, Unreadable
 

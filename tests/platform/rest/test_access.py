@@ -68,6 +68,11 @@ def expected() -> Mapping[tuple[str, str], tuple[int, ...]]:
     return out
 
 
+def _night(cluster: Cluster) -> CalendarRule:
+    when = {"starts": "2026-01-05T22:00", "zone": "UTC", "minutes": 60, "rule": "FREQ=DAILY"}
+    return CalendarRule.objects.create(name="night", kind="window", cluster=cluster, **when)
+
+
 class Doors:
     """Each of WHO with a way in, and the objects that addresses name."""
 
@@ -76,8 +81,7 @@ class Doors:
         rollout = world.started()
         freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
         rule = ApprovalRule.objects.create(name="here", cluster=world.cluster)
-        when = {"starts": "2026-01-05T22:00", "zone": "UTC", "minutes": 60, "rule": "FREQ=DAILY"}
-        night = CalendarRule.objects.create(name="night", kind="window", cluster=world.cluster, **when)
+        night = _night(world.cluster)
         part = PlanComponent.objects.create(plan=plan, component="kueue", prepared={}, position=1, left_out="x")
         made = Prepared("volcano", "volcano", "volcano-system", "1.0.0", authority=Authority("setpoint-helm")).to_json()
         done = PlanComponent.objects.create(plan=plan, component="volcano", prepared=made, position=2)
@@ -123,8 +127,7 @@ class Doors:
             "filters/<int:pk>": SavedFilter.objects.create(owner=other, page="nodes", name="x", query="q=x").pk,
             "rules/<int:pk>": rule.pk,
             "approval-rules/<int:pk>": rule.pk,
-            "calendar-rules/<int:pk>": night.pk,
-            "windows/<int:pk>": night.pk,
+            **dict.fromkeys(("calendar-rules/<int:pk>", "windows/<int:pk>"), night.pk),
             "pools/<int:pk>": world.pool.pk,
             "pools/<str:pk>": world.pool.pk,
             "nodes/<int:pk>": world.node("n1").pk,
