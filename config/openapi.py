@@ -76,7 +76,8 @@ PROBLEMS = {
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 _BASED_ON_A_VERSION = frozenset(
     {
-        "approval_rules_partial_update", "approval_rules_destroy", "clusters_component_values_update",
+        "approval_rules_partial_update", "approval_rules_destroy", "calendar_rules_partial_update",
+        "calendar_rules_destroy", "clusters_component_values_update",
         "chart_repositories_partial_update", "chart_repositories_destroy", "clusters_partial_update",
         "pools_partial_update",
         "profiles_partial_update", "profiles_actions_publish_create", "profiles_actions_discard_create",

@@ -305,6 +305,7 @@ SPECTACULAR_SETTINGS = {
         "PlanStatus": "jobs.models.Plan.Status",
         "RolloutStatus": "jobs.models.Rollout.Status",
         "StepStatus": "jobs.models.Step.Status",
+        "CalendarRuleKind": "jobs.models.CalendarRule.Kind",
         "NodeComplianceOutStateEnum": "compliance.models.NodeStanding.STATES",
         "TelemetryKind": "gpus.models.telemetry.TelemetrySource.Kind",
         "TelemetryAuth": "gpus.models.telemetry.TelemetrySource.Auth",

@@ -4,6 +4,7 @@ from django.urls import path
 from rest_framework.routers import SimpleRouter
 
 from jobs.web import bulk_api, freeze_api, plan_api, rollout_api, rule_api, takeover_api, timeline_views
+from jobs.web.calendars import api as calendar_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", plan_api.PlanViewSet, basename="plan")
@@ -13,6 +14,7 @@ router.register("rollouts", rollout_api.RolloutViewSet, basename="rollout")
 router.register("rollouts/<uuid:rollout_pk>/steps", rollout_api.StepViewSet, basename="step")
 router.register("rollouts/<uuid:rollout_pk>/events", rollout_api.EventViewSet, basename="event")
 router.register("approval-rules", rule_api.RuleViewSet, basename="approval-rule")
+router.register("calendar-rules", calendar_api.CalendarRuleViewSet, basename="calendar-rule")
 router.register("freezes", freeze_api.FreezeViewSet, basename="freeze")
 urlpatterns = [
     path("nodes/selection", bulk_api.NodeSelectionView.as_view(), name="node-selection"),

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs.web import bulk_views, list_views, overview_views, rule_views, takeover_views, timeline_views, views
+from jobs.web import (
+    bulk_views,
+    list_views,
+    overview_views,
+    rule_views,
+    takeover_views,
+    timeline_views,
+    views,
+)
+from jobs.web.calendars import views as calendar_views
 
 app_name = "jobs"
 urlpatterns = [
@@ -35,6 +44,9 @@ urlpatterns = [
         name="rollout_act",
     ),
     path("clusters/<uuid:cluster_pk>/takeover/", takeover_views.takeover, name="takeover"),
+    path("windows/", calendar_views.window_list, name="windows"),
+    path("windows/<int:pk>/", calendar_views.window, name="window"),
+    path("windows/<int:pk>/end/", calendar_views.window_end, name="window_end"),
     path("freezes/", views.freeze_list, name="freezes"),
     path("freezes/<int:pk>/lift/", views.freeze_lift, name="freeze_lift"),
 ]

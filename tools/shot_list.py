@@ -276,6 +276,9 @@ SHOTS: tuple[Shot, ...] = (
         "What is newer than the database, after a move or a restore.",
         by="admin",
     ),
+    Shot(
+        "jobs:windows", "/windows/", "Maintenance windows", "When steps may start, and how to add a rule.", by="admin"
+    ),
     Shot("jobs:freezes", "/freezes/", "Freezes", "When nothing may start.", by="admin"),
     Shot("audit:records", "/audit/", "Audit", "Append-only and chained.", by="admin"),
     Shot("notices:alerts", "/alerts/", "Alerts", "Condition for long enough, the worst first."),
@@ -314,6 +317,7 @@ NO_PAGE: dict[str, str] = {
     ),
     **dict.fromkeys(("components:site_entry", "components:site_entries"), "the demo has no entry of a site's own"),
     "components:site_entry_new": "a form of one text",
+    "jobs:window": "the demo has none",
     "gpus:team": "a form of two fields",
     "components:site_entry_file": "a file to keep",
     "components:repository": "the demo has none of its own: its charts were uploaded",
@@ -335,7 +339,8 @@ NO_PAGE: dict[str, str] = {
             "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
-            "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift", "components:archive_delete",
+            "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift",
+            "jobs:window_end", "components:archive_delete",
             "components:repository_delete", "components:site_entry_draft",
             "components:site_entry_classify", "components:site_entry_delete",
             "notices:acknowledge", "notices:silence", "notices:unsilence",

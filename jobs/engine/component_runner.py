@@ -22,7 +22,7 @@ from common.clock import now
 from common.errors import Refusal
 from components.helm.errors import HelmError, HelmUnauthorized, HelmWaits, Stopped
 from jobs.diffs import cluster_scope
-from jobs.engine import claims, commit, deadlines, preconditions
+from jobs.engine import claims, commit, deadlines, preconditions, windows
 from jobs.engine.failure import fail
 from jobs.engine.outcome import StepOutcome, go, wait
 from jobs.engine.stages import component_stages
@@ -71,7 +71,8 @@ def carry_out(step_id: UUID) -> UUID | None:
         strategy = Strategy.from_json(step.rollout.plan.strategy)
         view = component_stages.views(step.rollout, [step], strategy, step.lease_until or now())[0]
         view.unfit = view.unfit or preconditions.altered_reason(step.rollout)
-        view.freeze = preconditions.freeze_reason(step.rollout)
+        gate = windows.StartGate(step.rollout)
+        view.freeze = preconditions.freeze_reason(step.rollout, gate.opening) or gate.refusal(step)
         out, waited_for = component_stages.guard(view), step.waiting_for
         if out is None and claims.begin_helm(step, token, strategy):
             out = _run(view, token, waited_for)

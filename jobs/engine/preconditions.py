@@ -6,6 +6,8 @@ Checked before a step starts, and again until its first write.
 from __future__ import annotations
 
 from clusters.objects import selects
+from jobs.calendars import targets
+from jobs.calendars.open_times import Opening
 from jobs.diffs.changes import ChangeKind
 from jobs.diffs.node_diff import is_within
 from jobs.engine.outcome import NodeView, StepOutcome, go
@@ -33,16 +35,21 @@ def altered_reason(rollout: Rollout) -> str:
     return str(memory["altered"])
 
 
-def freeze_reason(rollout: Rollout) -> str:
-    """The reason of a freeze that holds this rollout; empty when there is none, or a revert was told to pass it."""
+def freeze_reason(rollout: Rollout, opening: Opening) -> str:
+    """The reason of a freeze that holds this rollout, one of the calendar included; empty when there is none, or a
+    revert was told to pass it.
+    """
     if rollout.status == Rollout.Status.REVERTING and rollout.freeze_override:
         return ""
     standing = Freeze.standing(rollout.cluster_id).first()
-    return f"A freeze is active: {standing.reason}" if standing else ""
+    if standing:
+        return f"{targets.FREEZE_IS_ACTIVE} {standing.reason}"
+    return targets.freeze_sentence(opening)
 
 
 def return_to_queue(view: NodeView) -> StepOutcome | None:
-    """A freeze came after the step's start and before its first disruptive write: its turn comes again.
+    """A freeze came, or the window closed, after the step's start and before its first disruptive write: its turn
+    comes again.
 
     Its node is given back as it was. One that an earlier attempt disturbed keeps cordon and slot (law 14).
     """
@@ -62,7 +69,7 @@ def return_to_queue(view: NodeView) -> StepOutcome | None:
         # The cordon may or may not have been written: returning looks at the node and releases what is ours.
         has_applied = step.status == Status.APPLYING and _decorates(view)
         out = go(Status.RETURNING, ending=Status.QUEUED, boot_id="", has_applied=has_applied)
-    return out.says(f"{view.freeze} Nothing was disturbed yet, so this node waits for its end.", "warn")
+    return out.says(f"{view.freeze} Nothing was disturbed yet, so this node waits.", "warn")
 
 
 def _has_written(view: NodeView) -> bool:

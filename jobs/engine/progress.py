@@ -16,7 +16,8 @@ from common.clock import now
 from common.errors import LostRace
 from compliance.services import assignments, standings
 from jobs.approvals import verdicts
-from jobs.engine import batch_gates, preconditions, reverting
+from jobs.calendars.open_times import opening_at
+from jobs.engine import batch_gates, preconditions, reverting, windows
 from jobs.engine.batches import BACKWARDS, count_failures
 from jobs.engine.event_log import count_sentence, kinds_sentence, log, set_sentence_unless_held, set_waiting_sentence
 from jobs.engine.step_counts import StepTally
@@ -47,10 +48,11 @@ def is_blocked(rollout: Rollout) -> bool:
 
 
 def _begin(rollout: Rollout) -> bool:
-    """Queued to running: the plan must still be the approved one, and no freeze may stand."""
+    """Queued to running: the plan must still be the approved one, its window open, and no freeze in effect."""
     plan = rollout.plan
-    if freeze := preconditions.freeze_reason(rollout):
-        set_waiting_sentence(rollout, freeze)
+    opening = opening_at(windows.calendar(rollout), now())
+    if why := preconditions.freeze_reason(rollout, opening) or windows.closed_reason(rollout, opening):
+        set_waiting_sentence(rollout, why)
         return False
     if preconditions.altered_reason(rollout):
         with transaction.atomic():  # or a killed worker leaves steps that are never looked at again
@@ -95,12 +97,15 @@ def _hindrance(rollout: Rollout, tally: StepTally) -> str | None:
         return "Paused by an operator; in-progress nodes finish."
     if rollout.status not in (RS.RUNNING, RS.REVERTING, RS.ABORTING):
         return ""
-    if freeze := preconditions.freeze_reason(rollout):
+    opening = opening_at(windows.calendar(rollout), now())
+    if freeze := preconditions.freeze_reason(rollout, opening):
         return freeze
     if altered := preconditions.altered_reason(rollout):
         return f"{altered} Nothing is started."
     if rollout.status in BACKWARDS:
         return None
+    if closed := windows.closed_reason(rollout, opening):
+        return closed
     if count_failures(rollout, tally) > Strategy.from_json(rollout.plan.strategy).max_failures:
         return ""
     gate = batch_gates.holding_gate(rollout)

@@ -19,6 +19,8 @@ from clusters.connection import registry
 from clusters.fleet import Fleet, FleetError
 from clusters.services.lifecycle import MOST_BUDGET
 from common.errors import LostRace
+from jobs.calendars import targets
+from jobs.calendars.open_times import Opening
 from jobs.diffs import dependency_graph
 from jobs.diffs.dependency_graph import StepOrder
 from jobs.engine import (
@@ -34,6 +36,7 @@ from jobs.engine import (
     spec,
     step_views,
     visibility,
+    windows,
 )
 from jobs.engine.deadlines import within_deadline
 from jobs.engine.outcome import NodeView, StepOutcome, StepView, wait
@@ -229,17 +232,20 @@ def _stage(
 def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -> None:
     """Copy what forbids the rollout as a whole to write into the views of steps that are about to write (law 2)."""
     altered = preconditions.altered_reason(rollout) if status in preconditions.WRITES else ""
-    freeze = preconditions.freeze_reason(rollout) if status in preconditions.FREEZES else ""
+    opening = windows.StartGate(rollout).opening if status in preconditions.FREEZES else Opening(is_open=True)
+    freeze = preconditions.freeze_reason(rollout, opening) if status in preconditions.FREEZES else ""
+    closed = targets.closed_sentence(opening)
     for view in views:
         view.unfit = view.unfit or altered
-        view.freeze = freeze
+        view.freeze = freeze or (closed if windows.is_bound(view.step) else "")
 
 
 def _still_allowed(
     rollout: Rollout, strategy: Strategy, token: str, outcomes: list[tuple[StepView, StepOutcome]]
 ) -> list[tuple[StepView, StepOutcome]]:
     """Keep the outcomes that are still allowed, judged again under the rollout's row lock.
-    A pause, an abort or a freeze that was confirmed to a person counts, and two workers together keep to max_in_flight.
+    A pause, an abort or a freeze that was confirmed to a person counts, and so does a window that closed (law 15);
+    two workers together keep to max_in_flight.
     Steps that were taken away meanwhile are left out.
     """
     status = Rollout.objects.select_for_update(no_key=True).values_list("status", flat=True).get(pk=rollout.pk)
@@ -250,6 +256,7 @@ def _still_allowed(
     ours = Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids, claim=token, status=Status.QUEUED)
     still = set(ours.values_list("pk", flat=True))
     room = strategy.max_in_flight - tally.nodes(Step.ACTIVE)
+    outcomes = windows.StartGate(rollout).held_back(outcomes)
     started = {view.step.batch for view, _ in outcomes if not view.step.is_component}
     apart = {batch for batch in started if batches.other_domain_out(rollout, batch, tally)}
     kept = []

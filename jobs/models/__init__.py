@@ -2,6 +2,7 @@
 legal."""
 
 from jobs.models.approvals import Approval, ApprovalRule
+from jobs.models.calendars import CalendarRule, CalendarRuleQuerySet
 from jobs.models.gates import Freeze, Signal
 from jobs.models.ledger import Ledger, Slot
 from jobs.models.ownership import ComponentOwner
@@ -15,6 +16,8 @@ __all__ = [
     "JUDGEMENT",
     "Approval",
     "ApprovalRule",
+    "CalendarRule",
+    "CalendarRuleQuerySet",
     "ChangeSet",
     "ComponentOwner",
     "Counter",

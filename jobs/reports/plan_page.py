@@ -9,9 +9,10 @@ from django.core.paginator import Paginator
 
 from accounts.models import User
 from jobs.approvals import plan_actions, verdicts
+from jobs.calendars import targets
 from jobs.diffs import staleness
 from jobs.forecast.strategy import Strategy
-from jobs.models import Freeze, Plan
+from jobs.models import Plan
 from jobs.planning import digests
 from jobs.reports import plan_changes, plan_components
 
@@ -39,7 +40,7 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
         "approvals": given,
         "strategy": Strategy.from_json(plan.strategy),
         "rollout": getattr(plan, "rollout", None),
-        "freeze": Freeze.standing(plan.cluster_id).first(),
+        "freeze": targets.active_freeze(plan.cluster, plan.pool_id),
         "can": {verb.replace("-", "_"): answer for verb, answer in can.items()},
         "may_judge": any(can[verb].is_possible for verb in VERDICTS),
         "has_approved": user.pk in {u.pk for u in standing.approved_by},

@@ -13,10 +13,11 @@ from accounts.models import User
 from accounts.permissions import may
 from common import counting
 from common.clock import now
+from jobs.calendars import targets
 from jobs.engine import event_log
 from jobs.forecast import slots
 from jobs.forecast.strategy import Strategy
-from jobs.models import Freeze, Rollout, Step, StepEvent
+from jobs.models import Rollout, Step, StepEvent
 from jobs.planning import digests
 from jobs.reports import counts as numbers
 from jobs.reports import order_graph, plan_components
@@ -92,7 +93,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "actions": verbs,
         "ending": ended_sentence(rollout, [entry["action"] for entry in verbs]),
         "is_operator": may(user, "operator", rollout.cluster.scopes),
-        "freeze": Freeze.standing(rollout.cluster_id).first(),
+        "freeze": targets.active_freeze(rollout.cluster, rollout.plan.pool_id),
     }
 
 

@@ -17,11 +17,12 @@ from clusters.inventory import store
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from jobs.approvals import plan_actions, reviews
+from jobs.calendars import targets
 from jobs.diffs import cluster_scope
 from jobs.engine import batch_gates, event_log, reverting
 from jobs.engine.commit import change_status, deadline_for
 from jobs.forecast.strategy import Strategy
-from jobs.models import Freeze, Plan, Rollout, Signal, Slot, Step, short_numbers
+from jobs.models import Plan, Rollout, Signal, Slot, Step, short_numbers
 from jobs.rollouts import engine_signals
 from jobs.rollouts.conflicts import (
     BUSY,
@@ -231,7 +232,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     """
     _require_possible(rollout, "revert", by)
     reviews.check_length(reason, REASON_CHARACTERS, "reason")
-    frozen = Freeze.standing(rollout.cluster_id).first()
+    frozen = targets.active_freeze(rollout.cluster, rollout.plan.pool_id)
     if frozen and not reason.strip():
         raise Invalid(
             f"A freeze is active ({frozen.reason}).",

@@ -36,8 +36,9 @@ from common.errors import Invalid, Refusal
 from common.requests import UserRequest
 from jobs import tasks
 from jobs.approvals import reviews
+from jobs.calendars import targets
 from jobs.forecast import strategy
-from jobs.models import Freeze, Plan, Rollout, Step
+from jobs.models import Plan, Rollout, Step
 from jobs.planning import repeated
 from jobs.reports import component_rights, counts, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
@@ -218,7 +219,7 @@ def step(request: UserRequest, number: int, pk: UUID) -> HttpResponse:
         "cells": rollout_page.stage_cells(row),
         "stages": [name for name, _ in rollout_page.STAGES],
         "offers": rollout_page.offers_for(parent, row, request.user),
-        "freeze": Freeze.standing(parent.cluster_id).first(),
+        "freeze": targets.active_freeze(parent.cluster, parent.plan.pool_id),
     }
     if row.is_component:
         context["shown"] = plan_components.part_of_step(row)
@@ -286,7 +287,7 @@ def _ask_first(request: UserRequest, row: Rollout, verb: str, follows: counts.Ac
         "in_flight": "revert" if request.POST.get("in_flight") == "revert" else "finish",
         "reason": request.POST.get("reason", ""),
         "follows": follows,
-        "freeze": Freeze.standing(row.cluster_id).first(),
+        "freeze": targets.active_freeze(row.cluster, row.plan.pool_id),
     }
     return render(request, "jobs/rollout_ask.html", context)
 

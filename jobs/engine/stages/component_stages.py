@@ -168,12 +168,12 @@ def guard(view: ComponentView) -> StepOutcome | None:
 
 
 def return_to_queue(view: ComponentView) -> StepOutcome | None:
-    """A freeze came before it began: its turn comes again. What has begun is finished."""
+    """A freeze came, or the window closed, before it began: its turn comes again. What has begun is finished."""
     if not view.freeze or view.step.status != Status.APPLYING or view.step.granted_at is not None:
         return None
-    why = "helm has not begun, so this component waits for its end."
+    why = "helm has not begun, so this component waits."
     if view.step.is_policies:
-        why = "Nothing is written yet, so these wait for its end."
+        why = "Nothing is written yet, so these wait."
     return go(Status.QUEUED).says(f"{view.freeze} {why}", "warn")
 
 

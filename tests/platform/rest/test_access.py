@@ -31,7 +31,7 @@ from components.plans.prepared import Prepared
 from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
 from jobs import tasks
 from jobs.approvals import reviews
-from jobs.models import ApprovalRule, PlanComponent, StepEvent
+from jobs.models import ApprovalRule, CalendarRule, PlanComponent, StepEvent
 from jobs.rollouts import freezes
 from notices.models import Alert, Channel, Delivery
 from profiles.models import Revision
@@ -68,6 +68,11 @@ def expected() -> Mapping[tuple[str, str], tuple[int, ...]]:
     return out
 
 
+def _night(cluster: Cluster) -> CalendarRule:
+    when = {"starts": "2026-01-05T22:00", "zone": "UTC", "minutes": 60, "rule": "FREQ=DAILY"}
+    return CalendarRule.objects.create(name="night", kind="window", cluster=cluster, **when)
+
+
 class Doors:
     """Each of WHO with a way in, and the objects that addresses name."""
 
@@ -76,6 +81,7 @@ class Doors:
         rollout = world.started()
         freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
         rule = ApprovalRule.objects.create(name="here", cluster=world.cluster)
+        night = _night(world.cluster)
         part = PlanComponent.objects.create(plan=plan, component="kueue", prepared={}, position=1, left_out="x")
         made = Prepared("volcano", "volcano", "volcano-system", "1.0.0", authority=Authority("setpoint-helm")).to_json()
         done = PlanComponent.objects.create(plan=plan, component="volcano", prepared=made, position=2)
@@ -119,6 +125,7 @@ class Doors:
             "freezes/<int:pk>": freeze.pk,
             "saved-filters/<int:pk>": 0,
             "filters/<int:pk>": SavedFilter.objects.create(owner=other, page="nodes", name="x", query="q=x").pk,
+            **dict.fromkeys(("calendar-rules/<int:pk>", "windows/<int:pk>"), night.pk),
             "rules/<int:pk>": rule.pk,
             "approval-rules/<int:pk>": rule.pk,
             "pools/<int:pk>": world.pool.pk,
@@ -313,7 +320,7 @@ def _nothing(route: str) -> dict[str, int]:
 def test_nothing_of_a_cluster_is_given_or_changed_outside_its_scope():
     """The table itself is checked, so that no line can be wrong in this."""
     of_a_cluster = ("plans/", "rollouts/", "clusters/<", "pools/<", "nodes/<", "freezes/<", "audit/<")
-    of_a_cluster += ("approval-rules/<", "approvals/rules/<")
+    of_a_cluster += ("approval-rules/<", "approvals/rules/<", "calendar-rules/<", "windows/<")
     for (method, route), statuses in expected().items():
         bare = route.removeprefix("api/v1/").removeprefix("^")
         if bare.startswith(of_a_cluster) and ("<" in route):

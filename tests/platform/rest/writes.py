@@ -119,6 +119,8 @@ OTHER_ENTRY = entry("another", "1.0.0", workload="Deployment/another")
 CHANGED_ENTRY = entry("tool", "2.0.0", workload="Deployment/tool")
 CREDENTIAL = {"server": URL, "token": "fresh"}
 NEW = {"name": "new", "environment": "staging", "server": OTHER, "token": "fresh"}
+NIGHT = {"name": "nightly", "kind": "window", "starts": "2026-01-05T22:00", "zone": "UTC", "minutes": 60}
+NIGHT |= {"rule": "FREQ=DAILY"}
 ALL = [
     Sent("POST", "api/v1/users", _always(email="new@example.com"), ("admin",)),
     Sent("POST", "api/v1/role-bindings", _binding, ("admin",)),
@@ -133,6 +135,8 @@ ALL = [
     Sent("POST", "api/v1/freezes", _here(reason="night"), ("operator",)),
     Sent("POST", "api/v1/approval-rules", _here(name="more", approvers=3), ("admin",)),
     Sent("PATCH", "api/v1/approval-rules/<int:pk>", _always(approvers=3), ("admin",)),
+    Sent("POST", "api/v1/calendar-rules", _here(**NIGHT), ("admin",)),
+    Sent("PATCH", "api/v1/calendar-rules/<int:pk>", _always(minutes=90), ("admin",)),
     Sent("POST", "api/v1/alerts/<uuid:pk>/actions/silence", _silence, ("operator",)),
     Sent("PATCH", "api/v1/alert-rules/<slug:name>", _always(is_enabled=False), ("admin",)),
     Sent("PATCH", f"{A_CLUSTER}/alert-rules/<slug:name>", _always(is_enabled=False), ("admin",)),

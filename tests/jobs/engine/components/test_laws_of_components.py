@@ -12,7 +12,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import WrongState
 from jobs.engine import component_runner, reconcile
-from jobs.models import Freeze, PlanComponent, Step
+from jobs.models import CalendarRule, Freeze, PlanComponent, Step
 from jobs.planning import digests
 from jobs.rollouts import freezes, rollout_actions
 from tests.jobs.component_steps import outcomes, plan_of, step_of
@@ -116,6 +116,23 @@ def test_a_freeze_sends_what_helm_has_not_begun_back_to_wait(world, releases):
     step = step_of(rollout, "cert-manager")
     assert (step.status, step.has_applied) == ("queued", False)
     assert not releases.runs
+
+
+def test_a_window_that_closes_sends_what_helm_has_not_begun_back_to_wait(world, releases):
+    rollout = world.started(plan_of(world, "cert-manager"))
+    reconcile.run(rollout.pk)
+    assert step_of(rollout, "cert-manager").status == "applying"
+    start = now() + timedelta(days=1)
+    CalendarRule.objects.create(name="night", kind="window", starts=f"{start:%Y-%m-%dT%H:%M}", zone="UTC", minutes=60)
+    for _ in range(3):
+        world.slice(rollout)
+        world.tick(2)
+
+    assert step_of(rollout, "cert-manager").status == "queued"
+    assert "night" in rollout.waiting_for
+    assert not releases.runs
+    CalendarRule.objects.update(ended_at=now())
+    assert world.run(rollout).status == "succeeded"
 
 
 # ── order, and law 3: what fails stops what depends on it ─────────────────────────────────────────────────────────────

@@ -1,0 +1,86 @@
+"""The calendar of a target: the rules that apply to a pool of a cluster, read from their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from clusters.models import Cluster
+from common.clock import now
+from jobs.calendars import rule_text
+from jobs.calendars.open_times import CalendarEntry, Opening, Span, opening_at
+from jobs.calendars.recurrence import Recurrence
+from jobs.models import CalendarRule, Freeze
+
+FREEZE_IS_ACTIVE = "A freeze is active:"
+
+
+def recurrence_of(row: CalendarRule) -> Recurrence | None:
+    """None: the row cannot be read any more."""
+    try:
+        return rule_text.read(row.starts, row.zone, row.minutes, row.rule, tuple(row.excluded))
+    except rule_text.Unreadable:
+        return None
+
+
+def entries(rows: Iterable[CalendarRule]) -> list[CalendarEntry]:
+    return [CalendarEntry(row.name, row.kind, recurrence_of(row)) for row in rows]
+
+
+def entries_of(cluster: Cluster, pool_id: int | None) -> list[CalendarEntry]:
+    """Read the rules of one target. One query."""
+    return entries(CalendarRule.objects.of_target(cluster, pool_id))
+
+
+def opening_of(cluster: Cluster, pool_id: int | None) -> Opening:
+    """Evaluate a target's calendar as of now. One query."""
+    return opening_at(entries_of(cluster, pool_id), now())
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveFreeze:
+    """A freeze that is in effect, whether it was set by hand or is one of the calendar."""
+
+    reason: str
+    until: datetime | None
+    """None: until it is lifted."""
+
+
+def active_freeze(cluster: Cluster, pool_id: int | None) -> ActiveFreeze | None:
+    """Return a freeze that is in effect for a target, those set by hand first. Two queries at most."""
+    if row := Freeze.standing(cluster.pk).first():
+        return ActiveFreeze(row.reason, row.until)
+    span = opening_of(cluster, pool_id).freeze
+    return ActiveFreeze(f"{span.name}, of the calendar.", span.end) if span else None
+
+
+def local_time(span: Span) -> str:
+    """Format the start of a span in the zone of its rule: `Fri 27 Nov 22:00 Europe/Berlin`."""
+    return _local_time(span.start, span.zone)
+
+
+def _local_time(at: datetime, zone: str) -> str:
+    return f"{at.astimezone(ZoneInfo(zone)):%a %d %b %H:%M} {zone}"
+
+
+def freeze_sentence(opening: Opening) -> str:
+    """Name the freeze of the calendar that is in effect; empty: none is."""
+    if not opening.freeze:
+        return ""
+    until = f", until {_local_time(opening.freeze.end, opening.freeze.zone)}" if opening.freeze.name else ""
+    return f"{FREEZE_IS_ACTIVE} {opening.freeze.name}{until}."
+
+
+def closed_sentence(opening: Opening) -> str:
+    """Say what a closed target waits for; empty when it is open."""
+    if opening.is_open:
+        return ""
+    if span := opening.upcoming:
+        return (
+            f"Waits for window “{span.name}”, opens {local_time(span)}."
+            if span.name
+            else (f"Waits for the end of a freeze, {local_time(span)}.")
+        )
+    return "Waits for a window: none opens within 400 days. Change the windows of this target."

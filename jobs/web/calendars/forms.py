@@ -1,0 +1,86 @@
+"""Form of calendar rules, its fields in the words of RFC 5545."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from accounts.models import User
+from accounts.permissions import restrict
+from clusters.models import Cluster, Pool
+from common.errors import Refusal
+from jobs.calendars import rule_text, rulebook
+from jobs.models import CalendarRule
+
+REPEATS = {
+    "": "Once",
+    "FREQ=DAILY": "Every day",
+    "FREQ=WEEKLY": "Every week, on this weekday",
+    "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR": "Monday to Friday",
+    "custom": "By an RRULE",
+}
+CUSTOM = "custom"
+
+
+class CalendarRuleForm(forms.Form):
+    """One calendar rule. What is wrong with it as a whole is the rulebook's to say."""
+
+    name = forms.CharField(max_length=80, help_text="Rollouts that wait name it.")
+    kind = forms.ChoiceField(
+        choices=[("window", "Window: steps start inside it"), ("freeze", "Freeze: nothing starts")]
+    )
+    environment = forms.ChoiceField(
+        choices=[("", "Every environment"), *Cluster.Environment.choices], required=False, label="Environment"
+    )
+    cluster = forms.ModelChoiceField(Cluster.objects.none(), required=False, empty_label="Every cluster")
+    pool = forms.ModelChoiceField(Pool.objects.none(), required=False, empty_label="Every pool")
+    starts = forms.CharField(
+        max_length=16, label="First start", help_text="Local time.",
+        widget=forms.TextInput(attrs={"type": "datetime-local"}),
+    )  # fmt: skip
+    zone = forms.CharField(max_length=64, label="Time zone", initial="UTC", help_text="IANA, such as Europe/Berlin.")
+    minutes = forms.IntegerField(
+        min_value=rule_text.LEAST_MINUTES, max_value=rule_text.MOST_MINUTES, label="Length (minutes)", initial=120,
+        help_text="Elapsed time, also when clocks change.",
+    )  # fmt: skip
+    repeats = forms.ChoiceField(choices=list(REPEATS.items()), required=False, label="Repeats")
+    rule = forms.CharField(
+        max_length=rule_text.RULE_CHARACTERS, required=False, label="RRULE",
+        help_text="With “By an RRULE”: FREQ=MONTHLY;BYDAY=2TU is each second Tuesday.",
+    )  # fmt: skip
+    excluded = forms.CharField(
+        max_length=rule_text.MOST_EXCLUDED * 18, required=False, label="Left out",
+        help_text="Local starts, separated by blanks: 2026-12-25T22:00.", widget=forms.Textarea(attrs={"rows": 2}),
+    )  # fmt: skip
+    version = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["cluster"].queryset = restrict(Cluster.objects.all(), user, prefix="")  # type: ignore[attr-defined]
+        self.fields["pool"].queryset = restrict(Pool.objects.select_related("cluster"), user)  # type: ignore[attr-defined]
+
+    @classmethod
+    def initial_of(cls, row: CalendarRule) -> dict[str, Any]:
+        out = {name: getattr(row, name) for name in rulebook.FIELDS}
+        repeats = row.rule if row.rule in REPEATS else CUSTOM
+        return out | {"excluded": " ".join(row.excluded), "repeats": repeats, "version": row.version}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        repeats, rule = cleaned.get("repeats") or "", cleaned.get("rule") or ""
+        if repeats == CUSTOM and not rule:
+            self.add_error("rule", "Give the RRULE, or choose another repetition.")
+        elif repeats != CUSTOM and rule and rule != repeats:
+            self.add_error("rule", "Choose “By an RRULE” to use it, or empty it.")
+        return cleaned
+
+    def wishes(self) -> dict[str, Any]:
+        out = {name: self.cleaned_data[name] for name in rulebook.FIELDS}
+        repeats = self.cleaned_data["repeats"]
+        rule = self.cleaned_data["rule"] if repeats == CUSTOM else repeats
+        return out | {"excluded": self.cleaned_data["excluded"].split(), "rule": rule}
+
+    def refuse(self, refusal: Refusal) -> None:
+        for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
+            self.add_error(name if name in self.fields else None, texts)
