@@ -52,6 +52,7 @@ class Room:
 
 REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
     "BindingInRequest": lambda room: {"user": room.world.author.email},
+    "CalendarRuleInRequest": lambda room: {"cluster": room.world.cluster.pk},
     "ConfirmedInRequest": Room.selection,
     "ConnectInRequest": lambda room: {"server": SERVER, "ca": "", "token": "s3cret"},
     "RepositoryInRequest": lambda room: {"stands_for": ""},  # cilium's has a mirror already, among the doors
