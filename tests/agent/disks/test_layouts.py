@@ -397,7 +397,7 @@ def test_a_revert_that_is_cut_at_every_moment_ends_unmounted_and_keeps_all_data(
         assert Journal(node).content.layout.value == ""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     cut=st.integers(0, 40),
     before=st.booleans(),
