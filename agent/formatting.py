@@ -1,7 +1,7 @@
 """Formatting one disk: the only thing of Setpoint's that no revert undoes, and the one place that does it.
 
 Called by the gate alone, so that no path leads around these checks. A disk is formatted only if exactly one has the
-serial number, it counts as empty by the law of agent.disks, read anew while nothing else can claim it, and it is kept
+serial number, it counts as empty by the law of agent.disks, read again while nothing else can claim it, and it is kept
 open until the program ends, so that the name cannot come to mean another disk.
 
 What remains is the moment between the end of that claim and the program's own: both programs refuse a disk that
@@ -25,7 +25,7 @@ PROGRAMS = {filesystem: command.value[0] for filesystem, command in COMMANDS.ite
 
 
 class NotTouched(WriteRefused):
-    """Nothing was written to the disk. `str()` is half a sentence for the report."""
+    """The disk was not written to. `str()` is half a sentence for the report."""
 
 
 def filesystems(host: Host) -> list[str]:

@@ -142,7 +142,7 @@ def miss_cards(content: Content, draft: ExportDraft) -> None:
 
 
 def miss_disks(content: Content, draft: ExportDraft) -> None:
-    """Name the layout of disks as missing: a file would format whatever is empty when it runs, and nobody approved."""
+    """Name the layout of disks as missing: a file would format any disk that is empty when it runs, unapproved."""
     for setting in of_kind(content, KeyKind.DISK_LAYOUT):
         draft.miss(setting, "formats disks, and only a plan names them by serial number and has them approved")
 

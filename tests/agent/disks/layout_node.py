@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterator
 
 from agent.host import Command
 from contract import disk_layouts
+from contract.disk_layouts import parsed
+from contract.nodetuning import Restore
 from tests.agent.disks.node import DisksNode
+from tests.agent.kernel import want
 
 KEY = disk_layouts.KEY
 EXT4 = "layout=single,filesystem=ext4,mount=/mnt/fast-disks,options=noatime"
+SERIALS = ("S6AAAA", "S6BBBB")
+SEEN = "empty=S6AAAA:1,S6BBBB:1;mkfs=ext4+xfs"
 XFS = "layout=single,filesystem=xfs,mount=/srv/scratch,label=scratch"
 HALF = b"journal"
 """Written by a program that was cut short, where no look sees it."""
@@ -104,3 +109,38 @@ class LayoutNode(DisksNode):
         """Write zeros everywhere, as an operator does."""
         self.put(name, 0, b"")
         self.content[name].clear()
+
+
+CHANGES = {
+    "a signature": lambda node: node.put("nvme1n1", 0, b"LABELONE"),
+    "one byte, uncounted": lambda node: node.put("nvme1n1", 77, b"x", counts=False),
+    "a partition": lambda node: node.live.update({"/sys/block/nvme1n1/nvme1n1p1/partition": "1"}),
+    "a holder": lambda node: node.live.update({"/sys/block/nvme1n1/holders/dm-0": ""}),
+    "a mount": lambda node: node.mounts.update({"/data": ("nvme1n1", "ext4")}),
+    "another claim": lambda node: node.claimed.add("nvme1n1"),
+    "a swapped disk": lambda node: node.live.update({"/sys/block/nvme1n1/device/serial": "S6OTHER"}),
+    "a blank serial": lambda node: node.live.update({"/sys/block/nvme1n1/device/serial": " "}),
+    "a twin": lambda node: node.add("S6BBBB"),
+    "no disk": lambda node: node.unplug("nvme1n1"),
+    "errors": lambda node: node.failing.add("nvme1n1"),
+    "a network volume": lambda node: node.live.update(
+        {"/sys/block/nvme1n1/device/model": "Amazon Elastic Block Store"}
+    ),
+}  # fmt: skip
+"""What can happen to the second disk of a node, by name."""
+
+
+def ask(agent, value=EXT4, expect=SEEN):
+    return agent.ask(want(KEY, value, expect)).setting(KEY)
+
+
+def revert(agent, value=EXT4):
+    return agent.ask(restore=(Restore(KEY, SEEN, value),)).setting(KEY)
+
+
+def folders(value=EXT4, serials=SERIALS):
+    return {parsed(value).where(serial) for serial in serials}
+
+
+def held(node):
+    return {name: dict(content) for name, content in node.content.items()}

@@ -1,22 +1,15 @@
-"""Layouts of local disks: only empty disks that the approved plan names are written to, whatever happens meanwhile."""
+"""Layouts of local disks: only empty disks that the approved plan names are written to."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.gate import Denied, Gate
 from agent.host import Command
-from agent.journal import Journal
 from contract import disk_layouts
 from contract.disk_layouts import parsed
-from contract.nodetuning import Restore
-from tests.agent.disks.layout_node import EXT4, KEY, XFS, LayoutNode
-from tests.agent.kernel import Agent, PowerCut, states, want
-
-SERIALS = ("S6AAAA", "S6BBBB")
-SEEN = "empty=S6AAAA:1,S6BBBB:1;mkfs=ext4+xfs"
+from tests.agent.disks.layout_node import CHANGES, EXT4, KEY, SEEN, SERIALS, XFS, LayoutNode, ask, folders, held, revert
+from tests.agent.kernel import Agent
 
 
 @pytest.fixture
@@ -27,22 +20,6 @@ def node():
 @pytest.fixture
 def agent(node):
     return Agent(node)
-
-
-def ask(agent, value=EXT4, expect=SEEN):
-    return agent.ask(want(KEY, value, expect)).setting(KEY)
-
-
-def revert(agent, value=EXT4):
-    return agent.ask(restore=(Restore(KEY, SEEN, value),)).setting(KEY)
-
-
-def folders(value=EXT4, serials=SERIALS):
-    return {parsed(value).where(serial) for serial in serials}
-
-
-def held(node):
-    return {name: dict(content) for name, content in node.content.items()}
 
 
 # ── what the plan sees ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,22 +144,6 @@ def test_another_layout_waits_for_the_revert_of_the_first(agent, node):
 
 
 # ── what may never be written to ──────────────────────────────────────────────────────────────────────────────────────
-CHANGES = {
-    "a signature": lambda node: node.put("nvme1n1", 0, b"LABELONE"),
-    "one byte, uncounted": lambda node: node.put("nvme1n1", 77, b"x", counts=False),
-    "a partition": lambda node: node.live.update({"/sys/block/nvme1n1/nvme1n1p1/partition": "1"}),
-    "a holder": lambda node: node.live.update({"/sys/block/nvme1n1/holders/dm-0": ""}),
-    "a mount": lambda node: node.mounts.update({"/data": ("nvme1n1", "ext4")}),
-    "another claim": lambda node: node.claimed.add("nvme1n1"),
-    "a swapped disk": lambda node: node.live.update({"/sys/block/nvme1n1/device/serial": "S6OTHER"}),
-    "a blank serial": lambda node: node.live.update({"/sys/block/nvme1n1/device/serial": " "}),
-    "a twin": lambda node: node.add("S6BBBB"),
-    "no disk": lambda node: node.unplug("nvme1n1"),
-    "errors": lambda node: node.failing.add("nvme1n1"),
-    "a network volume": lambda node: node.live.update(
-        {"/sys/block/nvme1n1/device/model": "Amazon Elastic Block Store"}
-    ),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -327,114 +288,3 @@ def test_names_of_units_lead_back_to_their_folders():
         unit = disk_layouts.unit_of(where)
         assert disk_layouts.where_of(unit) == where
         assert "/" not in unit
-
-
-# ── cut short ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def effects_of(act):
-    node = LayoutNode(*SERIALS)
-    agent = Agent(node)
-    act(agent, node)
-    return len(node.effects)
-
-
-@pytest.mark.parametrize(("value", "boots"), [(EXT4, False), (XFS, True)])
-@pytest.mark.parametrize("before", [False, True])
-def test_cut_at_every_moment_a_second_run_completes_or_names_what_is_on_the_disk(value, before, boots):
-    moments = effects_of(lambda agent, node: ask(agent, value))
-    ends = set()
-    for moment in range(moments):
-        node = LayoutNode(*SERIALS)
-        agent = Agent(node)
-        node.before, node.fuse = before, moment
-        with pytest.raises(PowerCut):
-            ask(agent, value)
-        node.fuse = None
-        if boots:
-            node.reboot()
-        agent.restart()
-        data = held(node)
-
-        setting = agent.again().setting(KEY)
-
-        assert node.harmed == []
-        ends.add(setting.state)
-        if setting.state == "Effective":
-            assert set(node.mounts) == folders(value)
-            assert len(node.uuids) == 2
-        else:
-            assert setting.state == "Failed"
-            assert any(f"{serial} was cut short" in setting.reason for serial in SERIALS)
-            assert held(node) == data
-            assert states(agent.ask(restore=(Restore(KEY, SEEN, value),)))[KEY] == "Restored"
-            assert node.mounts == {}
-        agent.core.verify()
-        assert node.harmed == []
-    # Only before a save of the journal is a file system whole that the journal calls half made.
-    assert ends == ({"Effective", "Failed"} if before else {"Effective"})
-
-
-@pytest.mark.parametrize("before", [False, True])
-def test_a_revert_that_is_cut_at_every_moment_ends_unmounted_and_keeps_all_data(before):
-    def both(agent, node):
-        ask(agent)
-        node.effects.clear()
-        revert(agent)
-
-    for moment in range(effects_of(both)):
-        node = LayoutNode(*SERIALS)
-        agent = Agent(node)
-        ask(agent)
-        data = held(node)
-        node.before, node.fuse = before, moment
-        with pytest.raises(PowerCut):
-            revert(agent)
-        node.fuse = None
-        node.reboot()
-        agent.restart()
-
-        assert agent.again().setting(KEY).state == "Restored"
-        assert (node.mounts, node.enabled, held(node)) == ({}, set(), data)
-        assert Journal(node).content.layout.value == ""
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    cut=st.integers(0, 40),
-    before=st.booleans(),
-    boots=st.booleans(),
-    change=st.sampled_from([*CHANGES, ""]),
-    value=st.sampled_from([EXT4, XFS]),
-)
-def test_whatever_changes_while_the_agent_is_away_no_disk_with_data_is_written_to(cut, before, boots, change, value):
-    node = LayoutNode(*SERIALS)
-    agent = Agent(node)
-    node.before, node.fuse = before, cut
-    try:
-        ask(agent, value)
-    except PowerCut:
-        node.fuse = None
-    node.fuse = None
-    if boots:
-        node.reboot()
-    if change:
-        CHANGES[change](node)
-    data = {name: len(content) for name, content in held(node).items()}
-    agent.restart()
-
-    agent.again()
-    ask(agent, value)
-
-    assert node.harmed == []
-    assert all(len(node.content[name]) >= count for name, count in data.items())
-    assert set(node.formats) <= set(SERIALS)
-
-
-def test_a_lost_journal_formats_and_unmounts_nothing(agent, node):
-    ask(agent)
-    data = held(node)
-    node.journal = None
-    agent.restart()
-
-    assert ask(agent).state == "Unsupported"
-    assert revert(agent).state != "Restored"
-    assert (set(node.mounts), held(node), node.formats) == (folders(), data, list(SERIALS))
