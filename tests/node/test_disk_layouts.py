@@ -63,9 +63,9 @@ def test_a_disk_is_formatted_once_and_its_data_outlives_runs_power_cuts_and_the_
     with pytest.raises(Problem) as refused:
         site.approver.post(f"plans/{plan['id']}/actions/approve", {"digest": plan["digest"]})
     assert "consent" in str(refused.value)
-    for somebody in (site.approver, site.second)[: asked["approval"]["needed"]]:
+    for approver in (site.approver, site.second)[: asked["approval"]["needed"]]:
         typed = {"digest": plan["digest"], "consent": plan["summary"]["consent"]}
-        somebody.post(f"plans/{plan['id']}/actions/approve", typed)
+        approver.post(f"plans/{plan['id']}/actions/approve", typed)
     rollout = site.start(plan)
     site.until(rollout, "succeeded", seconds=600)
 
@@ -114,3 +114,6 @@ def test_a_mark_that_appears_after_the_approval_is_left_alone(site: Site, node: 
 
     assert node.machine.shell(f"sha256sum {DISK}", seconds=120) == before
     assert not mounts(node)
+    site.act(rollout, "revert")
+    site.until(rollout, "reverted", seconds=600)
+    assert node.machine.shell(f"sha256sum {DISK}", seconds=120) == before
