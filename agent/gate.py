@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from contextlib import AbstractContextManager
 
-from agent import cards, formatting, trial_files
+from agent import cards, trial_files
 from agent.host import Command, CommandResult, Host
+from agent.kinds import formatting
 from agent.kinds.base import WriteRefused
 from contract import disk_layouts, fitness, judging, keys, nics
 from contract.disk_layouts import Layout
@@ -136,7 +137,7 @@ class Gate:
         return self._host.hold_disk(name, exclusively=exclusively)
 
     def format_disk(self, layout: Layout, serial: str) -> None:
-        """Raises Denied, NotTouched, WriteRefused; see agent.formatting."""
+        """Raises Denied, NotTouched, WriteRefused; see agent.kinds.formatting."""
         self._judge(disk_layouts.KEY, layout.to_text())
         formatting.format_disk(self._host, layout, serial)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Mapping
 
-from agent import formatting, gate
+from agent import gate
 from agent.disks import Disks
 from agent.host import Command, Host
 from agent.journal import DiskLayout, Journal, LaidDisk
+from agent.kinds import formatting
 from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
 from contract import disk_layouts, disks
 from contract.disk_layouts import Layout, parsed

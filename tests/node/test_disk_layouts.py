@@ -59,11 +59,11 @@ def test_a_disk_is_formatted_once_and_its_data_outlives_runs_power_cuts_and_the_
     plan = planned(site)
     assert plan["worst_class"] == "drain"
     assert plan["summary"]["consent"] == "format 1 disk in atlas"
-    asked = site.operator.post(f"plans/{plan['id']}/actions/request", {"comment": "please"})
+    requested = site.operator.post(f"plans/{plan['id']}/actions/request", {"comment": "please"})
     with pytest.raises(Problem) as refused:
         site.approver.post(f"plans/{plan['id']}/actions/approve", {"digest": plan["digest"]})
     assert "consent" in str(refused.value)
-    for approver in (site.approver, site.second)[: asked["approval"]["needed"]]:
+    for approver in (site.approver, site.second)[: requested["approval"]["needed"]]:
         typed = {"digest": plan["digest"], "consent": plan["summary"]["consent"]}
         approver.post(f"plans/{plan['id']}/actions/approve", typed)
     rollout = site.start(plan)
