@@ -81,8 +81,7 @@ def test_a_disk_is_formatted_once_and_its_data_outlives_runs_power_cuts_and_the_
     boot = node.boot_id
     node.machine.power_off()
     node.machine.power_on()
-    node.machine.await_boot(other_than=boot)
-    node.await_ready(boot)
+    node.await_ready(node.machine.await_boot(other_than=boot))
     await_answer(site, node, VALUE)
     assert " ext4 /dev/nvme0n1 " in mounts(node)
     assert kept(node) == data
