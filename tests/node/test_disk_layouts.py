@@ -29,7 +29,7 @@ def blank(site: Site, node: Node) -> Iterator[None]:
     wipe(node)
     await_answer(site, node, EMPTY)
     yield
-    node.machine.shell(f"fuser -k {WHERE} || true; umount {WHERE} || true")
+    node.machine.shell(f"systemctl stop holder 2>/dev/null || true; umount {WHERE} || true")
     wipe(node)
 
 
@@ -86,8 +86,9 @@ def test_a_disk_is_formatted_once_and_its_data_outlives_runs_power_cuts_and_the_
     assert " ext4 /dev/nvme0n1 " in mounts(node)
     assert kept(node) == data
 
-    holder = f"systemd-run --unit=holder --working-directory={WHERE} sleep infinity"
-    node.machine.shell(holder)
+    # Not by --working-directory: that makes a unit which systemd stops with the mount.
+    node.machine.shell(f"systemd-run --unit=holder sh -c 'cd {WHERE} && exec sleep infinity'")
+    node.machine.shell(f"until ls -l /proc/[0-9]*/cwd 2>/dev/null | grep -q {WHERE}; do sleep 0.1; done")
     site.act(rollout, "revert")
     step = site.until_step(rollout, node.name, "held", "failed", says="busy", seconds=600)
     assert mounts(node)
