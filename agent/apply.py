@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from agent import kinds, memory, restore
 from agent.journal import Attempt, JournalEntry, KeyOutcome
 from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
+from agent.kinds.disk_layout import DiskLayouts
 from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
 from contract import fitness, keys
 from contract.keys import KeyKind
@@ -36,6 +37,7 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
         for setting in to_write:
             if (reading := assessments[setting.key].reading) and reading.value is not None:
                 _enter(node, setting, reading)
+                node.handler(setting.key).intend(node.host, setting.key, setting.value, setting.expect)
         for key in restores:
             action = node.handler(key).restart_of(key)
             if action and findings[key].outcome is None and not same(node.answer(key), originals[key].value):
@@ -130,7 +132,7 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> KeyAssessment:
         if entry and entry.written == wanted.value:
             if same(entry.answered, reading.value):
                 return KeyAssessment(KeyOutcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))
-            if _was_cut_short(entry, reading.value):
+            if not isinstance(node.handler(wanted.key), DiskLayouts) and _was_cut_short(entry, reading.value):
                 _adopt(entry, wanted, reading.value)
                 return KeyAssessment(KeyOutcome(SettingStatus.NOT_EFFECTIVE, _cut_short(wanted.value, reading.value)))
         was = "absent" if wanted.expect is None else wanted.expect
@@ -258,6 +260,8 @@ def _undo_intent(node: Node, key: str) -> None:
         if entry.before is not None and same(answer, entry.before):
             entry.written, entry.answered, entry.done, entry.before = entry.before, answer, True, None
     left = group(key) & set(entries)
+    if node.handler(key).has_traces(key):
+        return
     if not any(entries[name].done for name in left) and all(
         same(node.answer(name), entries[name].original) for name in left
     ):

@@ -7,11 +7,14 @@ contract judge the value, so that what may never be set is not set by a restore,
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager
 
 from agent import cards, trial_files
 from agent.host import Command, CommandResult, Host
+from agent.kinds import formatting
 from agent.kinds.base import WriteRefused
-from contract import fitness, judging, keys, nics
+from contract import disk_layouts, fitness, judging, keys, nics
+from contract.disk_layouts import Layout
 from contract.judging import NodeCapacity
 
 FILES = frozenset(
@@ -30,9 +33,10 @@ FILES = frozenset(
         *trial_files.FILES,
     }
 )
-"""Every file of the node that the agent may replace, besides its journal."""
+"""Every file of the node that the agent may replace, besides its journal and the units that mount its disks."""
 
 _TRIAL = re.compile("setpoint_try=[0-9a-f]{16}")
+_UNITS = (Command.MOUNT_UNIT, Command.UNMOUNT_UNIT, Command.FORGET_UNIT)
 _SIZES = {"2048": "2Mi", "1048576": "1Gi"}
 _PATHS = (
     (re.compile(r"/proc/sys/(.+)"), lambda m: m[1].replace("/", ".")),
@@ -103,12 +107,14 @@ class Gate:
 
     def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         """Raises Denied, OSError. What the text says was judged when it was made (`persisted.sync`)."""
-        if path not in FILES:
+        if path not in FILES and not disk_layouts.is_unit_file(path):
             raise Denied(f"{path} is no file of Setpoint's")
         self._host.persist(path, text, executable=executable)
 
     def run(self, command: Command, *words: str) -> CommandResult:
         """Raises Denied."""
+        if command in formatting.COMMANDS.values():
+            raise Denied(f"{command.name} runs by format_disk alone")
         if command in (Command.MODPROBE, Command.UNLOAD):
             for word in words:
                 self._judge(f"module.{word}", "loaded")
@@ -120,9 +126,20 @@ class Gate:
             for word in words:
                 if not keys.is_allowed(f"cmdline.{word.partition('=')[0]}"):
                     raise Denied(f"{word}: it is not on the list of keys that may be set")
+        elif command in _UNITS:
+            if len(words) != 1 or disk_layouts.where_of(words[0]) is None:
+                raise Denied(f"{command.name} takes the unit of a layout's disk")
         elif words and not (command is Command.GRUB_TRY and _TRIAL.fullmatch(" ".join(words))):
             raise Denied(f"{command.name} takes no such words")
         return self._host.run(command, *words)
+
+    def hold_disk(self, name: str, *, exclusively: bool = False) -> AbstractContextManager[None]:
+        return self._host.hold_disk(name, exclusively=exclusively)
+
+    def format_disk(self, layout: Layout, serial: str) -> None:
+        """Raises Denied, NotTouched, WriteRefused; see agent.kinds.formatting."""
+        self._judge(disk_layouts.KEY, layout.to_text())
+        formatting.format_disk(self._host, layout, serial)
 
     def _judge(self, key: str, value: str) -> None:
         if reason := self.refusal(key, value):

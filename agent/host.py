@@ -15,6 +15,7 @@ import glob as globbing
 import os
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +60,17 @@ class Command(enum.Enum):
     RESTART_CONTAINERD = ("systemctl", "restart", "containerd.service", "kubelet.service")
     """The kubelet comes back last or beside it: its new run says that the command was carried out."""
     REBOOT = ("systemctl", "reboot")
+    MAKE_EXT4 = ("mkfs.ext4", "-q", "-E", "nodiscard")
+    """+ -U UUID, perhaps -L label, device. Never -F: it refuses a device that is in use. Without discards, which take
+    minutes on some disks; an empty disk has nothing to discard."""
+    MAKE_XFS = ("mkfs.xfs", "-q", "-K")
+    """+ -m uuid=UUID, perhaps -L label, device. Never -f: it refuses a device that has a signature or is in use."""
+    MOUNT_UNIT = ("systemctl", "enable", "--now", "--")
+    """+ unit of a layout's disk"""
+    UNMOUNT_UNIT = ("systemctl", "stop", "--")
+    """+ unit of a layout's disk"""
+    FORGET_UNIT = ("systemctl", "disable", "--")
+    """+ unit of a layout's disk"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,11 @@ class Host(Protocol):
 
     def read_disk(self, name: str, offset: int, count: int) -> bytes:
         """Bytes of a whole disk of the node by its kernel's name; fewer at its end. Raises OSError."""
+
+    def hold_disk(self, name: str, *, exclusively: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Keep a disk open, so that no other one can come by its name. Exclusively: raises OSError (EBUSY) while
+        anything mounts, formats or otherwise claims it, and nothing can meanwhile. Raises OSError.
+        """
 
     def boot_id(self) -> str: ...
 
@@ -213,21 +230,32 @@ class LinuxHost:
             return CommandResult(126, f"{argv[0]}: {error.strerror}")
         return CommandResult(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])
 
-    def read_disk(self, name: str, offset: int, count: int) -> bytes:
+    @contextlib.contextmanager
+    def _opened(self, name: str, flags: int = 0) -> Iterator[int]:
         path = f"/dev/{name}"
-        fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY)
+        flags |= os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
+        fd = os.open(self._place(path), flags)
         try:
             device = os.fstat(fd)
             number = f"{os.major(device.st_rdev)}:{os.minor(device.st_rdev)}"
             if not stat.S_ISBLK(device.st_mode) or number != (self.read_text(f"/sys/block/{name}/dev") or "").strip():
                 raise OSError(errno.ENODEV, f"it is not the disk that the kernel calls {name}", path)
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def hold_disk(self, name: str, *, exclusively: bool = False) -> Iterator[None]:
+        with self._opened(name, os.O_EXCL if exclusively else 0):
+            yield
+
+    def read_disk(self, name: str, offset: int, count: int) -> bytes:
+        with self._opened(name) as fd:
             parts, at = [], offset
             while at < offset + count and (part := os.pread(fd, min(DISK_PIECE, offset + count - at), at)):
                 parts.append(part)
                 at += len(part)
             return b"".join(parts)
-        finally:
-            os.close(fd)
 
     def boot_id(self) -> str:
         return (self.read_text("/proc/sys/kernel/random/boot_id") or "").strip()

@@ -153,6 +153,26 @@ class Guarded:
 
 
 @dataclass(slots=True)
+class LaidDisk:
+    """A disk of a layout, by what an approved plan calls it."""
+
+    serial: str
+    state: str = ""
+    """Empty: not touched. `formatting`: from just before its program runs. `formatted`: the program succeeded."""
+
+
+@dataclass(slots=True)
+class DiskLayout:
+    """Layout of local disks that is being made or was made, from just before the first is formatted until revert."""
+
+    value: str = ""
+    """Empty: there is none."""
+    disks: list[LaidDisk] = field(default_factory=list)
+    done: bool = False
+    """All were formatted and mounted; what is wrong with it since then is drift."""
+
+
+@dataclass(slots=True)
 class JournalContent:
     entries: dict[str, JournalEntry] = field(default_factory=dict)
     pending: dict[str, Pending] = field(default_factory=dict)
@@ -175,6 +195,7 @@ class JournalContent:
     managers: ManagerTrial | None = None
     cards_boot: str = ""
     """The boot in which network cards were written last: they keep no value over the next one."""
+    layout: DiskLayout = field(default_factory=DiskLayout)
 
 
 class Journal:
@@ -259,4 +280,9 @@ def _content(raw: Mapping[str, Any]) -> JournalContent:
         guarded=Guarded(**raw.get("guarded", {})),
         managers=ManagerTrial(**raw["managers"]) if raw.get("managers") else None,
         cards_boot=raw.get("cards_boot", ""),
+        layout=_layout(raw.get("layout", {})),
     )
+
+
+def _layout(raw: Mapping[str, Any]) -> DiskLayout:
+    return DiskLayout(**{**raw, "disks": [LaidDisk(**disk) for disk in raw.get("disks", ())]})

@@ -56,6 +56,7 @@ def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
         same(reading.value, original.value)
         or same(reading.value, restore.expect)
         or _cards_are_as_left(reading, entry, restore)
+        or (entry is not None and keys.kind_of(restore.key) is KeyKind.DISK_LAYOUT)  # only its own mounts are ended
     )
     # The control plane may not have heard yet what the kernel made of the value that it asked for.
     rounded_it = entry is not None and entry.written == restore.expect and same(entry.answered, reading.value)
@@ -97,7 +98,7 @@ def _disagree(node: Node, restore: Restore) -> str:
 def _forbidden(node: Node, key: str, now: EffectiveValue, original: EffectiveValue) -> str | None:
     """Return the reason why this original may not be written; None where it may, or where nothing is to be written: it
     is there already, or only a line of a drop-in is removed."""
-    if original.value is None or same(now.value, original.value):
+    if original.value is None or same(now.value, original.value) or keys.kind_of(key) is KeyKind.DISK_LAYOUT:
         return None
     handler = node.handler(key)
     if isinstance(handler, AtStart) and (not isinstance(handler, Cmdline) or uses_drop_in(node.host)):
@@ -133,7 +134,7 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Effective
     """`originals` were gathered before the first of a coupled group was put back and forgotten."""
     content, original = node.journal.content, originals[key]
     handler = node.handler(key)
-    reason = ""
+    reason = kept = ""
     try:
         if keys.coupled_with(key):
             _put_coupled_back(node, spec, key, originals)
@@ -143,6 +144,7 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Effective
         elif isinstance(handler, Module) and key not in content.entries and node.answer(key) is not None:
             raise InUse("this node's journal does not know that Setpoint loaded it: it stays until the next boot")
         else:
+            kept = handler.left_behind(key)
             handler.put_back(node.host, key, original)
     except InUse as error:
         node.wait_for(key, RestartAction.REBOOT)
@@ -155,12 +157,18 @@ def put_back(node: Node, spec: Spec, key: str, originals: Mapping[str, Effective
         content.pending.pop(key, None)
         if not same(answer, original.value) and (action := handler.restart_of(key)):
             node.wait_for(key, action)
-    elif not reason and not same(answer, original.value) and not _is_back_where_it_is(node, key, original):
+    elif not reason and not same(answer, original.value) and not _is_back(node, key, original, answer):
         deviation = rounded(original.value or "nothing", answer)
         return KeyOutcome(SettingStatus.NOT_EFFECTIVE, deviation, original.value)
     content.entries.pop(key, None)
     _forget_partners(node, key)
-    return KeyOutcome(SettingStatus.RESTORED, reason, original.value)
+    return KeyOutcome(SettingStatus.RESTORED, reason or kept, original.value)
+
+
+def _is_back(node: Node, key: str, original: EffectiveValue, answer: str | None) -> bool:
+    if keys.kind_of(key) is KeyKind.DISK_LAYOUT:
+        return keys.is_restored(key, original.value, answer)
+    return _is_back_where_it_is(node, key, original)
 
 
 def _is_back_where_it_is(node: Node, key: str, original: EffectiveValue) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract import disks, kubelet, nics, resource_managers
+from contract import disk_layouts, disks, kubelet, nics, resource_managers
 
 
 def _keys(prefix: str, names: str) -> frozenset[str]:
@@ -132,6 +132,7 @@ ALLOWED: frozenset[str] = (
     | resource_managers.FLAGS.keys()
     | kubelet.SERVICE_LIMITS.keys()
     | nics.KEYS
+    | {disk_layouts.KEY}
 )
 """Every key that may be written, but for the per-node `hugepages-<size>.node<N>` forms of the two huge page keys."""
 

@@ -10,7 +10,7 @@ import enum
 import re
 from functools import lru_cache
 
-from contract import kubelet, nics, resource_managers
+from contract import disk_layouts, kubelet, nics, resource_managers
 from contract.key_lists import (
     ALLOWED,
     BLOCK_CLASSES,
@@ -52,6 +52,8 @@ class KeyKind(enum.StrEnum):
     """A limit that systemd starts containerd or the kubelet with."""
     NIC = "nic"
     """An attribute of every network card of a class."""
+    DISK_LAYOUT = "disk_layout"
+    """What becomes of the node's empty local disks."""
     READ_ONLY = "read_only"
 
 
@@ -155,6 +157,8 @@ def _kind(key: str) -> KeyKind | None:
         return KeyKind.CMDLINE
     if first == "nic" and len(rest) == 2 and rest[0] in nics.CLASSES:
         return KeyKind.NIC
+    if key == disk_layouts.KEY:
+        return KeyKind.DISK_LAYOUT
     if key in kubelet.SERVICE_LIMITS:
         return KeyKind.SERVICE_LIMIT
     if key in kubelet.FIELDS:
@@ -196,6 +200,8 @@ def check_value(key: str, value: str) -> None:
     if kind is KeyKind.KUBELET_MANAGER and (why := resource_managers.bad_value(key, value)):
         raise BadValue(f"{key}: {why}")
     if kind is KeyKind.NIC and (why := nics.bad_value(key, value)):
+        raise BadValue(f"{key}: {why}")
+    if kind is KeyKind.DISK_LAYOUT and (why := disk_layouts.bad_value(value)):
         raise BadValue(f"{key}: {why}")
     if kind is not KeyKind.SYSCTL and not _WORD.fullmatch(value):
         raise BadValue(f"{key}: must be one word")
@@ -246,7 +252,7 @@ def apply_class(key: str) -> ApplyClass:
         live = dict.fromkeys(("disk", "cpu"), ApplyClass.LIVE)
         of_kind = live | {"containerd": ApplyClass.CONTAINERD_RESTART, "boot": ApplyClass.REBOOT}
         return of_kind.get(key.partition(".")[0], ApplyClass.KUBELET_RESTART)
-    if kind is KeyKind.KUBELET_MANAGER:
+    if kind in (KeyKind.KUBELET_MANAGER, KeyKind.DISK_LAYOUT):
         return ApplyClass.DRAIN
     if kind is KeyKind.NIC:
         return ApplyClass.DRAIN if nics.attribute_of(key) in nics.DRAINED else ApplyClass.LIVE
@@ -285,6 +291,8 @@ def is_restored(key: str, original: str | None, effective: str | None) -> bool:
     """
     if effective == original:
         return True
+    if kind_of(key) is KeyKind.DISK_LAYOUT:  # file systems stay where they were made, so fewer disks are empty
+        return effective is None or disk_layouts.is_absent(effective)
     if effective is None or original is None:
         # Of other kinds: it is gone, or did not exist when the plan was made, so the plan names no value.
         return kind_of(key) not in (KeyKind.MODULE, *AT_START)

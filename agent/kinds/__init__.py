@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.disks import Disks
 from agent.journal import Journal
 from agent.kinds.base import Handler
 from agent.kinds.cmdline import Cmdline
+from agent.kinds.disk_layout import DiskLayouts
 from agent.kinds.hugepages import Hugepages
 from agent.kinds.kubelet import Kubelet
 from agent.kinds.kubelet_managers import KubeletManager
@@ -25,6 +27,7 @@ def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
     """Fresh ones: a handler may remember things of its node, and note them in the journal."""
     running = Running()
     kubelet = Kubelet(journal.content.kubelet, running)
+    looks = Disks()
     return {
         KeyKind.SYSCTL: Sysctl(),
         KeyKind.HUGEPAGES: Hugepages(),
@@ -38,7 +41,8 @@ def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
         KeyKind.KUBELET: kubelet,
         KeyKind.KUBELET_MANAGER: KubeletManager(kubelet),
         KeyKind.SERVICE_LIMIT: ServiceLimit(running),
-        KeyKind.READ_ONLY: ReadOnly(kubelet, running),
+        KeyKind.DISK_LAYOUT: DiskLayouts(journal, looks),
+        KeyKind.READ_ONLY: ReadOnly(kubelet, running, looks),
     }
 
 
@@ -55,6 +59,7 @@ ORDER = (
     KeyKind.KUBELET,
     KeyKind.KUBELET_MANAGER,
     KeyKind.SERVICE_LIMIT,
+    KeyKind.DISK_LAYOUT,
     KeyKind.READ_ONLY,
 )
 """Writing order: a module brings sysctls with it, and huge pages are better found before anything else takes memory."""

@@ -63,6 +63,17 @@ class Handler:
     def check(self, host: Host, key: str, value: str) -> None:
         """Called before anything of the step is written. Raises Unsupported, Refused."""
 
+    def intend(self, host: Host, key: str, value: str, expect: str | None) -> None:
+        """Note what the approved plan saw, before the journal is saved and anything is written."""
+
+    def has_traces(self, key: str) -> bool:
+        """Return whether a write that failed left something that only put_back deals with."""
+        return False
+
+    def left_behind(self, key: str) -> str:
+        """Return what put_back leaves on the node, as half a sentence; empty for nothing."""
+        return ""
+
     def write(self, host: Host, key: str, operator: str, value: str) -> None:
         """Write every place that does not satisfy. Raises OSError, Refused, Unsupported."""
         for path, text in self.to_write(host, key, operator, value).items():

@@ -17,10 +17,10 @@ LIMITS = {"containerd.LimitSTACK": "Max stack size"}
 
 
 class ReadOnly(Handler):
-    def __init__(self, kubelet: Kubelet, running: services.Running) -> None:
+    def __init__(self, kubelet: Kubelet, running: services.Running, looks: Disks) -> None:
         self._kubelet, self._running = kubelet, running
         self._fallback: str | None = None
-        self._disks = Disks()
+        self._disks = looks
 
     def read(self, host: Host, key: str) -> EffectiveValue:
         if name := LIMITS.get(key):

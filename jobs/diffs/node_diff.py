@@ -11,6 +11,7 @@ from clusters.tolerations import EVICTS
 from contract import keys
 from contract.keys import ApplyClass
 from contract.nodetuning import Mode, Operator
+from jobs.diffs import disk_formats
 from jobs.diffs.changes import Change, ChangeKind, Changes, Disruption
 from profiles.catalog import known_labels
 
@@ -80,7 +81,9 @@ def compare_node(target: Target, seen: ObservedNode) -> NodeDifference:
     lacking: list[str] = []
     for key, operator, value, apply_class in target.settings:
         effective = seen.observed.get(key)
-        if effective is None and keys.kind_of(key) not in ABSENT_IS_A_VALUE:
+        if (effective is None and keys.kind_of(key) not in ABSENT_IS_A_VALUE) or disk_formats.is_impossible(
+            key, value, effective
+        ):
             lacking.append(key)
         elif not keys.satisfied(operator, value, effective):
             items.append(Change(ChangeKind.SETTING, key, operator, value, effective, apply_class))

@@ -13,7 +13,7 @@ from clusters.fleet import FleetError
 from clusters.models import Cluster, Node
 from common.errors import WrongState
 from compliance.models import SettingState
-from contract import quantities
+from contract import disk_layouts, quantities
 from contract.fitness import MachineSize
 from jobs.diffs import evictions
 from jobs.diffs.changes import Disruption
@@ -21,6 +21,7 @@ from jobs.diffs.node_diff import Target
 from jobs.forecast import findings, measured_findings, taint_findings
 from jobs.forecast import slots as ledger
 from jobs.forecast.boot_findings import boot_findings
+from jobs.forecast.disk_findings import disk_findings
 from jobs.forecast.findings import PlanFinding
 from jobs.forecast.manager_findings import manager_findings
 from jobs.forecast.strategy import MEASURED, Strategy
@@ -42,8 +43,10 @@ def circumstance_findings(
     `has_parts`: the plan brings components or policy objects, so it has something to do without any node.
     """
     left_out = {reason: [n.name for n in rows] for reason, rows in draft.left_out.items()}
-    out = findings.left_out_findings(left_out) + findings.setting_findings(draft.lacking, draft.higher)
+    lacking = {key: names for key, names in draft.lacking.items() if key != disk_layouts.KEY}
+    out = findings.left_out_findings(left_out) + findings.setting_findings(lacking, draft.higher)
     changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
+    out += disk_findings(changes, draft.lacking.get(disk_layouts.KEY, ()), _observed(nodes))
     out += findings.security_findings(changes) + findings.acting_label_findings(changes)
     out += findings.unusable_value_findings(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     out += boot_findings(changes, _observed(nodes))

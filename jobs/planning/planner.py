@@ -19,8 +19,10 @@ from clusters.services.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
+from contract import disk_layouts
 from jobs.diffs import dependency_graph, evictions
 from jobs.diffs.changes import most_disruptive
+from jobs.diffs.disk_formats import formatted_serials
 from jobs.diffs.node_diff import REPAIRED, Target
 from jobs.forecast import (
     blast_radius,
@@ -84,7 +86,7 @@ def make(
     has_parts = bool(brought.to_do or findings.blocks(brought.findings))
     _refuse_unknown_domain(pool, nodes, strategy)
     if not draft.left_out and not has_parts and not _has_a_point(pool, revision, draft):
-        raise WrongState(f"All {len(planned)} nodes of {pool} already run {revision}: there is nothing to plan.")
+        raise WrongState(_nothing_to_plan(pool, revision, draft, len(planned)))
     plan_findings = (
         circumstances.circumstance_findings(cluster, planned, target, draft, strategy, has_parts=has_parts)
         + brought.findings
@@ -115,6 +117,16 @@ def _refuse_unknown_domain(pool: Pool, nodes: list[Node], strategy: Strategy) ->
         "The strategy is not valid.",
         fields={"strategy.domain": [f"No node of {pool} has the label {strategy.domain}.{hint}"]},
     )
+
+
+def _nothing_to_plan(pool: Pool, revision: Revision, draft: PlanDraft, count: int) -> str:
+    if names := draft.lacking.get(disk_layouts.KEY):
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return (
+            f"No node of {pool} would change: {names[0]}{others} cannot take {disk_layouts.KEY}, because no local disk "
+            "there is empty and fits, or it has another layout."
+        )
+    return f"All {count} nodes of {pool} already run {revision}: there is nothing to plan."
 
 
 def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
@@ -208,6 +220,7 @@ def _summary(
 ) -> dict[str, Any]:
     """Summarize the plan as a whole, for its page and REST; the digest covers it, and durations are in seconds."""
     batches = schedule.arrange_batches(draft.candidates, strategy)
+    disks = sum(len(formatted_serials(row)) for row in draft.changes.values())
     values = sum(not c.is_watch for row in draft.changes.values() for c in row.items)
     estimate = estimates.estimate_durations(cluster.pk, {c.worst for c in draft.candidates})
     summary = schedule.summarize(
@@ -227,7 +240,8 @@ def _summary(
         "drafted": DRAFTED if is_drafted else "",
         "pool_nodes": len(nodes),
         **brought.summary,
-        "consent": consents.phrase_of_rows(cluster.name, brought.rows),
+        "consent": consents.phrase_of_rows(cluster.name, brought.rows, disks),
+        "formatted_disks": disks,
         "compliant": len(draft.compliant),
         "watched": sum(all(c.is_watch for c in row.items) for row in draft.changes.values()),
         "left_out": sum(len(rows) for rows in draft.left_out.values()),

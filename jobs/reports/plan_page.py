@@ -14,7 +14,7 @@ from jobs.diffs import staleness
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan
 from jobs.planning import digests
-from jobs.reports import plan_changes, plan_components
+from jobs.reports import plan_changes, plan_components, plan_disks
 
 SHOWN_NODES = 20
 SHOWN_PLAN_NODES = 50
@@ -32,6 +32,7 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
         "summary": plan.summary,
         **_changes_context(plan, params or {}),
         **plan_components.parts_of_plan(plan),
+        **plan_disks.disks_of_plan(plan),
         "batches": plan_changes.batch_rows(plan),
         "left_out": list(plan.nodes.exclude(left_out="")[:SHOWN_NODES]),
         **_joined_nodes(plan),

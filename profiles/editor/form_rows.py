@@ -22,6 +22,7 @@ from profiles.services import editing
 FAMILIES: Mapping[str, tuple[str, str]] = {
     "cmdline": ("Kernel arguments", "a reboot; the node is drained first"),
     "kubelet-managers": ("Kubelet, resource managers", "the node is drained, and the kubelet restarts"),
+    "disks": ("Layout of local disks", "empty disks are formatted, which no revert undoes; the node is drained first"),
     "services": ("Limits of services", "the service restarts; for containerd's the node is drained first"),
     "kubelet": ("Kubelet", "the kubelet restarts; pods keep running"),
     "hugepages": ("Huge pages", "the kubelet restarts to see them"),

@@ -12,7 +12,16 @@ from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.content.content import Content, WantedSetting
 from profiles.exports import ansible_host
-from profiles.exports.parts import ExportDraft, dump, miss_cards, miss_services, module_name, module_parameter, of_kind
+from profiles.exports.parts import (
+    ExportDraft,
+    dump,
+    miss_cards,
+    miss_disks,
+    miss_services,
+    module_name,
+    module_parameter,
+    of_kind,
+)
 
 _COMPARE = {Operator.AT_LEAST: "<", Operator.AT_MOST: ">"}
 
@@ -38,6 +47,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     tasks += ansible_host.sysfs_tasks(content, draft)
     miss_services(content, draft, "needs a drop-in and a restart of the service, which the play does not do")
     miss_cards(content, draft)
+    miss_disks(content, draft)
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
     play: dict[str, Any] = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
     if notified := dict.fromkeys(task["notify"] for task in tasks if "notify" in task):

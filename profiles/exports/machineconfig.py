@@ -14,6 +14,7 @@ from profiles.exports.parts import (
     dump,
     in_order_of_the_kernel,
     miss_cards,
+    miss_disks,
     module_name,
     module_parameter,
     of_kind,
@@ -32,6 +33,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, "OpenShift runs containers by CRI-O, which has limits of its own")
     miss_cards(content, draft)
+    miss_disks(content, draft)
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
     wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
     arguments += [argument(setting) for setting in wanted]

@@ -141,6 +141,12 @@ def miss_cards(content: Content, draft: ExportDraft) -> None:
         draft.miss(setting, "is of a class of network cards, and the file could only name interfaces of one node")
 
 
+def miss_disks(content: Content, draft: ExportDraft) -> None:
+    """Name the layout of disks as missing: a file would format any disk that is empty when it runs, unapproved."""
+    for setting in of_kind(content, KeyKind.DISK_LAYOUT):
+        draft.miss(setting, "formats disks, and only a plan names them by serial number and has them approved")
+
+
 def dump(document: Any) -> str:
     return pyyaml.dump(document, Dumper=_ExportDumper, sort_keys=False, allow_unicode=True, width=110)
 

@@ -6,7 +6,16 @@ from typing import Any
 
 from contract.keys import KeyKind
 from profiles.content.content import Content
-from profiles.exports.parts import ExportDraft, dump, miss_cards, module_name, module_parameter, of_kind, sysfs_path
+from profiles.exports.parts import (
+    ExportDraft,
+    dump,
+    miss_cards,
+    miss_disks,
+    module_name,
+    module_parameter,
+    of_kind,
+    sysfs_path,
+)
 
 
 def write(content: Content, draft: ExportDraft) -> str:
@@ -30,6 +39,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     for setting in of_kind(content, KeyKind.SERVICE_LIMIT):
         draft.miss(setting, "Talos has no systemd, and starts its services with limits of its own")
     miss_cards(content, draft)
+    miss_disks(content, draft)
     if modules := _modules(content, draft):
         machine["kernel"] = {"modules": modules}
     for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):

@@ -11,6 +11,7 @@ from profiles.exports.parts import (
     argument,
     in_order_of_the_kernel,
     miss_cards,
+    miss_disks,
     miss_services,
     module_name,
     module_parameter,
@@ -25,6 +26,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "TuneD knows no Kubernetes node")
     miss_services(content, draft, "TuneD knows neither the kubelet's configuration nor systemd's units")
     miss_cards(content, draft)
+    miss_disks(content, draft)
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
     _put(sections, "sysctl", [_signed(setting, draft) for setting in of_kind(content, KeyKind.SYSCTL)])
     _put(sections, "vm", [_thp(setting) for setting in of_kind(content, KeyKind.THP)])

@@ -109,7 +109,8 @@ class Hardware:
     @property
     def programs(self) -> frozenset[str]:
         extra = {"grub": {"update-grub"}, "grubby": {"grubby"}}.get(self.boot_loader, set())
-        return frozenset({"modprobe", "systemctl", "nsenter", "sh", "mv", "rm", "cat", "sleep"} | extra)
+        always = {"modprobe", "systemctl", "nsenter", "mkfs.ext4", "mkfs.xfs", "sh", "mv", "rm", "cat", "sleep"}
+        return frozenset(always | extra)
 
 
 CPU_SERVER = Hardware(

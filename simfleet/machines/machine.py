@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from agent import trial_files
 from agent.host import Command, CommandResult
-from simfleet.machines import kubelet
+from simfleet.machines import kubelet, local_disks
 from simfleet.machines.hardware import DRIVE_BYTES, Hardware
 from simfleet.machines.kernel import VirtualKernel
 
@@ -79,6 +80,8 @@ class Machine:
         """What the kubelet that runs was started with."""
         self.drives: dict[str, dict[int, bytes]] = {}
         """By disk, the bytes that are not zeros, by their offsets."""
+        self.mounts: dict[str, tuple[str, str]] = {}
+        """By folder, the disk that systemd mounted there and its file system."""
         self._serial = hashlib.sha256(f"{seed}/{node}".encode()).hexdigest()[:8].upper()
         self._boots = 0
         self._seed_processes()
@@ -118,6 +121,8 @@ class Machine:
             return
         self.is_up = True
         self.kernel.boot()
+        self.mounts.clear()
+        local_disks.mount_enabled(self)
         self._seed_processes()
         self._cluster.after(KUBELET_START_SECONDS, lambda: self._kubelet_up(boot, is_boot=True))
         for action in self.on_boot:
@@ -192,6 +197,7 @@ class Hosting(Protocol):
     hardware: Hardware
     kernel: VirtualKernel
     drives: dict[str, dict[int, bytes]]
+    mounts: dict[str, tuple[str, str]]
 
     def drive_serial(self, name: str) -> str: ...
     def reload_units(self) -> None: ...
@@ -207,6 +213,8 @@ class VirtualHost:
         self._machine, self._kernel = machine, machine.kernel
 
     def read_text(self, path: str) -> str | None:
+        if path == "/proc/1/mountinfo":
+            return local_disks.mount_table(self._machine)
         if path == "/proc/uptime":
             return f"{self._kernel.seconds():.2f} 0.00\n"
         if path.endswith("/device/serial") and self._kernel.exists(path):
@@ -247,6 +255,10 @@ class VirtualHost:
                 self._machine.restart_containerd()
             case Command.REBOOT:
                 self._machine.reboot()
+            case Command.MAKE_EXT4 | Command.MAKE_XFS if self.has(command.value[0]):
+                local_disks.format_disk(self._machine, command.value[0].removeprefix("mkfs."), words)
+            case Command.MOUNT_UNIT | Command.UNMOUNT_UNIT | Command.FORGET_UNIT:
+                return _ran(local_disks.systemctl(self._machine, command, words[0]))
             case _:
                 return CommandResult(127, f"{command.value[0]}: no such program")
         return CommandResult(0)
@@ -260,6 +272,14 @@ class VirtualHost:
                 before, skipped = blank[: max(0, at - offset)], data[max(0, offset - at) :]
                 blank = (before + skipped + blank[len(before) + len(skipped) :])[: len(blank)]
         return blank
+
+    @contextlib.contextmanager
+    def hold_disk(self, name: str, *, exclusively: bool = False) -> Iterator[None]:
+        if not self._kernel.exists(f"/sys/block/{name}/size"):
+            raise OSError(errno.ENOENT, "No such file or directory", f"/dev/{name}")
+        if exclusively and any(device == name for device, _ in self._machine.mounts.values()):
+            raise OSError(errno.EBUSY, "Device or resource busy", f"/dev/{name}")
+        yield
 
     def boot_id(self) -> str:
         return self._kernel.boot_id

@@ -105,6 +105,9 @@ class Kernel:
     def read_disk(self, name: str, offset: int, count: int) -> bytes:
         raise OSError(errno.ENOENT, "No such file or directory")
 
+    def hold_disk(self, name: str, *, exclusively: bool = False) -> Any:
+        raise OSError(errno.ENOENT, "No such file or directory")
+
     def persist(self, path: str, text: str | None, *, executable: bool = False) -> None:
         if path in self.refusing:
             raise OSError(self.refusing[path], "Read-only file system")

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from contract import key_lists, kubelet, resource_managers
+from contract import disk_layouts, key_lists, kubelet, resource_managers
 from contract.nodetuning import Operator
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import Shape
@@ -15,6 +15,10 @@ from profiles.content.cluster import WantedObject
 from profiles.document import setting_check
 from profiles.document.document import DocumentComponent, DocumentSetting, Extends, ProfileDocument
 
+LAYOUTS = (
+    "layout=single,filesystem=ext4,mount=/mnt/fast-disks",
+    "layout=single,filesystem=xfs,mount=/srv/scratch,options=discard+noatime,label=fast,min=1000,max=8000",
+)
 SETTABLE = [info for info in known_settings.all() if not info.observe_only and info.owner != "kubelet"]
 ALONE = [
     info
@@ -42,6 +46,8 @@ def wishes(draw: Any, among: Any = ALONE) -> DocumentSetting:
         value = draw(sizes.map(resource_managers.memory_text))
     elif info.key in kubelet.SERVICE_LIMITS.keys() - kubelet.HARD:
         value = draw(st.just(kubelet.UNLIMITED) | st.integers(kubelet.LEAST_LOCKED, 2**62).map(str))
+    elif info.key == disk_layouts.KEY:
+        value = draw(st.sampled_from(LAYOUTS))
     elif info.shape is Shape.WORD:
         value = draw(st.from_regex(r"[a-z0-9][a-z0-9_.,:=-]{0,20}", fullmatch=True))
     else:

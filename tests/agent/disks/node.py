@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import errno
+from functools import lru_cache
 
 from tests.agent.kernel import Kernel
 
 SIZE = 1 << 30
+
+
+@lru_cache(maxsize=8)
+def _blank(count: int) -> bytes:
+    return bytes(count)
 
 
 class DisksNode(Kernel):
@@ -52,7 +58,10 @@ class DisksNode(Kernel):
             raise OSError(errno.EIO, "Input/output error")
         if name not in self.sizes:
             raise OSError(errno.ENOENT, "No such file or directory")
-        out = bytearray(max(0, min(count, self.sizes[name] - offset)))
+        blank = _blank(max(0, min(count, self.sizes[name] - offset)))
+        if not any(offset < at + len(data) and at < offset + count for at, data in self.content[name].items()):
+            return blank
+        out = bytearray(blank)
         for at, data in self.content[name].items():
             for place, byte in enumerate(data, at - offset):
                 if 0 <= place < len(out):

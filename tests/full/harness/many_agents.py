@@ -56,6 +56,7 @@ class Standing:
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self.drives: dict[str, dict[int, bytes]] = {}
+        self.mounts: dict[str, tuple[str, str]] = {}
         self._changed: dict[str, str] = {}
         self.kernel = VirtualKernel(self.hardware, lambda: str(uuid.uuid4()))
         self.kubelet_runs = 1
