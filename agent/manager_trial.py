@@ -45,7 +45,11 @@ server first. A judgment."""
 
 
 def is_manager(key: str) -> bool:
-    return keys.kind_of(key) is KeyKind.KUBELET_MANAGER
+    """Return whether a key of the journal is a resource manager's; one that only a newer agent knows is none."""
+    try:
+        return keys.kind_of(key) is KeyKind.KUBELET_MANAGER
+    except keys.BadKey:
+        return False
 
 
 def target(node: Node, spec: Spec) -> dict[str, str]:
