@@ -66,6 +66,13 @@ class Node:
         except (keys.BadKey, OSError):
             return {}
 
+    def has_traces(self, key: str) -> bool:
+        """Return whether an intent for a key left something that its value does not show; false of an unknown key."""
+        try:
+            return self.handler(key).has_traces(key)
+        except keys.BadKey:
+            return False
+
     def stops_kubelet(self, spec: Spec, key: str) -> str:
         """Return why no kubelet would start with what this spec makes of its fields; empty when one would."""
         if keys.kind_of(key) is KeyKind.KUBELET_MANAGER:

@@ -54,7 +54,7 @@ def settle(node: Node, spec: Spec) -> None:
     named = {w.key for w in spec.settings} | {r.key for r in spec.restore}
     for key, entry in list(content.entries.items()):
         coupled = any(k in named or k in content.entries for k in keys.coupled_with(key))
-        coupled = coupled or node.handler(key).has_traces(key)
+        coupled = coupled or node.has_traces(key)
         if key not in named and not entry.done and not coupled and same(node.answer(key), entry.original):
             del content.entries[key]  # an intent that never reached the kernel, and that is wanted no more
 
