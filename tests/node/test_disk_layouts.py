@@ -114,7 +114,7 @@ def test_a_mark_that_appears_after_the_approval_is_left_alone(site: Site, node: 
 
     assert node.machine.shell(f"sha256sum {DISK}", seconds=120) == before
     assert not mounts(node)
-    # The agent refused it, and the rollout stopped; or its report came first, and the node is held until an operator acts.
+    # The agent refused it, and the rollout stopped; or its report came first, and the node is held for an operator.
     if site.rollout(rollout)["status"] == "running":
         site.act(rollout, "pause")
     site.act(rollout, "revert")
