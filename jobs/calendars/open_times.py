@@ -15,6 +15,9 @@ from jobs.calendars.recurrence import Recurrence
 WINDOW, FREEZE = "window", "freeze"
 HORIZONS = tuple(timedelta(days=days) for days in (3, 14, 62, 400))
 """How far is looked ahead, nearest first: most windows are of this week. More than a year holds every yearly rule."""
+FAR = timedelta(days=62)
+"""A target that is open for so long counts as open without an end: no step takes as long, and to follow many rules
+through a year would take seconds at each start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,9 @@ class Opening:
 
     is_open: bool
     current: Span | None = None
-    """The open time, up to where it ends or the horizon; None: closed."""
+    """The open time, up to where it ends or to FAR; None: closed."""
     closes_at: datetime | None = None
-    """None: closed, or open beyond the horizon."""
+    """None: closed, or open beyond FAR."""
     upcoming: Span | None = None
     """The next open time of a target that is closed; None: none within the horizon."""
     freeze: Span | None = None
@@ -78,7 +81,7 @@ def opening_at(entries: Sequence[CalendarEntry], at: datetime) -> Opening:
             return Opening(is_open=False, upcoming=first, freeze=freeze)
         if first and first.end < end:
             return Opening(is_open=True, current=first, closes_at=first.end)
-        if first and horizon == HORIZONS[-1]:
+        if first and horizon >= FAR:
             return Opening(is_open=True, current=first)
     return Opening(is_open=False, freeze=freeze)
 

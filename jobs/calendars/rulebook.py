@@ -34,10 +34,10 @@ def check(fields: Mapping[str, Any]) -> CalendarRule:
 
 
 @transaction.atomic
-def create(*, by: User, source: str = "", **fields: Any) -> CalendarRule:
+def create(*, by: User, **fields: Any) -> CalendarRule:
     """Raises NotAllowed, Invalid naming each field."""
     require_person(by, "admin", GLOBAL, doing="write calendar rules")
-    row = CalendarRule(changed_by=by, source=source[:300], **_checked(fields))
+    row = CalendarRule(changed_by=by, **_checked(fields))
     if CalendarRule.objects.in_effect().count() >= MOST_RULES:
         raise Invalid("There are too many rules.", fields={"name": [f"At most {MOST_RULES} rules: end others first."]})
     _save(row)

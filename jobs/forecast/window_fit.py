@@ -11,8 +11,8 @@ from jobs.forecast.estimates import PART_SECONDS
 from jobs.models import PlanComponent
 
 MARGIN = 1.25
-"""How much longer than the median a step may take and still end inside its window. A judgment: of the times of one
-class on one cluster, about nine in ten are below; what takes longer finishes after the window closed."""
+"""How much longer than the median a step may take and still end inside its window. A judgment, not measured; what takes
+longer finishes after the window closed."""
 HORIZON = timedelta(days=62)
 """How far windows are looked for: what waits longer is a mistake in the calendar."""
 

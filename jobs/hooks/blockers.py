@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from clusters.models import Cluster
-from jobs.models import ApprovalRule, Plan, Rollout
+from jobs.models import ApprovalRule, CalendarRule, Plan, Rollout
 
 
 def of_cluster(cluster: Cluster) -> Iterator[str]:
@@ -24,6 +24,9 @@ def of_pool(pool_id: int) -> Iterator[str]:
         yield f"{rollout} is {rollout.state_word}: let it end, or abort it"
     for plan in Plan.objects.open().filter(pool_id=pool_id):
         yield f"{plan} is open ({plan.get_status_display().lower()}): withdraw it first"
+    # Operators change pools and write no calendar rules: a rule would go, or be about other nodes, without its author.
+    for rule in CalendarRule.objects.in_effect().filter(pool=pool_id):
+        yield f"the {rule.kind} “{rule}” is for this pool: end it first"
 
 
 def forget(cluster_id: UUID) -> None:

@@ -27,7 +27,6 @@ class Migration(migrations.Migration):
                 ('minutes', models.PositiveIntegerField(help_text='Length of each occurrence, as elapsed time.')),
                 ('rule', models.CharField(blank=True, help_text='RRULE of RFC 5545; empty: once.', max_length=500)),
                 ('excluded', models.JSONField(default=list, help_text='Local starts that are left out (EXDATE).')),
-                ('source', models.CharField(blank=True, help_text='UID of the calendar event that it was made from.', max_length=300)),
                 ('version', models.PositiveIntegerField(default=1)),
                 ('changed_at', models.DateTimeField(default=common.clock.now)),
                 ('ended_at', models.DateTimeField(null=True)),

@@ -42,7 +42,6 @@ class CalendarRule(models.Model):
     minutes = models.PositiveIntegerField(help_text="Length of each occurrence, as elapsed time.")
     rule = models.CharField(max_length=500, blank=True, help_text="RRULE of RFC 5545; empty: once.")
     excluded = models.JSONField(default=list, help_text="Local starts that are left out (EXDATE).")
-    source = models.CharField(max_length=300, blank=True, help_text="UID of the calendar event that it was made from.")
     version = models.PositiveIntegerField(default=1)
     changed_at = models.DateTimeField(default=now)
     changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -10,6 +10,7 @@ from django import forms
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
+from common.choices import offer
 from common.errors import Refusal
 from jobs.approvals import rulebook
 from jobs.diffs.changes import Disruption
@@ -113,11 +114,8 @@ class PlanForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        pools = restrict(Pool.objects.select_related("cluster"), user)
-        self.fields["pool"].queryset = pools  # type: ignore[attr-defined]
-        self.fields["revision"].queryset = Revision.objects.select_related("profile").order_by(  # type: ignore[attr-defined]
-            "profile__name", "-number"
-        )
+        offer(self, "pool", restrict(Pool.objects.select_related("cluster"), user))
+        offer(self, "revision", Revision.objects.select_related("profile").order_by("profile__name", "-number"))
 
     @property
     def has_wrong_times(self) -> bool:
@@ -177,7 +175,7 @@ class RuleForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["cluster"].queryset = restrict(Cluster.objects.all(), user, prefix="")  # type: ignore[attr-defined]
+        offer(self, "cluster", restrict(Cluster.objects.all(), user, prefix=""))
 
     @classmethod
     def initial_of(cls, row: ApprovalRule) -> dict[str, Any]:
@@ -204,4 +202,4 @@ class FreezeForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["cluster"].queryset = restrict(Cluster.objects.all(), user, prefix="")  # type: ignore[attr-defined]
+        offer(self, "cluster", restrict(Cluster.objects.all(), user, prefix=""))

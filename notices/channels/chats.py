@@ -43,16 +43,15 @@ def slack(delivery: Delivery) -> Message:
     blocks += [_slack_section(part) for part in parts[: room if len(parts) <= room else room - 1]]
     if len(parts) > room:
         blocks.append(_marked(f"… and {len(parts) - room + 1:,} more in Setpoint."))
-    if link := str(delivery.body.get("link") or ""):
-        blocks.append(_marked(f"<{_escaped(link)}|{OPEN}>"))
+    if link := _linked(str(delivery.body.get("link") or ""), OPEN):
+        blocks.append(_marked(link))
     return {"text": _escaped(_cut(delivery.title, SLACK_TEXT)), "blocks": blocks}
 
 
 def _slack_section(part: Section) -> Message:
     """Cut each piece before it is escaped, so that no entity is cut in two."""
     heading = _escaped(_cut(part.heading, 300))
-    if part.link and len(part.link) <= 600:
-        heading = f"<{_escaped(part.link)}|{heading or OPEN}>"
+    heading = _linked(part.link, heading or OPEN) or heading
     lines = [heading] if heading else []
     left = SLACK_TEXT - len(heading)
     for line in part.lines:
@@ -63,6 +62,12 @@ def _slack_section(part: Section) -> Message:
         lines.append(text)
         left -= len(text) + 1
     return _marked("\n".join(lines))
+
+
+def _linked(link: str, escaped: str) -> str:
+    """Return a link with this text; empty without one, or where it is longer than a section can hold beside lines."""
+    target = _escaped(link)
+    return f"<{target}|{escaped}>" if link and len(target) + len(escaped) <= SLACK_TEXT // 2 else ""
 
 
 def _plain(text: str) -> Message:

@@ -9,6 +9,7 @@ from django import forms
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
+from common.choices import offer
 from common.errors import Refusal
 from jobs.calendars import rule_text, rulebook
 from jobs.models import CalendarRule
@@ -57,8 +58,8 @@ class CalendarRuleForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["cluster"].queryset = restrict(Cluster.objects.all(), user, prefix="")  # type: ignore[attr-defined]
-        self.fields["pool"].queryset = restrict(Pool.objects.select_related("cluster"), user)  # type: ignore[attr-defined]
+        offer(self, "cluster", restrict(Cluster.objects.all(), user, prefix=""))
+        offer(self, "pool", restrict(Pool.objects.select_related("cluster"), user))
 
     @classmethod
     def initial_of(cls, row: CalendarRule) -> dict[str, Any]:

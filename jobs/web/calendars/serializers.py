@@ -33,7 +33,7 @@ class CalendarRuleOut(serializers.ModelSerializer[CalendarRule]):
 
     class Meta:
         model = CalendarRule
-        fields = ["id", *rulebook.FIELDS, "about", "times", "occurrences", "source", "version", "changed_at",
+        fields = ["id", *rulebook.FIELDS, "about", "times", "occurrences", "version", "changed_at",
                   "changed_by"]  # fmt: skip
 
     @extend_schema_field(serializers.CharField())

@@ -6,9 +6,12 @@ import pytest
 from django.test import Client
 
 from audit.models import Record
+from clusters.services.pools import delete_pool
+from common.errors import WrongState
 from jobs.calendars import rulebook
 from jobs.calendars.targets import entries_of
 from jobs.models import CalendarRule
+from tests.clusters.factories import PoolFactory
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.rest import fields_of
 
@@ -84,6 +87,16 @@ def test_only_an_administrator_of_all_clusters_writes_rules_and_only_a_few_hundr
     assert fields_of(client.post(PATH, NIGHT | {"name": "another"})) == {"name"}
     monkeypatch.setattr(rulebook, "MOST_RULES", 2)
     assert fields_of(client.post(PATH, NIGHT)) == {"name"}
+
+
+def test_a_pool_stays_as_long_as_a_rule_names_it(world):
+    """An operator, who writes no rules, would end one with its pool."""
+    pool = PoolFactory(cluster=world.cluster, name="spare")
+    rule = rulebook.create(by=world.admin, **NIGHT | {"kind": "freeze", "pool": pool})
+    with pytest.raises(WrongState, match="nightly"):
+        delete_pool(pool, by=world.operator)
+    rulebook.end(rule, by=world.admin, version=rule.version)
+    delete_pool(pool, by=world.operator)
 
 
 def test_the_page_previews_without_saving_saves_and_ends(world):

@@ -6,7 +6,7 @@ import json
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common.clock import now
@@ -84,6 +84,7 @@ def test_teams_gets_a_card_whose_names_are_never_markdown(receiver, admin, clust
     link=st.text("abc/&<>|", max_size=500),
     count=st.integers(0, 30),
 )
+@example(sentences=["<" * 500], title="<" * 200, link="&" * 600, count=1)
 def test_messages_keep_to_the_limits_of_their_service(sentences, title, link, count):
     each = [
         {
