@@ -64,8 +64,8 @@ class CalendarRuleForm(forms.Form):
     @classmethod
     def initial_of(cls, row: CalendarRule) -> dict[str, Any]:
         out = {name: getattr(row, name) for name in rulebook.FIELDS}
-        repeats = row.rule if row.rule in REPEATS else CUSTOM
-        return out | {"excluded": " ".join(row.excluded), "repeats": repeats, "version": row.version}
+        repeats, rule = (row.rule, "") if row.rule in REPEATS else (CUSTOM, row.rule)
+        return out | {"excluded": " ".join(row.excluded), "repeats": repeats, "rule": rule, "version": row.version}
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}

@@ -116,3 +116,14 @@ def test_the_page_previews_without_saving_saves_and_ends(world):
     assert (wrong.status_code, set(wrong.context["form"].errors)) == (422, {"rule"})
     assert browser.post(f"/windows/{row.pk}/end/", {"version": row.version}).status_code == 302
     assert not CalendarRule.objects.in_effect().exists()
+
+
+def test_the_page_of_a_rule_can_be_sent_with_another_repetition(world):
+    browser = Client()
+    browser.force_login(world.admin)
+    row = rulebook.create(by=world.admin, **NIGHT)
+    form = browser.get(f"/windows/{row.pk}/").context["form"]
+    shown = {name: form[name].value() or "" for name in form.fields}
+    assert browser.post(f"/windows/{row.pk}/", shown | {"repeats": "FREQ=WEEKLY"}).status_code == 302
+    row.refresh_from_db()
+    assert (row.rule, row.starts) == ("FREQ=WEEKLY", NIGHT["starts"])
