@@ -20,11 +20,11 @@ REBOOT = {"cmdline.iommu": "pt"}
 
 @pytest.fixture
 def zoned(make_world):
-    """Six nodes, in the zones a and b by turns; three may be out at once."""
+    """Six nodes, in the zones a and b by turns; one more than a zone has may be out at once."""
     world = make_world(nodes=6)
     for number in range(1, 7):
         world.sim.nodes.relabel(f"n{number}", {ZONE: "ab"[number % 2]})
-    Cluster.objects.update(budget=3)
+    Cluster.objects.update(budget=4)
     world.look()
     return world
 
