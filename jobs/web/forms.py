@@ -10,12 +10,12 @@ from django import forms
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
-from common.choices import offer
 from common.errors import Refusal
 from jobs.approvals import rulebook
 from jobs.diffs.changes import Disruption
 from jobs.forecast.strategy import ON_FAILURE, ORDERS, Strategy
 from jobs.models import ApprovalRule
+from jobs.web.choices import offer
 from profiles.models import Revision
 
 DEFAULT = Strategy()

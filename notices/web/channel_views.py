@@ -25,7 +25,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from clusters.models import Cluster
 from common import listing
-from common.choices import offer
 from common.errors import Refusal, Stale
 from common.requests import UserRequest
 from notices.channels import mails, services
@@ -93,7 +92,9 @@ class ChannelForm(forms.Form):
 
     def __init__(self, *args: Any, channel: Channel | None = None, **how: Any) -> None:
         super().__init__(*args, **how)
-        offer(self, "cluster", Cluster.objects.order_by("name"))
+        field = self.fields["cluster"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = Cluster.objects.order_by("name")
         if channel is not None and channel.secret_key:
             self.fields["secret"].help_text = "One is stored. Empty: it stays."
 

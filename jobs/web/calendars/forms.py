@@ -9,10 +9,10 @@ from django import forms
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, Pool
-from common.choices import offer
 from common.errors import Refusal
 from jobs.calendars import rule_text, rulebook
 from jobs.models import CalendarRule
+from jobs.web.choices import offer
 
 REPEATS = {
     "": "Once",
