@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import queue
+import os
 import signal
 import threading
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def at_signals() -> threading.Event:
     """Return an event that is set once SIGTERM or SIGINT asks this process to end. Call it from the main thread.
 
-    Not set by the handler itself: that runs in the main thread between any two instructions, also in the middle of the
-    Event's own wait, and would wait for the lock that its own thread holds, for ever.
+    Not set by a handler in Python. That runs in the main thread between two instructions: in the middle of the Event's
+    own wait it would wait for the lock that its own thread holds, and where the signal comes just before the main
+    thread blocks, or to another thread, it does not run at all. The interpreter writes to the descriptor at once.
     """
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # its put may interrupt itself
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
     stop = threading.Event()
 
     def wait() -> None:
-        signals.get()
+        while os.read(reading, 1)[0] not in SIGNALS:
+            pass
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: signals.put(got))
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)  # only signals with a handler are written
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=wait, name="signals", daemon=True).start()
     return stop

@@ -136,7 +136,8 @@ def test_a_worker_that_was_still_starting_when_it_was_asked_to_end_ends_when_it_
 
 
 STUBBORN = """
-import sys, threading, time
+import faulthandler, sys, threading, time
+faulthandler.dump_traceback_later(100, exit=True)  # so that a failure says where each thread was
 from concurrent.futures import ThreadPoolExecutor
 import django
 from django.core.management import call_command
@@ -159,16 +160,17 @@ def test_a_task_that_does_not_end_keeps_no_process_alive(tmp_path: Path) -> None
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
     environment |= {"SETPOINT_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
-    with subprocess.Popen(
+    said = tmp_path / "stderr"
+    with said.open("w") as errors, subprocess.Popen(
         [sys.executable, "-c", STUBBORN, str(port)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
-        stderr=subprocess.DEVNULL,
+        stderr=errors,
     ) as up:  # fmt: skip
         try:
             assert up.stdout
             while "Ctrl-C" not in (line := up.stdout.readline()):
-                assert line
+                assert line, said.read_text()
             up.send_signal(signal.SIGTERM)
-            assert up.wait(60) == 0
+            assert up.wait(150) == 0, said.read_text()
             assert "Ending" in up.stdout.read()
         finally:
             up.kill()
@@ -248,7 +250,7 @@ def test_up_serves_says_where_and_ends_cleanly(tmp_path: Path) -> None:
             assert {path.stat().st_mode & 0o077 for path in (tmp_path, *tmp_path.rglob("*"))} == {0}
             assert "no-store" in str(urllib.request.urlopen(f"http://127.0.0.1:{port}/login/", timeout=10).headers)
             up.send_signal(signal.SIGTERM)
-            assert up.wait(25) == 0
+            assert up.wait(60) == 0
         finally:
             up.kill()
     assert {path.stat().st_mode & 0o077 for path in (tmp_path, *tmp_path.rglob("*"))} == {0}
