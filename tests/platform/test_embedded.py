@@ -137,7 +137,7 @@ def test_a_worker_that_was_still_starting_when_it_was_asked_to_end_ends_when_it_
 
 STUBBORN = """
 import faulthandler, sys, threading, time
-faulthandler.dump_traceback_later(100, exit=True)  # so that a failure says where each thread was
+faulthandler.dump_traceback_later(240, exit=True)  # so that a failure says where each thread was
 from concurrent.futures import ThreadPoolExecutor
 import django
 from django.core.management import call_command
@@ -170,7 +170,7 @@ def test_a_task_that_does_not_end_keeps_no_process_alive(tmp_path: Path) -> None
             while "Ctrl-C" not in (line := up.stdout.readline()):
                 assert line, said.read_text()
             up.send_signal(signal.SIGTERM)
-            assert up.wait(150) == 0, said.read_text()
+            assert up.wait(300) == 0, said.read_text()
             assert "Ending" in up.stdout.read()
         finally:
             up.kill()
