@@ -160,17 +160,17 @@ def test_a_task_that_does_not_end_keeps_no_process_alive(tmp_path: Path) -> None
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SETPOINT_", "DJANGO_"))}
     environment |= {"SETPOINT_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
-    said = tmp_path / "stderr"
-    with said.open("w") as errors, subprocess.Popen(
+    logged = tmp_path / "stderr"
+    with logged.open("w") as errors, subprocess.Popen(
         [sys.executable, "-c", STUBBORN, str(port)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
         stderr=errors,
     ) as up:  # fmt: skip
         try:
             assert up.stdout
             while "Ctrl-C" not in (line := up.stdout.readline()):
-                assert line, said.read_text()
+                assert line, logged.read_text()
             up.send_signal(signal.SIGTERM)
-            assert up.wait(300) == 0, said.read_text()
+            assert up.wait(300) == 0, logged.read_text()
             assert "Ending" in up.stdout.read()
         finally:
             up.kill()
