@@ -33,9 +33,8 @@ _SCOPE_WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 _FORM = '[{"group": "gpu-operators", "role": "operator", "scope": "env:staging"}, …]'
 
 
-def providers() -> tuple[Provider, ...]:
-    """Return the configured providers, in the order of SETPOINT_OIDC_PROVIDERS. Raises BadEnvironment."""
-    keys = env.words(LISTED)
+def providers(keys: list[str]) -> tuple[Provider, ...]:
+    """Return the providers with these keys, which SETPOINT_OIDC_PROVIDERS lists. Raises BadEnvironment."""
     for key in keys:
         if not _KEY.fullmatch(key):
             raise BadEnvironment(f"{LISTED}: {key!r} is no key: a lowercase letter, then up to 19 letters and digits")
@@ -51,10 +50,10 @@ def providers() -> tuple[Provider, ...]:
     return read
 
 
-def password_accounts(configured: tuple[Provider, ...]) -> frozenset[str]:
+def local_accounts(listed: list[str], configured: tuple[Provider, ...]) -> frozenset[str]:
     """Return the accounts that alone may log in with a password; empty: every local account. Raises BadEnvironment."""
-    name = "SETPOINT_PASSWORD_ACCOUNTS"
-    accounts = frozenset(word.lower() for word in env.words(name))
+    name = "SETPOINT_LOCAL_ACCOUNTS"
+    accounts = frozenset(word.lower() for word in listed)
     if bad := sorted(account for account in accounts if "@" not in account):
         raise BadEnvironment(f"{name} lists e-mail addresses of local accounts, and {bad[0]!r} is none")
     if accounts and not configured:

@@ -123,9 +123,9 @@ SESSION_COOKIE_AGE = 12 * 3600
 CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
 SETPOINT_TOKEN_PEPPER = env.secret("SETPOINT_TOKEN_PEPPER", VAR / "token.pepper")
 """Mixed into the hashes of API tokens; changing it ends every token."""
-SETPOINT_OIDC = oidc.providers()
+SETPOINT_OIDC = oidc.providers(env.words("SETPOINT_OIDC_PROVIDERS"))
 """Providers of single sign-on and what their groups may do: the operator's word, which no page or token changes."""
-SETPOINT_PASSWORD_ACCOUNTS = oidc.password_accounts(SETPOINT_OIDC)
+SETPOINT_LOCAL_ACCOUNTS = oidc.local_accounts(env.words("SETPOINT_LOCAL_ACCOUNTS"), SETPOINT_OIDC)
 """Local accounts that alone may log in with a password, for emergencies; empty: every local account."""
 SOCIALACCOUNT_ADAPTER = "accounts.signon.exchange.Adapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True}}

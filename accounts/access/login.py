@@ -50,7 +50,7 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
 
     Raises PasswordsClosed where passwords are for named accounts only, and this is none of them."""
     account, address = email.strip().lower()[:254], client_address(request)
-    if settings.SETPOINT_PASSWORD_ACCOUNTS and account not in settings.SETPOINT_PASSWORD_ACCOUNTS:
+    if settings.SETPOINT_LOCAL_ACCOUNTS and account not in settings.SETPOINT_LOCAL_ACCOUNTS:
         raise PasswordsClosed("Passwords are accepted for emergency accounts only. Use single sign-on.")
     tries = count_try(account, address)
     user = auth.authenticate(request, username=account, password=password)

@@ -26,8 +26,8 @@ def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
     if user.is_service or user.is_superuser:
         kind = "A service account" if user.is_service else "A superuser"
         raise Invalid(f"{kind} does not log in by single sign-on.", fields={"email": ["Name a person's account."]})
-    if user.email in settings.SETPOINT_PASSWORD_ACCOUNTS:
-        reason = "SETPOINT_PASSWORD_ACCOUNTS names it, for when single sign-on is down."
+    if user.email in settings.SETPOINT_LOCAL_ACCOUNTS:
+        reason = "SETPOINT_LOCAL_ACCOUNTS names it, for when single sign-on is down."
         raise Invalid("This account keeps its password.", fields={"email": [reason]})
     if not 0 < len(subject) <= 255 or not subject.isprintable():
         raise Invalid("This is no subject.", fields={"subject": ["The claim sub, of 1 to 255 characters."]})

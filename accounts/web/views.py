@@ -63,7 +63,7 @@ def login_context(request: HttpRequest, form: Form, wanted: str) -> dict[str, An
         "next": wanted,
         "is_new": setup.is_open(),
         "providers": settings.SETPOINT_OIDC,
-        "has_emergency_only": bool(settings.SETPOINT_PASSWORD_ACCOUNTS),
+        "has_emergency_only": bool(settings.SETPOINT_LOCAL_ACCOUNTS),
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 from accounts.models import RoleBinding
 from accounts.permissions import ENVIRONMENTS, check_scope
 from common.errors import Invalid
-from config import oidc
+from config import env, oidc
 from config.env import BadEnvironment
 
 ROLES = "[{group: ops, role: operator, scope: 'env:staging'}, {group: 'CN=admins,OU=x', role: admin, scope: '*'}]"
@@ -35,14 +35,14 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Any:
                 monkeypatch.delenv(name, raising=False)
             else:
                 monkeypatch.setenv(name, value)
-        return oidc.providers()
+        return oidc.providers(env.words("SETPOINT_OIDC_PROVIDERS"))
 
     return read
 
 
 def test_nothing_set_is_no_single_sign_on() -> None:
-    assert oidc.providers() == ()
-    assert oidc.password_accounts(()) == frozenset()
+    assert oidc.providers([]) == ()
+    assert oidc.local_accounts([], ()) == frozenset()
 
 
 def test_a_provider_is_read_whole_and_its_secret_not_shown(read: Any, tmp_path: Path) -> None:
@@ -126,14 +126,12 @@ def test_two_providers_of_one_issuer_do_not_start(read: Any) -> None:
         read(**again | {"SETPOINT_OIDC_PROVIDERS": "corp,other"})
 
 
-def test_passwords_are_not_closed_without_another_way_in(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SETPOINT_PASSWORD_ACCOUNTS", "Emergency@example.com")
-    assert oidc.password_accounts(read()) == {"emergency@example.com"}
+def test_passwords_are_not_closed_without_another_way_in(read: Any) -> None:
+    assert oidc.local_accounts(["Emergency@example.com"], read()) == {"emergency@example.com"}
     with pytest.raises(BadEnvironment, match="SETPOINT_OIDC_PROVIDERS"):
-        oidc.password_accounts(())
-    monkeypatch.setenv("SETPOINT_PASSWORD_ACCOUNTS", "none")
-    with pytest.raises(BadEnvironment, match="SETPOINT_PASSWORD_ACCOUNTS"):
-        oidc.password_accounts(read())
+        oidc.local_accounts(["emergency@example.com"], ())
+    with pytest.raises(BadEnvironment, match="SETPOINT_LOCAL_ACCOUNTS"):
+        oidc.local_accounts(["none"], read())
 
 
 def test_roles_and_scopes_are_those_of_accounts() -> None:

@@ -242,7 +242,7 @@ def test_what_cannot_be_linked_is_refused_and_left_as_it_is(
     log_in: LogIn, settings: Any, make: dict[str, Any], subject: str
 ) -> None:
     log_in()
-    settings.SETPOINT_PASSWORD_ACCOUNTS = frozenset({"emergency@example.com"})
+    settings.SETPOINT_LOCAL_ACCOUNTS = frozenset({"emergency@example.com"})
     user = UserFactory(**make)
     with pytest.raises(CommandError):
         call_command("link_identity", email=user.email, provider="corp", subject=subject)
@@ -254,7 +254,7 @@ def test_what_cannot_be_linked_is_refused_and_left_as_it_is(
 
 
 def test_passwords_can_be_for_an_emergency_account_alone(issuer: Issuer, settings: Any) -> None:
-    settings.SETPOINT_PASSWORD_ACCOUNTS = frozenset({"emergency@example.com"})
+    settings.SETPOINT_LOCAL_ACCOUNTS = frozenset({"emergency@example.com"})
     emergency, other = UserFactory(email="emergency@example.com"), UserFactory()
 
     def log_in(email: str) -> Any:
