@@ -200,7 +200,12 @@ def test_an_administrator_gives_neither_role_nor_password_to_an_account_of_singl
         with pytest.raises(WrongState):
             act()
     assert not PendingChange.objects.exists()
-    assert second.is_active
+
+    client = Client()
+    client.force_login(second)
+    page = client.get("/people/").content.decode()
+    assert f"/people/{ada.pk}/reset-password/" not in page
+    assert f"/people/{admin.pk}/reset-password/" in page
 
 
 def test_a_role_proposed_before_an_account_was_linked_is_not_consented_to(settings: Any, issuer: Issuer) -> None:
