@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from shlex import quote
 from typing import Any
 
@@ -19,6 +20,7 @@ from accounts.providers import Provider
 from accounts.signon import groups
 from accounts.signon.refusals import AccountExists, BadClaims, Closed, SignOnRefused
 from audit.services import record
+from common.errors import Invalid
 
 LONGEST_NAME = 150
 
@@ -71,18 +73,13 @@ def _account(provider: Provider, claims: Mapping[str, Any]) -> User:
     try:
         with transaction.atomic():
             return _new_account(provider, claims, email)
-    except (IntegrityError, AccountExists):
-        if identity := _identity(provider, claims):  # another log-in of the same person was faster
+    except (IntegrityError, Invalid):  # the address, or the identity, is taken
+        if identity := _identity(provider, claims):  # by another log-in of the same person, which was faster
             return identity.user
-        raise
+        raise _taken(provider, claims, email) from None
 
 
 def _new_account(provider: Provider, claims: Mapping[str, Any], email: str) -> User:
-    if User.objects.filter(email=email).exists() or User.objects.filter(username=email).exists():
-        message = f"An account with the address {email} exists, and it is not linked to {provider.name}."
-        options = f"--provider={provider.key} --email={quote(email)} --subject={quote(claims['sub'])}"
-        advice = "An address alone proves nothing. If it is yours, have an operator link it on the server"
-        raise AccountExists(message, f"{advice}: manage.py link_identity {options}")
     user = services.create_user(
         email=email,
         by=provider.actor,
@@ -91,6 +88,13 @@ def _new_account(provider: Provider, claims: Mapping[str, Any], email: str) -> U
     )
     identities.add(user, provider, claims["sub"], provider.actor)
     return user
+
+
+def _taken(provider: Provider, claims: Mapping[str, Any], email: str) -> AccountExists:
+    message = f"An account with the address {email} exists, and it is not linked to {provider.name}."
+    options = f"--provider={provider.key} --email={quote(email)} --subject={quote(claims['sub'])}"
+    advice = "An address alone proves nothing. If it is yours, have an operator link it on the server"
+    return AccountExists(message, f"{advice}: manage.py link_identity {options}")
 
 
 def _email(provider: Provider, claims: Mapping[str, Any]) -> str:
@@ -123,12 +127,11 @@ def _follow_email(user: User, provider: Provider, claims: Mapping[str, Any]) -> 
     taken = User.objects.exclude(pk=user.pk)
     if email == user.email or taken.filter(email=email).exists() or taken.filter(username=email).exists():
         return
-    before = {"email": user.email}
-    user.put_marked(email=email, username=email)
-    after = {"email": email}
-    record(
-        by=provider.actor, action="user.change", target=f"user:{user.pk}", target_name=email, before=before, after=after
-    )
+    before, after = {"email": user.email}, {"email": email}
+    target = f"user:{user.pk}"
+    with suppress(IntegrityError), transaction.atomic():  # another account took it meanwhile
+        user.put_marked(email=email, username=email)
+        record(by=provider.actor, action="user.change", target=target, target_name=email, before=before, after=after)
 
 
 def _record_refusal(
