@@ -240,6 +240,25 @@ class Invitation(Marked):
         return f"link of {self.user}"
 
 
+class Identity(Marked):
+    """A person as an OpenID Connect provider knows them. The account logs in there, and has its roles from there."""
+
+    MARKED = ("user_id", "issuer", "subject", "made_at")
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="identity")
+    issuer = models.CharField(max_length=500)
+    subject = models.CharField(max_length=255, help_text="The claim sub: never given to another person by its issuer.")
+    made_at = models.DateTimeField(default=now)
+
+    objects = MarkedQuerySet["Identity"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="one_account_per_identity")]
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.issuer}"
+
+
 class PendingChange(Marked):
     """Change that one administrator proposed and another must consent to before it takes effect. Rows are kept."""
 

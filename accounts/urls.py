@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts.web import filter_views, people_views, session_views, setup_views, views
+from accounts.web import filter_views, people_views, session_views, setup_views, sign_on_views, views
 
 app_name = "accounts"
 urlpatterns = [
     path("login/", views.login, name="login"),
+    path("login/with/<slug:key>/", sign_on_views.begin, name="sign_on"),
+    path("login/with/<slug:key>/back/", sign_on_views.back, name="sign_on_back"),
     path("logout/", views.logout, name="logout"),
     path("setup/", setup_views.first_run, name="setup"),
     path("account/", views.account, name="account"),

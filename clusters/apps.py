@@ -9,6 +9,7 @@ class ClustersConfig(AppConfig):
     def ready(self) -> None:
         from clusters.connection import registry
         from clusters.models import Cluster
+        from clusters.net import web_session
         from clusters.reports import alert_rules, search
         from common import hooks
 
@@ -17,5 +18,6 @@ class ClustersConfig(AppConfig):
 
         hooks.role_scopes.subscribe(role_scopes)
         hooks.search.subscribe(search.find)
+        hooks.web_session.subscribe(web_session.sessions)
         hooks.alert_rules.subscribe(alert_rules.rules)
         hooks.stored_secrets.subscribe(registry.stored_secrets)

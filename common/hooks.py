@@ -212,6 +212,10 @@ class NodeListFilter:
     """How many of the nodes have which value, in one query."""
 
 
+web_session = Question[[], Any]("web_session", is_strict=True)
+"""A requests.Session under the egress policy, bounded in time and size, for a library that brings no HTTP of its own:
+its one answer is that of clusters.net."""
+
 node_marks = Question[[Sequence[int]], NodeMark]("node_marks")
 """Asked with the keys of a page of nodes; a fixed number of queries."""
 

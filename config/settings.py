@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from config import env, logs, private
+from config import env, logs, oidc, private
 from contract import names
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -50,6 +50,8 @@ INSTALLED_APPS = [
     "accounts",
     "audit",
     "common",
+    "allauth.account",
+    "allauth.socialaccount",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -78,6 +80,7 @@ MIDDLEWARE = [
     "config.middleware.ended_sessions",
     "config.middleware.held_catalog",
     "config.errors.ErrorAnswers",
+    "allauth.account.middleware.AccountMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -120,6 +123,14 @@ SESSION_COOKIE_AGE = 12 * 3600
 CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
 SETPOINT_TOKEN_PEPPER = env.secret("SETPOINT_TOKEN_PEPPER", VAR / "token.pepper")
 """Mixed into the hashes of API tokens; changing it ends every token."""
+SETPOINT_OIDC = oidc.providers(env.words("SETPOINT_OIDC_PROVIDERS"))
+"""Providers of single sign-on and what their groups may do: the operator's word, which no page or token changes."""
+SETPOINT_LOCAL_ACCOUNTS = oidc.local_accounts(env.words("SETPOINT_LOCAL_ACCOUNTS"), SETPOINT_OIDC)
+"""Local accounts that alone may log in with a password, for emergencies; empty: every local account."""
+SOCIALACCOUNT_ADAPTER = "accounts.signon.exchange.Adapter"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True}}
+SOCIALACCOUNT_STORE_TOKENS = False
+"""What a provider gives is used during the log-in, and stored nowhere."""
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 30 * 24 * 3600 if IS_HTTPS else 0
 AUTH_PASSWORD_VALIDATORS = [

@@ -307,6 +307,8 @@ _PART = "a part of a page that renews itself"
 _PROGRAM = "for programs"
 NO_PAGE: dict[str, str] = {
     "accounts:link": "a link that works once opens it",
+    "accounts:sign_on": "leads to a provider of single sign-on",
+    "accounts:sign_on_back": "leads back from it",
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
     **dict.fromkeys(
         (

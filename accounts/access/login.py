@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.contrib import auth
 from django.db import transaction
 from django.http import HttpRequest
@@ -16,18 +17,26 @@ from accounts.access.addresses import client_address
 from accounts.models import LoginAttempt, User
 from audit.services import record
 from common.clock import now
-from common.errors import Refusal
+from common.errors import NotAllowed, Refusal
 
 TRIES = 5
 TRIES_PER_ADDRESS = 50
 """For all accounts from one address: many people may sit behind it, and 50 tries a minute guess no password."""
 WINDOW = timedelta(minutes=1)
+ELSEWHERE = "single sign-on"
+"""Under which its starts are counted; no e-mail address can be this."""
 
 
 class TooManyTries(Refusal):
     status = 429
     code = "too-many-tries"
     retry_after = int(WINDOW.total_seconds())
+
+
+class PasswordsClosed(NotAllowed):
+    """Passwords are for named emergency accounts; the same answer for known and unknown accounts."""
+
+    code = "passwords-closed"
 
 
 class WrongPassword(Exception):
@@ -37,8 +46,12 @@ class WrongPassword(Exception):
 
 
 def log_in(request: HttpRequest, *, email: str, password: str) -> User:
-    """Starts the session. Raises WrongPassword with the tries left, TooManyTries; both also for unknown accounts."""
+    """Starts the session. Raises WrongPassword with the tries left, TooManyTries; both also for unknown accounts.
+
+    Raises PasswordsClosed where passwords are for named accounts only, and this is none of them."""
     account, address = email.strip().lower()[:254], client_address(request)
+    if settings.SETPOINT_LOCAL_ACCOUNTS and account not in settings.SETPOINT_LOCAL_ACCOUNTS:
+        raise PasswordsClosed("Passwords are accepted for emergency accounts only. Use single sign-on.")
     tries = count_try(account, address)
     user = auth.authenticate(request, username=account, password=password)
     if not isinstance(user, User) or user.is_service:
@@ -52,12 +65,12 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
 
 
 @transaction.atomic
-def enter(request: HttpRequest, user: User) -> None:
-    """Start a session for a user whose identity has been verified."""
+def enter(request: HttpRequest, user: User, *, way: str = "") -> None:
+    """Start a session for a user whose identity has been verified. `way`: how, where it was not by password."""
     auth.login(request, user)
     sessions.begin(request, user)
-    address = client_address(request)
-    record(by=user, action="session.start", target=f"user:{user.pk}", target_name=user.email, message=address)
+    message = f"{client_address(request)} {way}".strip()
+    record(by=user, action="session.start", target=f"user:{user.pk}", target_name=user.email, message=message)
 
 
 def log_out(request: HttpRequest) -> None:
@@ -76,6 +89,14 @@ def count_try(account: str, address: str) -> int:
         attempt.delete()  # refused unseen, it must not prolong the pause
         raise TooManyTries("Too many attempts. Wait one minute, then try again.")
     return tries
+
+
+def count_start(address: str) -> None:
+    """Count the start of a log-in elsewhere: each makes a session row. Raises TooManyTries."""
+    since = now() - WINDOW
+    if LoginAttempt.objects.filter(address=address, at__gt=since).count() >= TRIES_PER_ADDRESS:
+        raise TooManyTries("Too many attempts. Wait one minute, then try again.")
+    LoginAttempt.objects.create(account=ELSEWHERE, address=address)
 
 
 def forgive(account: str, address: str) -> None:

@@ -15,7 +15,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from accounts.access import sessions
-from accounts.models import PendingChange, RoleBinding, User
+from accounts.models import Identity, PendingChange, RoleBinding, User
 from accounts.people import bootstrap, invitations, pending
 from accounts.people.invitations import Link
 from accounts.people.passwords import check_password
@@ -118,6 +118,7 @@ def set_password(*, user: User, password: str, by: User | str, keep: str | None 
 
     Raises NotAllowed for another person's, Invalid with the password rules that it breaks.
     """
+    require_local(user)
     if isinstance(by, User) and by.pk != user.pk:
         raise NotAllowed("A password is set by its owner only: reset it, and they set one with the link.")
     if user.is_service:
@@ -142,6 +143,7 @@ def reset_password(*, user: User, by: User) -> Link | Proposed:
     require_person(by, Role.ADMIN, GLOBAL, "reset another person's password")
     if user.is_service:
         raise Invalid("A service account has no password.", fields={"user": ["It uses tokens."]})
+    require_local(user)
     if not user.is_active:
         raise WrongState(f"{user.email} is deactivated. Activate the account first.")
     if has_power(user):
@@ -170,6 +172,8 @@ def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | 
     _require_admin(by, (*GLOBAL, scope), f"assign roles in {scope}")
     if user.is_service and role == Role.APPROVER:
         raise Invalid("A service account never approves.", fields={"role": ["Assign it to a person."]})
+    if isinstance(by, User):
+        require_local(user)
     there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()
     there = there if there and there.is_genuine else None
     if there is None and isinstance(by, User) and role in POWERS and not bootstrap.lets(user, role, scope, by):
@@ -228,6 +232,12 @@ def unbind(*, binding: RoleBinding, by: User) -> None:
     )
 
 
+def require_local(user: User) -> None:
+    """Raises WrongState for an account of single sign-on: its provider has its password, and its groups give roles."""
+    if Identity.objects.filter(user=user).exists():
+        raise WrongState(f"{user.email} logs in by single sign-on: its roles come from groups, and it has no password.")
+
+
 def has_power(user: User) -> bool:
     """Return whether this person could approve a plan or consent to a change, were they logged in."""
     return user.is_superuser or user.bindings.filter(role__in=POWERS).exists()
@@ -271,6 +281,7 @@ def _subject(row: PendingChange) -> User:
     user = User.objects.get(pk=int(row.subject_id or 0))
     if not user.is_active:
         raise WrongState(f"{user.email} is deactivated.")
+    require_local(user)
     return user
 
 

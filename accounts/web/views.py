@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
@@ -22,15 +24,17 @@ from accounts.web.forms import LoginForm, PasswordForm, ThemeForm, TokenForm
 from common.errors import Invalid
 from common.requests import UserRequest
 
+LOGIN_PAGE = "accounts/login.html"
+
 
 @never_cache
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "POST"])
 def login(request: HttpRequest) -> HttpResponse:
     if isinstance(request.user, User):
-        return redirect(_after_login(request))
+        return redirect(after_login(request))
     form = LoginForm(request.POST or None)
-    context = {"form": form, "error": "", "tries_left": None, "next": _wanted(request), "is_new": setup.is_open()}
+    context = {**login_context(request, form, _wanted(request)), "error": "", "tries_left": None}
     kept = request.POST.get("kept", "")
     typed_input = typed.opened(request, kept)
     if typed_input:
@@ -39,15 +43,28 @@ def login(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             logins.log_in(request, email=form.cleaned_data["email"], password=form.cleaned_data["password"])
-            return ask_to_send(request, typed_input) if typed_input else redirect(_after_login(request))
+            return ask_to_send(request, typed_input) if typed_input else redirect(after_login(request))
         except logins.WrongPassword as error:
             status, context["tries_left"] = 401, error.tries_left
             context["error"] = f"Email or password is wrong. {_tries(error.tries_left)}"
         except logins.TooManyTries as error:
             status, context["tries_left"] = error.status, 0
             context["error"] = str(error)
+        except logins.PasswordsClosed as error:
+            status, context["error"] = error.status, str(error)
         form.add_error(None, str(context["error"]))
-    return render(request, "accounts/login.html", context, status=status)
+    return render(request, LOGIN_PAGE, context, status=status)
+
+
+def login_context(request: HttpRequest, form: Form, wanted: str) -> dict[str, Any]:
+    """Return the context of the log-in page. `wanted`: the page to go to afterwards, judged already."""
+    return {
+        "form": form,
+        "next": wanted,
+        "is_new": setup.is_open(),
+        "providers": settings.SETPOINT_OIDC,
+        "has_emergency_only": bool(settings.SETPOINT_LOCAL_ACCOUNTS),
+    }
 
 
 def session_ended(request: HttpRequest) -> HttpResponse:
@@ -61,14 +78,12 @@ def session_ended(request: HttpRequest) -> HttpResponse:
         )
     typed_input = typed.read(request)
     context = {
-        "form": LoginForm(),
-        "next": typed_input.back,
-        "is_new": setup.is_open(),
+        **login_context(request, LoginForm(), typed_input.back),
         "ended": True,
         "typed": typed_input,
         "kept": "" if typed_input.is_empty else typed.seal(request, typed_input),
     }
-    return render(request, "accounts/login.html", context, status=401)
+    return render(request, LOGIN_PAGE, context, status=401)
 
 
 def say_ended(response: HttpResponse) -> HttpResponse:
@@ -181,12 +196,16 @@ def _tries(left: int) -> str:
 
 def _wanted(request: HttpRequest) -> str:
     """`next`, if it is a path of this server: of a bare word `redirect` would make a page's name, or fail to."""
-    url = request.POST.get("next") or request.GET.get("next") or ""
+    return safe_next(request, request.POST.get("next") or request.GET.get("next") or "")
+
+
+def safe_next(request: HttpRequest, url: str) -> str:
+    """Return `url` if it is a path of this server, else nothing."""
     if not url.startswith("/"):
         return ""
     is_ours = url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
     return url if is_ours else ""
 
 
-def _after_login(request: HttpRequest) -> str:
+def after_login(request: HttpRequest) -> str:
     return _wanted(request) or resolve_url(settings.LOGIN_REDIRECT_URL)

@@ -157,6 +157,9 @@ def test_numbers_of_settings_reach_the_process_as_they_were_written() -> None:
     given = {entry["name"]: entry.get("value") for entry in web["spec"]["containers"][0]["env"]}
     assert given["SETPOINT_GPU_BAND_DAYS"] == "1000000", "helm reads numbers as floats: 1e+06"
     assert given["SETPOINT_LEASE_SECONDS"] == "30.5"
+    assert given["SETPOINT_OIDC_CORP_ROLES"] == '[{"group": "gpu-admins", "role": "admin", "scope": "*"}]'
+    assert "SETPOINT_OIDC_CORP_CLIENT_SECRET" not in given
+    assert given["SETPOINT_OIDC_CORP_CLIENT_SECRET_FILE"]
     assert given["SETPOINT_URL"] == f"{URL}:8443"
     assert "setpoint.example.com" in given["SETPOINT_HOSTS"].split(",")
     assert "setpoint.internal" in given["SETPOINT_HOSTS"].split(",")

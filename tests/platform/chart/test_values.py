@@ -37,6 +37,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no pods": ({**MINIMAL, "web": {"replicas": 0}}, "replicas"),
     "a word for a number": ({**MINIMAL, "worker": {"replicas": "two"}}, "replicas"),
     "a secret in the open": ({**MINIMAL, "settings": {"SETPOINT_SECRET_KEY": "x"}}, "SETPOINT_SECRET_KEY"),
+    "a secret of a provider in the open": (
+        {**MINIMAL, "settings": {"SETPOINT_OIDC_CORP_CLIENT_SECRET": "x"}},
+        "SETPOINT_OIDC_CORP_CLIENT_SECRET",
+    ),
+    "a misspelled variable of a provider": (
+        {**MINIMAL, "settings": {"SETPOINT_OIDC_CORP_ISUER": "x"}},
+        "SETPOINT_OIDC_CORP_ISUER",
+    ),
     "a misspelled variable": ({**MINIMAL, "settings": {"SETPOINT_LOG_LEVLE": "DEBUG"}}, "SETPOINT_LOG_LEVLE"),
     "a required key without a name": (
         {**MINIMAL, "secrets": {"keys": {"SETPOINT_AUDIT_KEY": ""}}},

@@ -47,6 +47,7 @@ OWN_SECRET: dict[str, Any] = {
             "SETPOINT_METRICS_TOKEN": "metrics-token",
             "SETPOINT_MAIL_USER": "mail-user",
             "SETPOINT_MAIL_PASSWORD": "mail-password",
+            "SETPOINT_OIDC_CORP_CLIENT_SECRET": "oidc-corp",
         },
         "helm": {"existing": "helm-keys", "key": "key"},
         "owner": {"existing": "owner-keys", "databaseKey": "owner-url", "applicationKey": "application-url"},
@@ -57,6 +58,11 @@ OWN_SECRET: dict[str, Any] = {
         "SETPOINT_GPU_BAND_DAYS": 1000000,
         "SETPOINT_LEASE_SECONDS": 30.5,
         "SETPOINT_LOG_LEVEL": "DEBUG",
+        "SETPOINT_LOCAL_ACCOUNTS": "emergency@example.com",
+        "SETPOINT_OIDC_PROVIDERS": "corp",
+        "SETPOINT_OIDC_CORP_ISSUER": "https://id.example.com/realms/corp",
+        "SETPOINT_OIDC_CORP_CLIENT_ID": "setpoint",
+        "SETPOINT_OIDC_CORP_ROLES": '[{"group": "gpu-admins", "role": "admin", "scope": "*"}]',
     },
 }
 EXTERNAL_SECRETS: dict[str, Any] = {

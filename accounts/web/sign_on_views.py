@@ -1,0 +1,67 @@
+"""Single sign-on: to the provider and back. A refusal is the log-in page, with what happened and what to do."""
+
+from __future__ import annotations
+
+import logging
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from accounts.access import login as logins
+from accounts.access.addresses import client_address
+from accounts.models import User
+from accounts.providers import Provider
+from accounts.signon import arrival, exchange
+from accounts.signon.refusals import SignOnRefused
+from accounts.web.forms import LoginForm
+from accounts.web.views import LOGIN_PAGE, after_login, login_context, safe_next
+from common.errors import Refusal
+
+log = logging.getLogger(__name__)
+
+
+@never_cache
+@require_GET
+def begin(request: HttpRequest, key: str) -> HttpResponse:
+    """Send the browser to the provider. Another site's page cannot begin it: its visitor gets the log-in page."""
+    provider, wanted = _provider(key), safe_next(request, request.GET.get("next", ""))
+    if isinstance(request.user, User):
+        return redirect(after_login(request))
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        return redirect("accounts:login")
+    try:
+        logins.count_start(client_address(request))
+        return exchange.begin(request, provider, wanted)
+    except (logins.TooManyTries, SignOnRefused) as refusal:
+        return _refused(request, refusal, wanted)
+
+
+@never_cache
+@require_GET
+def back(request: HttpRequest, key: str) -> HttpResponse:
+    """End a log-in: the provider sends the browser here, with a code."""
+    provider = _provider(key)
+    try:
+        verified = exchange.finish(request, provider)
+        arrival.admit(request, provider, verified.claims)
+    except SignOnRefused as refusal:
+        log.warning("single sign-on: %s: a log-in was refused (%s)", provider.key, refusal.code)
+        return _refused(request, refusal)
+    return redirect(safe_next(request, verified.next) or settings.LOGIN_REDIRECT_URL)
+
+
+def _refused(request: HttpRequest, refusal: Refusal, wanted: str = "") -> HttpResponse:
+    advice = refusal.advice if isinstance(refusal, SignOnRefused) else ""
+    context = {**login_context(request, LoginForm(), wanted), "refusal": {"message": str(refusal), "advice": advice}}
+    return render(request, LOGIN_PAGE, context, status=refusal.status)
+
+
+def _provider(key: str) -> Provider:
+    for provider in settings.SETPOINT_OIDC:
+        if provider.key == key:
+            assert isinstance(provider, Provider)
+            return provider
+    raise Http404

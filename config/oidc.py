@@ -1,0 +1,154 @@
+"""Reading of SETPOINT_OIDC_*: the providers of single sign-on, whole or not at all.
+
+`SETPOINT_OIDC_PROVIDERS` lists their keys; each has variables of its own, `SETPOINT_OIDC_<KEY>_...`. A variable that is
+unknown, or of a provider that is not listed, ends the process: what was misspelled must not be silently off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from accounts.providers import GroupRole, Provider
+from common import yaml
+from config import env
+from config.env import BadEnvironment
+
+PREFIX = "SETPOINT_OIDC_"
+LISTED = f"{PREFIX}PROVIDERS"
+REQUIRED = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET", "ROLES")
+OPTIONAL = ("NAME", "SCOPES", "GROUPS_CLAIM", "TRUST_EMAIL", "AUTH_METHOD")
+AUTH_METHODS = ("client_secret_basic", "client_secret_post")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+ROLES = ("viewer", "operator", "approver", "admin")
+SCOPE = re.compile(r"\*|env:(development|staging|production)|cluster:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Roles and scopes as accounts.permissions knows them, whose models cannot be imported yet; a test keeps them equal."""
+
+_KEY = re.compile(r"[a-z][a-z0-9]{0,19}")
+_SCOPE_WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
+"""A scope token of RFC 6749."""
+_FORM = '[{"group": "gpu-operators", "role": "operator", "scope": "env:staging"}, …]'
+
+
+def providers(keys: list[str]) -> tuple[Provider, ...]:
+    """Return the providers with these keys, which SETPOINT_OIDC_PROVIDERS lists. Raises BadEnvironment."""
+    for key in keys:
+        if not _KEY.fullmatch(key):
+            raise BadEnvironment(f"{LISTED}: {key!r} is no key: a lowercase letter, then up to 19 letters and digits")
+        if keys.count(key) > 1:
+            raise BadEnvironment(f"{LISTED} names {key} twice")
+    _refuse_unknown(keys)
+    read = tuple(_provider(key) for key in keys)
+    issuers = [provider.issuer for provider in read]
+    for provider in read:
+        if issuers.count(provider.issuer) > 1:
+            name = _variable(provider.key, "ISSUER")
+            raise BadEnvironment(f"{name}: another provider has this issuer; its people would have two sets of roles")
+    return read
+
+
+def local_accounts(listed: list[str], configured: tuple[Provider, ...]) -> frozenset[str]:
+    """Return the accounts that alone may log in with a password; empty: every local account. Raises BadEnvironment."""
+    name = "SETPOINT_LOCAL_ACCOUNTS"
+    accounts = frozenset(word.lower() for word in listed)
+    if bad := sorted(account for account in accounts if "@" not in account):
+        raise BadEnvironment(f"{name} lists e-mail addresses of local accounts, and {bad[0]!r} is none")
+    if accounts and not configured:
+        raise BadEnvironment(f"{name} closes password log-in for all others, and {LISTED} names no other way to log in")
+    return accounts
+
+
+def _refuse_unknown(keys: list[str]) -> None:
+    names = {LISTED} | {_variable(key, part) for key in keys for part in (*REQUIRED, *OPTIONAL)}
+    known = names | {f"{name}_FILE" for name in names}
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known:
+            of = name.removeprefix(PREFIX).partition("_")[0].lower()
+            if of in keys:
+                parts = ", ".join(_variable(of, part) for part in (*REQUIRED, *OPTIONAL))
+                raise BadEnvironment(f"{name} is unknown; provider {of} has {parts}")
+            raise BadEnvironment(f"{name} belongs to no provider that {LISTED} lists")
+
+
+def _provider(key: str) -> Provider:
+    given = {part: env.text(_variable(key, part)).strip() for part in (*REQUIRED, *OPTIONAL)}
+    if missing := [_variable(key, part) for part in REQUIRED if not given[part]]:
+        raise BadEnvironment(f"{missing[0]} must be set: {LISTED} lists {key}")
+    return Provider(
+        key=key,
+        name=given["NAME"][:60] or key.capitalize(),
+        issuer=_issuer(_variable(key, "ISSUER"), given["ISSUER"]),
+        client_id=given["CLIENT_ID"],
+        client_secret=given["CLIENT_SECRET"],
+        mapping=_mapping(_variable(key, "ROLES"), given["ROLES"]),
+        scopes=_scopes(_variable(key, "SCOPES"), given["SCOPES"]),
+        groups_claim=given["GROUPS_CLAIM"] or "groups",
+        trusts_email=env.flag(_variable(key, "TRUST_EMAIL")),
+        auth_method=_auth_method(_variable(key, "AUTH_METHOD"), given["AUTH_METHOD"]),
+    )
+
+
+def _variable(key: str, part: str) -> str:
+    return f"{PREFIX}{key.upper()}_{part}"
+
+
+def _issuer(name: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        raise BadEnvironment(f"{name} is not a URL: {url!r}") from None
+    if parts.query or parts.fragment or parts.username or not host or "/.well-known/" in url:
+        raise BadEnvironment(f"{name} must be the issuer itself, as its discovery document has it, not {url!r}")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        raise BadEnvironment(f"{name} must begin with https://, not {url!r}")
+    return url
+
+
+def _scopes(name: str, text: str) -> tuple[str, ...]:
+    scopes = tuple(dict.fromkeys(text.replace(",", " ").split())) or ("openid", "profile", "email")
+    if "openid" not in scopes:
+        raise BadEnvironment(f"{name} must contain openid: without it the provider does not say who logs in")
+    if bad := [scope for scope in scopes if not _SCOPE_WORD.fullmatch(scope)]:
+        raise BadEnvironment(f"{name}: {bad[0]!r} is no scope")
+    return scopes
+
+
+def _auth_method(name: str, method: str) -> str:
+    if method and method not in AUTH_METHODS:
+        raise BadEnvironment(f"{name} must be {' or '.join(AUTH_METHODS)}, not {method!r}")
+    return method
+
+
+def _mapping(name: str, text: str) -> tuple[GroupRole, ...]:
+    """Read the YAML or JSON list that maps groups to roles. Raises BadEnvironment naming variable, item and field."""
+    try:
+        rows = yaml.load(text).data
+    except yaml.BadYaml as error:
+        raise BadEnvironment(f"{name}: {error}") from None
+    if not isinstance(rows, list) or not rows:
+        raise BadEnvironment(f"{name} must be a list such as {_FORM}")
+    mapping = [_row(f"{name}[{index}]", row) for index, row in enumerate(rows)]
+    for index, row in enumerate(mapping):
+        if row in mapping[:index]:
+            raise BadEnvironment(f"{name}[{index}] repeats an earlier item: {row.group}, {row.role}, {row.scope}")
+    return tuple(mapping)
+
+
+def _row(where: str, row: Any) -> GroupRole:
+    if not isinstance(row, dict):
+        raise BadEnvironment(f"{where} must have group, role and scope, as in {_FORM}")
+    if extra := sorted(set(map(str, row)) - {"group", "role", "scope"}):
+        raise BadEnvironment(f"{where}.{extra[0]} is unknown: there are group, role and scope")
+    for part in ("group", "role", "scope"):
+        if not isinstance(row.get(part), str) or not row[part]:
+            raise BadEnvironment(f"{where}.{part} must be text, not {row.get(part)!r}")
+    if row["role"] not in ROLES:
+        raise BadEnvironment(f"{where}.role must be {', '.join(ROLES)}, not {row['role']!r}")
+    if not SCOPE.fullmatch(row["scope"]):
+        forms = "*, env:development, env:staging, env:production or cluster:<uuid>"
+        raise BadEnvironment(f"{where}.scope must be {forms}, not {row['scope']!r}")
+    return GroupRole(row["group"], row["role"], row["scope"])
