@@ -28,8 +28,12 @@ class Freeze(models.Model):
 
     @classmethod
     def standing(cls, cluster_id: uuid.UUID) -> models.QuerySet[Freeze]:
-        over = Q(until=None) | Q(until__gt=now())
-        return cls.objects.filter(over, Q(cluster=None) | Q(cluster_id=cluster_id), lifted_at=None)
+        return cls.in_effect().filter(Q(cluster=None) | Q(cluster_id=cluster_id))
+
+    @classmethod
+    def in_effect(cls) -> models.QuerySet[Freeze]:
+        """Filter the freezes of any cluster, or of all, that hold steps now."""
+        return cls.objects.filter(Q(until=None) | Q(until__gt=now()), lifted_at=None)
 
 
 class Signal(models.Model):
