@@ -131,11 +131,19 @@ def rollouts() -> Iterator[Finding]:
 
 def _newer(row: Cluster) -> Iterator[Finding]:
     advice = f"An admin opens Take over on the cluster's page (/clusters/{row.pk}/takeover/); a second person approves."
+    for step in restore_check.steps_behind(row.pk):
+        yield problem(
+            ROLLOUTS,
+            f"{row}: the NodeTuning of {step.node_name} is newer than the row of its step in {step.rollout}.",
+            f"Skip it in {step.rollout} or abort that; then plan again: what is done needs no change.",
+        )
     present = NodeTuning.objects.filter(node__cluster=row, node__gone_at=None)
     by_step = restore_check.naming_unknown_steps(present).annotate(name=F("node__name")).order_by("name")
-    for name, step in by_step.values_list("name", "spec_step"):
+    for name, unknown in by_step.values_list("name", "spec_step"):
         yield problem(
-            ROLLOUTS, f"{row}: the NodeTuning of {name} names step {step[:8]}, which is not in this database.", advice
+            ROLLOUTS,
+            f"{row}: the NodeTuning of {name} names step {unknown[:8]}, unknown to this database.",
+            advice,
         )
     cordoned = restore_check.cordoned_by_unknown_steps(Node.objects.present().filter(cluster=row)).order_by("name")
     for name in cordoned.values_list("name", flat=True):
