@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from accounts.models import User
 from audit import tasks
@@ -60,9 +59,6 @@ def test_what_was_is_again_and_all_rollouts_are_held(backup: Path) -> None:
     assert names() == ["kept"]
     assert Freeze.after_restore().count() == 1
     assert Record.objects.filter(action="installation.restore").count() == 1
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA journal_mode")
-        assert cursor.fetchone() == ("wal",)
     restore(backup, "--replace")  # once more is no other
     assert (names(), Freeze.after_restore().count()) == (["kept"], 1)
 
@@ -111,20 +107,18 @@ def _is_refused(file: Path, *options: str) -> str:
     return str(refused.value)
 
 
-def test_a_file_with_another_byte_is_refused(backup: Path) -> None:
-    """Give it a right checksum of gzip's: what counts is the SHA-256 in the manifest."""
-    unpacked = bytearray(gzip.decompress(backup.read_bytes()))
-    place = unpacked.index(b"kept")
-    unpacked[place : place + 4] = b"mine"
-    backup.write_bytes(gzip.compress(bytes(unpacked)))
+def test_content_with_another_byte_is_refused(backup: Path) -> None:
+    rewritten(backup, lambda _: None, lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     assert "SHA-256" in _is_refused(backup)
 
 
-def rewritten(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest of a backup."""
+def rewritten(
+    file: Path, change: Callable[[dict[str, Any]], object], alter: Callable[[bytes], bytes] = lambda content: content
+) -> None:
+    """Change the manifest of a backup, or its content, in a file that is otherwise right."""
     with tarfile.open(file) as archive:
         manifest = json.loads(archive.extractfile("manifest.json").read())  # type: ignore[union-attr]
-        content = archive.extractfile("database").read()  # type: ignore[union-attr]
+        content = alter(archive.extractfile("database").read())  # type: ignore[union-attr]
     change(manifest)
     with tarfile.open(file, "w:gz") as archive:
         for name, data in (("manifest.json", json.dumps(manifest).encode()), ("database", content)):
@@ -185,32 +179,63 @@ def test_other_files_are_refused(backup: Path, tmp_path: Path) -> None:
     assert "cannot be read" in _is_refused(tmp_path / "absent")
 
 
-def test_a_damaged_copy_leaves_the_database_as_it_was(tmp_path: Path) -> None:
-    ClusterFactory(name="kept")
-    content = tmp_path / "content"
-    sqlite.dump(content)
-    with content.open("r+b") as file:
-        file.seek(8192)
-        file.write(b"\xff" * 16384)
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a SQLite database in WAL mode with numbers from 0 to 9999, which takes the place of the product's."""
+    file = tmp_path / "database.sqlite3"
+    with closing(sqlite3.connect(file)) as opened:
+        opened.execute("PRAGMA journal_mode=WAL")
+        opened.execute("CREATE TABLE t (n INTEGER, text TEXT)")
+        opened.executemany("INSERT INTO t VALUES (?, ?)", [(n, f"row {n} " * 20) for n in range(10_000)])
+        opened.commit()
+    monkeypatch.setattr(sqlite, "_database", lambda: file)
+    return file
+
+
+def total(file: Path) -> int:
+    with closing(sqlite3.connect(file)) as opened:
+        assert opened.execute("PRAGMA quick_check").fetchone() == ("ok",)
+        return int(opened.execute("SELECT sum(n) FROM t").fetchone()[0])
+
+
+def emptied(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as opened:
+        opened.execute("UPDATE t SET n = 1")
+        opened.commit()
+
+
+def test_sqlite_is_copied_while_it_is_written_to_and_a_damaged_copy_is_refused(database: Path, tmp_path: Path) -> None:
+    content, whole = tmp_path / "content", total(database)
+    with closing(sqlite3.connect(database)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE t SET n = 0")
+        sqlite.dump(content)
+        writer.rollback()
+    assert total(content) == whole
+    emptied(database)
+    good = content.read_bytes()
+    content.write_bytes(good[:8192] + b"\xff" * 16384 + good[24576:])
     with pytest.raises(BackupRefused):
         sqlite.restore(content, lambda _: "SELECT 1")
-    assert names() == ["kept"]
+    content.write_bytes(good)
+    with pytest.raises(BackupRefused):
+        sqlite.restore(content, lambda _: "INSERT INTO absent VALUES (1)")
+    assert total(database) == 10_000
+    sqlite.restore(content, lambda _: "UPDATE t SET n = 7 WHERE n = 0")
+    assert total(database) == whole + 7
 
 
-def test_a_restore_that_is_killed_has_changed_nothing(backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill it where it hurts most: with the copy to the database begun, in a process of its own."""
+def test_sqlite_is_replaced_in_one_transaction(database: Path, tmp_path: Path) -> None:
+    """Kill the copy that a restore ends with, when most of it is written."""
+    content = tmp_path / "content"
+    sqlite.dump(content)
+    emptied(database)
     script = (
         "import os, sqlite3, sys\n"
         "source, target = (sqlite3.connect(path) for path in sys.argv[1:])\n"
-        "source.backup(target, pages=5, progress=lambda *_: os._exit(9))\n"
+        "end = lambda status, remaining, total: remaining < 20 and os._exit(9)\n"
+        "source.backup(target, pages=10, progress=end)\n"
     )
-    content = backup.parent / "content"
-    with tarfile.open(backup) as archive:
-        content.write_bytes(archive.extractfile("database").read())  # type: ignore[union-attr]
-    database = connection.settings_dict["NAME"]
-    connection.close()
     ended = subprocess.run([sys.executable, "-c", script, str(content), str(database)], check=False)
     assert ended.returncode == 9
-    assert names() == ["added", "renamed"]
-    with closing(sqlite3.connect(database)) as opened:
-        assert opened.execute("PRAGMA quick_check").fetchone() == ("ok",)
+    assert total(database) == 10_000
