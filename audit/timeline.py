@@ -31,6 +31,7 @@ SENTENCES: Mapping[str, str] = {
     "cluster.update": "{} was changed",
     "component-values.update": "The values of {} were changed",
     "freeze.set": "A freeze of {} began",
+    "installation.restore": "The database was restored from a backup {}",
     "freeze.lift": "The freeze of {} was lifted",
     "plan.expire": "{} expired",
     "plan.make": "{} was made",

@@ -1,7 +1,7 @@
 """/healthz: this process answers. /readyz: it can do its work, and so can the others.
 
 A web process that cannot reach database or broker is not ready (503). A silent sealer, beat or watch is reported too
-("degraded", 200): taking the pages away would not help then.
+("degraded", 200): taking the pages away would not help then. `manage.py doctor` (config.doctor) asks the same.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    checks = {"database": _database()}
+    checks = {"database": database()}
     if checks["database"] == "ok":
-        checks |= {"broker": _broker(), "sealer": _sealer(), "watch": _watch()}
+        checks |= {"broker": broker(), "sealer": sealer(), "watch": watch()}
     is_ready = checks["database"] == "ok" and checks["broker"] == "ok"
     is_whole = all(verdict == "ok" for verdict in checks.values())
     word = "ready" if is_whole else "degraded" if is_ready else "not ready"
     return JsonResponse({"status": word, "checks": checks}, status=200 if is_ready else 503)
 
 
-def _database() -> str:
+def database() -> str:
+    """Return the state of this process's connection to the database."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -49,7 +50,8 @@ def _database() -> str:
     return "ok"
 
 
-def _broker() -> str:
+def broker() -> str:
+    """Return whether Celery's broker takes connections."""
     if settings.CELERY_BROKER_URL.startswith("memory:"):
         return "ok"
     try:
@@ -60,7 +62,7 @@ def _broker() -> str:
     return "ok"
 
 
-def _sealer() -> str:
+def sealer() -> str:
     """Return the state of the sealer, and so of the beat: the sealer runs every second, and notes it every few."""
     seen, broken = Chain.objects.values_list("checked_at", "broken").first() or (None, "")
     if broken:
@@ -68,7 +70,8 @@ def _sealer() -> str:
     return "ok" if seen and seen > now() - SILENT else f"silent{_since(seen)}"
 
 
-def _watch() -> str:
+def watch() -> str:
+    """Return the state of the watch: whether each cluster has a process that watches it."""
     late = now() - SILENT
     is_unwatched = Q(watch_lease_until=None) | Q(watch_lease_until__lt=late)
     unwatched = Cluster.objects.filter(is_unwatched, created_at__lt=late).count()

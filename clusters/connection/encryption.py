@@ -89,6 +89,11 @@ def is_newest(sealed: Sealed) -> bool:
     return sealed.key == fingerprint(_keys(CREDENTIALS)[0])
 
 
+def fingerprints(ring: Ring) -> list[str]:
+    """Return the fingerprints of the ring's keys, newest first. Raises KeyUnusable."""
+    return [fingerprint(key) for key in _keys(ring)]
+
+
 def fingerprint(key: str) -> str:
     """Names a key without giving it away: the key is 256 random bits, so its hash cannot be searched."""
     return hashlib.sha256(b"setpoint credential key\0" + key.encode()).hexdigest()[:FINGERPRINT_LENGTH]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import urllib3
 from kubernetes.client.exceptions import ApiException
@@ -18,7 +20,7 @@ from urllib3.util.ssl_ import ALPN_PROTOCOLS
 from clusters.fleet import CredentialsRefused, FleetError, FleetRefused, FleetUnavailable, Untrusted, WrongCertificate
 from clusters.kube.responses import Call, short
 from clusters.net.credentials import Credentials
-from clusters.net.egress import EgressRefused
+from clusters.net.egress import EgressRefused, Policy
 
 MAX_EVENT = 8 * 1024 * 1024
 """Bytes of one watch event; etcd itself refuses objects beyond 1.5 MB."""
@@ -150,3 +152,28 @@ def _load_client(context: ssl.SSLContext, credentials: Credentials) -> None:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(f"{credentials.client_certificate}\n{credentials.client_key}\n")
         context.load_cert_chain(path)
+
+
+def shake_hands(url: str, policy: Policy, *, ca: str = "", timeout: float) -> None:
+    """Connect to a URL's server, with TLS where its scheme has it, and close again: nothing is sent.
+
+    Raises FleetUnavailable, FleetRefused, Untrusted, WrongCertificate, CredentialsRefused; for an unusable URL, too.
+    """
+    parts = urlsplit(url)
+    host, is_plain = parts.hostname or "", parts.scheme == "http"
+    call = Call("connect", host or "?")
+    if not host:
+        raise FleetRefused("the address names no host")
+    context = None if is_plain else tls(Credentials(server="", ca=ca))
+    with translated(call, timeout):
+        try:
+            sock = policy.connect(host, parts.port or (80 if is_plain else 443), timeout=timeout)
+            try:
+                if context is not None:
+                    sock = context.wrap_socket(sock, server_hostname=host)
+            finally:
+                sock.close()
+        except ssl.SSLError as error:
+            raise _tls(call, exceptions.SSLError(error)) from error
+        except socket.gaierror as error:
+            raise FleetUnavailable(f"{call}: the host name does not resolve") from error

@@ -13,9 +13,12 @@ from django.db.models import Case, Exists, F, OuterRef, QuerySet, UUIDField, Val
 from django.db.models.functions import Cast, Lower, Replace, Right
 
 from clusters.models import Node, NodeTuning
-from jobs.models import Step
+from contract.nodetuning import Mode
+from jobs.models import Rollout, Step
 
 CHUNK = 500
+BEFORE_WRITE = (Step.Status.QUEUED, Step.Status.ADMITTED, Step.Status.CORDONING, Step.Status.DRAINING)
+"""States of a step whose object is not written yet."""
 SPELLED = r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 _OF_OURS = Exists(Step.objects.filter(pk=OuterRef("named")).order_by())
 LEFT_OUT = (
@@ -49,6 +52,33 @@ def cordoned_by_unknown_steps(nodes: QuerySet[Node]) -> QuerySet[Node]:
 def _id_in_mark() -> Case:
     plain = Cast(Lower(Replace("mark", Value("-"), Value(""))), UUIDField())
     return Case(When(mark__regex=SPELLED, then=plain), default=None, output_field=UUIDField())
+
+
+def is_row_behind(step: Step, tuning: NodeTuning) -> bool:
+    """Return whether the node's object has this attempt of the step written, which its row has not come to.
+
+    What a step that gives its node back leaves in the object is in mode observe.
+    """
+    if tuning.spec_step != str(step.pk) or tuning.mode == Mode.OBSERVE or step.status not in BEFORE_WRITE:
+        return False
+    answers = (tuning.status.get("step"), tuning.status.get("attempt")) == (str(step.pk), step.attempt)
+    return not step.generation and (step.attempt == 1 or answers)
+
+
+def steps_behind(cluster_id: UUID) -> list[Step]:
+    """Return the steps of live rollouts in a cluster whose nodes' objects are newer than their rows, by node."""
+    rows = Step.objects.filter(rollout__cluster_id=cluster_id, rollout__in=Rollout.objects.live().order_by())
+    rows = rows.filter(status__in=BEFORE_WRITE, node__tuning__spec_step__gt="").select_related(
+        "node__tuning", "rollout"
+    )
+    return [step for step in rows.order_by("node__name", "pk") if step.node and is_row_behind(step, step.node.tuning)]
+
+
+def behind_sentence(node_name: str) -> str:
+    return (
+        f"The NodeTuning of {node_name} carries this step already, so it is newer than the step's row, as after a "
+        f"restore from backup. Nothing is written twice: skip the node, or abort the rollout, and plan again."
+    )
 
 
 def unknown_step_sentence(node_name: str, step: str) -> str:

@@ -7,14 +7,14 @@ import uuid
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, Q, QuerySet
 
 from clusters.models import Cluster
 from common.clock import now
 from jobs.diffs import cluster_scope
 from jobs.engine import commit
 from jobs.forecast.strategy import Strategy
-from jobs.models import Rollout, Step
+from jobs.models import Freeze, Rollout, Step
 
 SET_SIZE = 300
 """Steps in one slice's set: 300 calls of about 30 ms over 16 threads end well within a lease."""
@@ -70,12 +70,14 @@ def claim(
 
 def due_for_helm(at: datetime) -> QuerySet[Step]:
     """Return components and policy objects that a worker may begin or resume: applying, due, and unclaimed.
-    Not of a cluster that is another installation's (law 12), and not what an abort passes over or reverts.
+    Not of a cluster that is another installation's (law 12), not after a restore that no administrator has confirmed,
+    and not what an abort passes over or reverts.
     """
     rows = Step.objects.of_components().filter(
         _free(at), _due(at), status=Step.Status.APPLYING, rollout__status__in=Rollout.LIVE
     )
     rows = rows.filter(rollout__cluster__ownership=Cluster.Ownership.OURS)
+    rows = rows.exclude(Exists(Freeze.after_restore().order_by()))
     aborting = Rollout.objects.filter(status=Rollout.Status.ABORTING)
     rows = rows.exclude(direction=Step.Direction.FORWARD, rollout__in=aborting.filter(abort_reverts=True))
     return rows.exclude(direction=Step.Direction.FORWARD, granted_at=None, rollout__in=aborting)

@@ -63,6 +63,8 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
         tuning = tunings[step.node_key]
         if tuning and tuning.spec_step in unknown:
             unfit = restore_check.unknown_step_sentence(step.node_name, tuning.spec_step)
+        elif tuning and restore_check.is_row_behind(step, tuning):
+            unfit = restore_check.behind_sentence(step.node_name)
         digest = earlier if is_back else rollout.plan.revision.digest
         out.append(
             NodeView(

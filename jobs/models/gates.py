@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
@@ -14,6 +15,10 @@ from common.clock import now
 
 class Freeze(models.Model):
     """A freeze: while one is in effect, no step starts, in one cluster, or in all when `cluster` is null."""
+
+    RESTORED: ClassVar[str] = "Restored from the backup"
+    """How the reason begins of a freeze that `manage.py restore` set: while it is in effect, nothing is done for any
+    rollout. Told by its reason, since it is written into tables of older versions, too."""
 
     cluster = models.ForeignKey(Cluster, null=True, on_delete=models.CASCADE, related_name="freezes")
     reason = models.CharField(max_length=500)
@@ -28,8 +33,20 @@ class Freeze(models.Model):
 
     @classmethod
     def standing(cls, cluster_id: uuid.UUID) -> models.QuerySet[Freeze]:
-        over = Q(until=None) | Q(until__gt=now())
-        return cls.objects.filter(over, Q(cluster=None) | Q(cluster_id=cluster_id), lifted_at=None)
+        return cls.in_effect().filter(Q(cluster=None) | Q(cluster_id=cluster_id))
+
+    @classmethod
+    def in_effect(cls) -> models.QuerySet[Freeze]:
+        """Filter the freezes of any cluster, or of all, that hold steps now."""
+        return cls.objects.filter(Q(until=None) | Q(until__gt=now()), lifted_at=None)
+
+    @classmethod
+    def after_restore(cls) -> models.QuerySet[Freeze]:
+        """Filter the freezes that hold all rollouts until an administrator has seen what is newer in the clusters.
+
+        Steps in progress are held too, and reverts: their rows may be older than what was done for them since.
+        """
+        return cls.in_effect().filter(cluster=None, created_by=None, reason__startswith=cls.RESTORED)
 
 
 class Signal(models.Model):

@@ -13,6 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from audit.marked import Marked, MarkedQuerySet
 from clusters.models import Cluster
 from common.clock import now
+from jobs.models.gates import Freeze
 from jobs.models.plans import Plan
 from jobs.models.state_machine import Moves
 
@@ -34,11 +35,13 @@ class RolloutQuerySet(MarkedQuerySet["Rollout"]):
         return self.with_state().filter(status__in=Rollout.CARRIED_OUT, is_stuck=False)
 
     def due(self) -> Self:
-        """Live ones, from their time on; and ended ones of which a person has a node given back."""
+        """Live ones, from their time on; and ended ones of which a person has a node given back. None after a restore,
+        until an administrator lifts its freeze."""
         is_early = Q(status=Rollout.Status.QUEUED, start_at__gt=now())
         # By its name: steps import rollouts.
         returning = Rollout.objects.filter(pk=OuterRef("pk"), steps__status="returning")
-        return self.exclude(is_early).filter(Q(status__in=Rollout.LIVE) | Exists(returning))
+        rows = self.exclude(is_early).filter(Q(status__in=Rollout.LIVE) | Exists(returning))
+        return rows.exclude(Exists(Freeze.after_restore().order_by()))
 
 
 class Rollout(Moves, Marked):
