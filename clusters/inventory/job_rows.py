@@ -175,9 +175,9 @@ class _Life:
             ordered = sorted(self.pods.values(), key=lambda pod: (pod.ended is None, pod.ended or pod.created))
             self.pods = {pod.uid: pod for pod in ordered[-MOST_PODS:]}
 
-    def _clamped(self, told: datetime | None) -> datetime | None:
+    def _clamped(self, at: datetime | None) -> datetime | None:
         """A cluster's clock may be ahead of ours: nothing began after it was heard of."""
-        return min(told, self.at) if told else None
+        return min(at, self.at) if at else None
 
 
 def _seconds(at: datetime) -> int:
