@@ -10,6 +10,7 @@ trainer makes a JobSet of its own name, whose labels are all that its pods carry
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ KUEUE_QUEUES = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/local-queue-name")
 """Of the pod's own request; and what Kueue writes on the pods of a Job that it admitted (AssignQueueLabelsForPods)."""
 SLURM_JOB = "scheduler.slinky.slurm.net/slurm-jobid"
 TEMPLATE_HASH = "pod-template-hash"
+_UID = re.compile(r"[A-Za-z0-9-]{1,64}")
+"""Part of addresses, so other text is hashed."""
 ELASTIC = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "LeaderWorkerSet", "RayCluster"})
 """Their number of pods changes during their life: fewer than at most are no loss."""
 
@@ -41,7 +44,7 @@ class JobIdentity(NamedTuple):
 
     def key(self, namespace: str) -> str:
         """A text of at most 64 characters that tells this job from every other of its cluster."""
-        if self.uid and len(self.uid) <= 64:
+        if _UID.fullmatch(self.uid):
             return self.uid
         named = "\0".join((namespace, *self)).encode("utf-8", "replace")
         return f"n-{hashlib.sha256(named).hexdigest()[:40]}"

@@ -78,6 +78,11 @@ class GpuJob(models.Model):
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    @property
+    def shown(self) -> str:
+        """Return its place on the axis `job`: how it ended, else its state."""
+        return self.outcome or self.state
+
     def all_pods(self) -> list[JobPod]:
         return [JobPod(*entry) for entry in self.pods]
 

@@ -22,6 +22,9 @@ from gpus.workloads.reports import JobReport
 
 class GpuJobOut(serializers.ModelSerializer[GpuJob]):
     cluster_name = serializers.CharField(source="cluster.name")
+    outcome = serializers.ChoiceField(
+        choices=GpuJob.Outcome.choices, allow_blank=True, help_text="Empty while it lives."
+    )
     gpu_hours = serializers.SerializerMethodField(help_text="That its pods held, of whole GPUs.")
     active_percent = serializers.SerializerMethodField(
         help_text="Of the GPU-hours that telemetry told of, those in which the GPU was active; null: no telemetry."
@@ -37,11 +40,12 @@ class GpuJobOut(serializers.ModelSerializer[GpuJob]):
         read_only_fields = fields
 
     def get_gpu_hours(self, job: selectors.SummedJob) -> float:
-        return round(job.gpu_seconds / 3600, 2)
+        return round(selectors.gpu_hours(job), 2)
 
     @extend_schema_field(serializers.FloatField(allow_null=True))
     def get_active_percent(self, job: selectors.SummedJob) -> Any:
-        return None if job.active_share > 1 else round(100 * job.active_share, 1)
+        percent = selectors.active_percent(job)
+        return None if percent is None else round(percent, 1)
 
 
 class GpuJobShareOut(serializers.Serializer[Share]):

@@ -55,6 +55,15 @@ def _sum(amount: object) -> Coalesce:
     return Coalesce(Subquery(of_job.annotate(total=Sum(amount)).values("total")), 0.0, output_field=FloatField())
 
 
+def gpu_hours(job: SummedJob) -> float:
+    return job.gpu_seconds / 3600
+
+
+def active_percent(job: SummedJob) -> float | None:
+    """Return the active share of its GPU-hours with telemetry; None where there are none."""
+    return None if job.active_share > 1 else 100 * job.active_share
+
+
 class JobFilter(django_filters.FilterSet):  # type: ignore[misc]
     """`state` may be given several times."""
 

@@ -166,7 +166,9 @@ def test_a_job_without_telemetry_or_readings_has_no_figures_but_says_why(world, 
     ended, waits = report(world, "u-dark"), report(world, "u-late")
     for shown in (ended, waits):
         assert (shown.line.gpu_hours, shown.line.cost, shown.activity.busy) == (0, None, None)
-        assert shown.goodput.whole.value is None and shown.goodput.whole.lack and shown.activity.lack
+        assert shown.goodput.whole.value is None
+        assert shown.goodput.whole.lack
+        assert shown.activity.lack
     assert waits.queue_wait == timedelta(hours=1)
     assert waits.goodput.scheduling.value == 0
     assert [one.name for one in waits.never_started] == ["waits"]
@@ -203,7 +205,8 @@ def test_a_shared_gpu_is_divided_and_a_rank_that_shares_has_no_activity_of_its_o
     for key in ("u-x", "u-y"):
         shown = report(one, key)
         assert float(shown.line.gpu_hours) == pytest.approx(1500 / 3600 / 2, rel=1e-6)
-        assert shown.activity.busy is None and "only holder" in shown.activity.lack
+        assert shown.activity.busy is None
+        assert "only holder" in shown.activity.lack
 
 
 def test_a_forgotten_job_takes_its_use_along_and_one_that_lives_stays(world, settings):
@@ -213,4 +216,5 @@ def test_a_forgotten_job_takes_its_use_along_and_one_that_lives_stays(world, set
     GpuJob.objects.filter(key="u-1").update(queued_at=old)
     retention.forget_old()
     assert list(GpuJob.objects.values_list("key", flat=True)) == ["u-1"]
-    assert JobUse.objects.exists() and not JobUse.objects.exclude(job__key="u-1").exists()
+    assert JobUse.objects.exists()
+    assert not JobUse.objects.exclude(job__key="u-1").exists()
