@@ -1,8 +1,8 @@
 """Pages of jobs that hold or held GPUs.
 
-gpus/jobs.html    listing (of GpuJob, as gpus.workloads.selectors.jobs), states, clusters,
+gpus/jobs.html    listing (of GpuJob, as gpus.peers.lives.selectors.jobs), states, clusters,
                   rows [(job, GPU-hours, active percent or None)]
-gpus/job.html     report (gpus.workloads.reports.JobReport), job, ranks (the first MOST_ROWS), nodes, more_ranks,
+gpus/job.html     report (gpus.peers.lives.reports.JobReport), job, ranks (the first MOST_ROWS), nodes, more_ranks,
                   more_nodes
 """
 
@@ -19,8 +19,8 @@ from clusters.models import GpuJob
 from clusters.reports.selectors import clusters_visible_to
 from common import listing, look
 from common.requests import UserRequest
-from gpus.workloads import reports, selectors
-from gpus.workloads.ranks import Rank
+from gpus.peers.lives import reports, selectors
+from gpus.peers.lives.ranks import Rank
 
 MOST_ROWS = 100
 

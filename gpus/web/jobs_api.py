@@ -14,10 +14,10 @@ from clusters.models import GpuJob
 from common.api import ApiViewSet
 from common.requests import UserApiRequest
 from compliance.models import NodeStanding
-from gpus.workloads import reports, selectors
-from gpus.workloads.figures import Share
-from gpus.workloads.ranks import Spread
-from gpus.workloads.reports import JobReport
+from gpus.peers.lives import reports, selectors
+from gpus.peers.lives.figures import Share
+from gpus.peers.lives.ranks import Spread
+from gpus.peers.lives.reports import JobReport
 
 
 class GpuJobOut(serializers.ModelSerializer[GpuJob]):

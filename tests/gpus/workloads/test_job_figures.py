@@ -13,9 +13,9 @@ from clusters.inventory import store
 from clusters.models import GpuJob, Node
 from gpus.metrics.samples import Holder, Metric
 from gpus.models import GpuPrice, GpuUse, JobUse
+from gpus.peers.lives import reports
 from gpus.showback import periods, statement, teams
 from gpus.storage import retention
-from gpus.workloads import reports
 from tests.clusters.factories import ClusterFactory
 from tests.clusters.inventory.test_job_rows import pod
 from tests.factories import UserFactory
@@ -49,7 +49,7 @@ class Watched(Recording):
         super().store()
         if before:
             for sample in self.reading().samples:
-                holder = next((f"{one.namespace}/{one.pod}" for one in sample.holders), "")
+                holder = next((f"{part.namespace}/{part.pod}" for part in sample.holders), "")
                 busy, watts = sample.values[Metric.BUSY], sample.values[Metric.POWER]
                 self.heard.append((before, self.at, sample.node, sample.device.uuid, holder, busy, watts))
         self.last = self.at
@@ -69,21 +69,21 @@ def by_pod(recording):
 def world(clock):
     """An hour and 20 minutes over midnight: a pod that restarts on another node, a rank that is idle, a neighbor."""
     clock.at = clock.at.replace(hour=0, minute=40, second=0, microsecond=0)
-    one = Watched(clock.at - timedelta(minutes=80), nodes=3, cluster=ClusterFactory(name="atlas"))
-    Node.objects.filter(cluster=one.cluster).update(gpu_allocated=4)
+    part = Watched(clock.at - timedelta(minutes=80), nodes=3, cluster=ClusterFactory(name="atlas"))
+    Node.objects.filter(cluster=part.cluster).update(gpu_allocated=4)
     for name, node in (("a", "n0"), ("b", "n1")):
-        one.hears(name, node=node, job="train", job_uid="u-1")
-    one.hears("other", node="n2", job="serve", job_uid="u-2")
-    one.held = {(node, index): (f"team/{name}", busy) for node, name, busy in
+        part.hears(name, node=node, job="train", job_uid="u-1")
+    part.hears("other", node="n2", job="serve", job_uid="u-2")
+    part.held = {(node, index): (f"team/{name}", busy) for node, name, busy in
                 (("n0", "a", 0.9), ("n1", "b", 0.02), ("n2", "other", 0.6)) for index in range(4)}  # fmt: skip
-    one.store()
-    one.go_on(2400)
-    one.hears("b", node="n1", job="train", job_uid="u-1", ended=True)
-    one.hears("other", node="n2", job="serve", job_uid="u-2", ended=True)
-    one.hears("c", node="n2", job="train", job_uid="u-1")
-    one.held = {(node, index): (f"team/{name}", busy) for node, name, busy in
+    part.store()
+    part.go_on(2400)
+    part.hears("b", node="n1", job="train", job_uid="u-1", ended=True)
+    part.hears("other", node="n2", job="serve", job_uid="u-2", ended=True)
+    part.hears("c", node="n2", job="train", job_uid="u-1")
+    part.held = {(node, index): (f"team/{name}", busy) for node, name, busy in
                 (("n0", "a", 0.9), ("n2", "c", 0.8)) for index in range(4)}  # fmt: skip
-    one.go_on(2400)
+    part.go_on(2400)
     model = PRODUCT.replace("-", " ")
     for amount, day, name, pue in (
         ("2.5", date(2026, 1, 1), model, 1), ("3.125", clock.at.date(), model, 1), ("0.2", date(2026, 1, 1), "", "1.4")
@@ -92,8 +92,8 @@ def world(clock):
         GpuPrice.objects.create(
             kind=kind, model=name, amount=Decimal(amount), valid_from=day, created_by="x", pue=Decimal(pue)
         )
-    one.person = UserFactory(roles=["viewer"])
-    return one
+    part.person = UserFactory(roles=["viewer"])
+    return part
 
 
 def report(world, key="u-1"):
@@ -133,10 +133,12 @@ def test_jobs_sum_to_the_line_of_the_cost_page(world):
     line = next(line for line in statement.of(world.person, period).lines if line.name == "Research")
     shown = [report(world, key) for key in ("u-1", "u-2")]
 
-    assert sum(one.line.gpu_hours for one in shown) == pytest.approx(line.gpu_hours)
+    assert sum(part.line.gpu_hours for part in shown) == pytest.approx(line.gpu_hours)
     for name in ("gpu_cost", "idle_cost", "energy_cost", "cost", "kwh", "active", "held_idle"):
-        assert sum(getattr(one.line, name) for one in shown) == pytest.approx(getattr(line, name), abs=Decimal("1e-6"))
-    assert [one.team for one in shown] == ["Research", "Research"]
+        assert sum(getattr(part.line, name) for part in shown) == pytest.approx(
+            getattr(line, name), abs=Decimal("1e-6")
+        )
+    assert [part.team for part in shown] == ["Research", "Research"]
     assert JobUse.objects.count() == GpuUse.objects.count() == 3
 
 
@@ -171,7 +173,7 @@ def test_a_job_without_telemetry_or_readings_has_no_figures_but_says_why(world, 
         assert shown.activity.lack
     assert waits.queue_wait == timedelta(hours=1)
     assert waits.goodput.scheduling.value == 0
-    assert [one.name for one in waits.never_started] == ["waits"]
+    assert [part.name for part in waits.never_started] == ["waits"]
 
 
 def test_a_cluster_that_was_not_read_for_an_hour_leaves_a_gap_of_that_length(world, clock):
@@ -187,23 +189,23 @@ def test_a_cluster_that_was_not_read_for_an_hour_leaves_a_gap_of_that_length(wor
 
 
 def test_a_shared_gpu_is_divided_and_a_rank_that_shares_has_no_activity_of_its_own(clock):
-    one = Watched(clock.at - timedelta(minutes=30), nodes=1, gpus=1)
-    one.hears("a", node="n0", gpus=1, job="x", job_uid="u-x")
-    one.hears("b", node="n0", gpus=1, job="y", job_uid="u-y")
-    Node.objects.filter(cluster=one.cluster).update(gpu_allocated=1, gpu_shares={"": [2, 1]})
-    plain = one._sample
+    part = Watched(clock.at - timedelta(minutes=30), nodes=1, gpus=1)
+    part.hears("a", node="n0", gpus=1, job="x", job_uid="u-x")
+    part.hears("b", node="n0", gpus=1, job="y", job_uid="u-y")
+    Node.objects.filter(cluster=part.cluster).update(gpu_allocated=1, gpu_shares={"": [2, 1]})
+    plain = part._sample
 
     def shared(name, index):
         holders = (Holder("team", "a"), Holder("team", "b"))
         return replace(plain(name, index), holders=holders)
 
-    one._sample = shared
-    one.held = {("n0", 0): ("team/a", 0.5)}
-    one.store()
-    one.go_on(1500)
-    one.person = UserFactory(roles=["viewer"])
+    part._sample = shared
+    part.held = {("n0", 0): ("team/a", 0.5)}
+    part.store()
+    part.go_on(1500)
+    part.person = UserFactory(roles=["viewer"])
     for key in ("u-x", "u-y"):
-        shown = report(one, key)
+        shown = report(part, key)
         assert float(shown.line.gpu_hours) == pytest.approx(1500 / 3600 / 2, rel=1e-6)
         assert shown.activity.busy is None
         assert "only holder" in shown.activity.lack

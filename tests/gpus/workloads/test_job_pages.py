@@ -53,7 +53,7 @@ def test_the_page_and_rest_show_the_same_of_a_job(person, world):  # noqa: F811
     assert f"{float(detail['cost']):.2f} USD" in shown
     assert f"{detail['goodput']['whole']['percent']:.1f} %" in shown
     assert f"by pod {detail['busy']['least']:.0%}"[:-1] in shown
-    assert [(one["node_name"], one["drifts"], one["xids"], one["is_slower"]) for one in detail["nodes"]] == [
+    assert [(part["node_name"], part["drifts"], part["xids"], part["is_slower"]) for part in detail["nodes"]] == [
         ("n0", 1, [79], True), ("n1", 0, [], None), ("n2", 0, [], None),
     ]  # fmt: skip
     assert {(pod["name"], pod["node_name"], pod["outcome"]) for pod in detail["pods"]} == {
@@ -129,6 +129,6 @@ def test_neither_page_asks_more_of_the_database_for_more_jobs_or_pods(person, wo
         GpuJob(cluster=other, key=f"k{n}", namespace="a", kind="Job", name=f"j{n}", queued_at=world.at)
         for n in range(20)
     )
-    JobUse.objects.bulk_create(JobUse(job=one, day=world.at.date(), effective=60) for one in more)
+    JobUse.objects.bulk_create(JobUse(job=part, day=world.at.date(), effective=60) for part in more)
     assert [queries(address) for address in addresses] == before
     assert max(before) <= 30

@@ -1,4 +1,4 @@
-"""What happened to a job's nodes in its time: drift, rollouts, alerts of hardware, and when nothing was recorded."""
+"""Events on a job's nodes in its time: drift, rollouts, XIDs, and when nothing was recorded."""
 
 from __future__ import annotations
 

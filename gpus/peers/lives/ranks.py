@@ -53,7 +53,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of one measure over the pods that have it."""
+    """Spread of one measure over the pods that have it."""
 
     mean: float
     """Over GPUs and time."""

@@ -1,4 +1,4 @@
-"""What one job held, what that cost, and its goodput. Sums of `JobUse`, priced as the cost page prices `GpuUse`."""
+"""GPU-hours, cost and goodput of one job. Sums of `JobUse`, priced as the cost page prices `GpuUse`."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from accounts.models import User
 from clusters.models import GpuJob, GpuPod, JobPod
 from common.clock import now
 from gpus.models import NodePace, Team
+from gpus.peers.lives import figures, ranks, surroundings
+from gpus.peers.lives.figures import Goodput
+from gpus.peers.lives.ranks import Activity
+from gpus.peers.lives.surroundings import Surroundings
 from gpus.showback import prices, rules, teams
 from gpus.showback.statement import Line
-from gpus.workloads import figures, ranks, surroundings
-from gpus.workloads.figures import Goodput
-from gpus.workloads.ranks import Activity
-from gpus.workloads.surroundings import Surroundings
 
 MOST_SLOW = 20
 
@@ -47,7 +47,7 @@ class JobReport:
 
     @property
     def queue_wait(self) -> timedelta:
-        """Until its first pod ran, or until now or its end."""
+        """Return the time until its first pod ran, or until now or its end."""
         return (self.job.started_at or self.job.until(self.at)) - self.job.queued_at
 
     @property
@@ -56,7 +56,7 @@ class JobReport:
 
     @property
     def replaced(self) -> int:
-        """Pods that came in the place of others; of a job that changes its size, every later one."""
+        """Return how many pods came in the place of others; of a job that changes its size, every later one."""
         return max(0, self.job.pods_seen - self.job.size)
 
     @property
