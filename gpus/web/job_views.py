@@ -66,6 +66,6 @@ def job_of(request: UserRequest, pk: UUID, key: str) -> HttpResponse:
 
 
 def _first(rank: Rank) -> tuple[bool, bool, float, str]:
-    """Pods that never ran, then those that live, the least busy first."""
-    busy = 2.0 if rank.busy is None else rank.busy
-    return (rank.pod.running is not None, rank.pod.ended is not None, busy, rank.pod.name)
+    """Pods that never ran, then those that live: those that do the least first, by OFU where it is known."""
+    share = next((share for share in (rank.ofu, rank.busy) if share is not None), 2.0)
+    return (rank.pod.running is not None, rank.pod.ended is not None, share, rank.pod.name)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from clusters.models import GpuJob
-from common.clock import now
 from gpus.models import GpuBand, GpuUse, JobUse
 from gpus.showback import charges, prices
 from gpus.showback.charges import TEAM, Charge, LineKey
@@ -67,9 +66,9 @@ class Goodput:
         return Share(self.scheduling.value * self.runtime.value)
 
 
-def goodput(job: GpuJob, line: Line, at: datetime | None = None) -> Goodput:
-    at = at or now()
-    return Goodput(_scheduling(job, at), _runtime(line))
+def goodput(job: GpuJob, line: Line, at: datetime, gap_seconds: float = 0.0) -> Goodput:
+    """`gap_seconds`: of its running time, those of which nothing is recorded."""
+    return Goodput(_scheduling(job, at), _runtime(line, gap_seconds / 3600 * job.gpus))
 
 
 def _scheduling(job: GpuJob, at: datetime) -> Share:
@@ -79,8 +78,8 @@ def _scheduling(job: GpuJob, at: datetime) -> Share:
     return Share(min(1.0, job.all_running_seconds(job.until(at)) / life))
 
 
-def _runtime(line: Line) -> Share:
-    measured, unknown = float(line.active + line.held_idle), float(line.unknown)
+def _runtime(line: Line, unrecorded: float) -> Share:
+    measured, unknown = float(line.active + line.held_idle), float(line.unknown) + unrecorded
     if measured * 3600 < FEWEST_SECONDS:
         return Share(None, "No telemetry of its GPUs is stored.")
     if unknown > measured:

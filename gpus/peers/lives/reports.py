@@ -110,14 +110,14 @@ class JobReport:
 def of(user: User, job: GpuJob) -> JobReport:
     """Gather the report. A fixed number of queries, for any number of pods."""
     at = now()
-    line = figures.held(job, prices.book())
+    line, around = figures.held(job, prices.book()), surroundings.of(user, job, at)
     return JobReport(
         job=job,
         at=at,
         line=line,
-        goodput=figures.goodput(job, line, at),
+        goodput=figures.goodput(job, line, at, around.gap_seconds),
         activity=ranks.of(job, at),
-        around=surroundings.of(user, job, at),
+        around=around,
         team=_team(job),
         models=figures.models(job),
         currency=prices.currency(),

@@ -184,6 +184,10 @@ def test_a_cluster_that_was_not_read_for_an_hour_leaves_a_gap_of_that_length(wor
     shown = report(world)
     assert len(shown.around.gaps) == 1
     assert 3000 <= shown.around.gap_seconds <= 3600
+    assert shown.goodput.runtime.value is not None
+    world.at += timedelta(hours=9)
+    clock.at = world.at
+    assert (report(world).goodput.runtime.value, report(world).goodput.whole.value) == (None, None)
     seconds = sum(by_pod(world)[f"team/{name}"][0] for name in "abc")
     assert float(shown.line.gpu_hours) <= seconds / 3600 + 8 * 600 / 3600 + 1e-6
 
