@@ -16,7 +16,7 @@ from clusters.inventory.rows import Raw, Values
 from clusters.models import Cluster, GpuJob, JobPod
 
 MOST_PODS = 2000
-"""Kept of one job: those that live come first, then the latest that ended."""
+"""Kept of one job: all that live, and the latest that ended for as long as there are fewer altogether."""
 AT_ONCE = 50
 """Rows of a statement: one may list 2,000 pods."""
 Outcome, State = GpuJob.Outcome, GpuJob.State
@@ -171,9 +171,12 @@ class _Life:
         return ended[-count:] if count else []
 
     def _trim(self) -> None:
-        if len(self.pods) > MOST_PODS:
-            ordered = sorted(self.pods.values(), key=lambda pod: (pod.ended is None, pod.ended or pod.created))
-            self.pods = {pod.uid: pod for pod in ordered[-MOST_PODS:]}
+        """Forget those that ended first; never one that lives, which would count as another when it changes."""
+        over = len(self.pods) - MOST_PODS
+        if over > 0:
+            ended = sorted((pod.ended, pod.uid) for pod in self.pods.values() if pod.ended is not None)
+            for _, uid in ended[:over]:
+                del self.pods[uid]
 
     def _clamped(self, at: datetime | None) -> datetime | None:
         """A cluster's clock may be ahead of ours: nothing began after it was heard of."""

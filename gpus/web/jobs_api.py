@@ -135,7 +135,7 @@ class GpuJobDetailOut(GpuJobOut):
     ofu = GpuJobSpreadOut(allow_null=True)
     gaps = GpuJobGapOut(many=True, help_text="Running time of which Setpoint recorded nothing; the first 20.")
     gap_seconds = serializers.FloatField()
-    pods = GpuJobPodOut(many=True, help_text="Those that live, and the latest that ended: 2,000 at most.")
+    pods = GpuJobPodOut(many=True, help_text="Those that live, and the latest that ended while they are 2,000.")
     nodes = GpuJobNodeOut(many=True, help_text="By name; 500 at most.")
     rollouts = GpuJobRolloutOut(
         many=True, help_text="That touched its nodes in its time, the latest first; 50 at most."

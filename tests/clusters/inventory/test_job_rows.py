@@ -139,6 +139,10 @@ def test_a_jobs_row_keeps_those_that_live_and_forgets_the_oldest_that_ended(clus
     job = GpuJob.objects.get()
     assert [p.name for p in job.all_pods()] == ["p3", "p4", "p5", "last"]
     assert (job.pods_seen, job.starts, job.ran_seconds, job.state) == (7, 7, 6 * 300, "running")
+    see(cluster, 91, *(pod(f"more{n}", created=90, running=90) for n in range(6)))
+    see(cluster, 92, *(pod(f"more{n}", created=90, running=90, restarts=1) for n in range(6)))
+    job = GpuJob.objects.get()
+    assert (job.pods_seen, job.size, job.restarts, len(job.pods)) == (13, 7, 6, 7)
 
 
 def labeled(labels=(), annotations=(), owner=("Job", "child", "u-child")):

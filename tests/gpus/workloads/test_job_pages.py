@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from clusters.models import Cluster, GpuJob, Node
 from compliance.models import SettingChange
-from gpus.models import GpuDevice, JobUse, NodePace
+from gpus.models import GpuDevice, IdleHolding, JobUse, NodePace, TelemetrySource
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 from tests.gpus.workloads.test_job_figures import world  # noqa: F401
@@ -65,6 +65,18 @@ def test_the_page_and_rest_show_the_same_of_a_job(person, world):  # noqa: F811
     back = person.get(f"/nodes/{node.pk}/").content.decode()
     address = re.search(r'href="(/gpus/clusters/[^"]+/jobs/u-1/)"', back)[1]
     assert person.get(address)["Location"] == f"/gpus/jobs/{job.pk}/"
+
+
+def test_the_list_of_idle_pods_leads_to_their_job(person, world):  # noqa: F811
+    world.held |= {("n0", index): ("team/a", 0.0) for index in range(4)}
+    world.go_on(600)
+    TelemetrySource.objects.update(read_at=world.at, state="well")
+    IdleHolding.objects.get_or_create(
+        cluster=world.cluster, node_name="n0", namespace="team", pod="a",
+        defaults={"since": world.at - timedelta(hours=2), "gpus": 4, "share": 4, "counted_until": world.at},
+    )  # fmt: skip
+    address = f"/gpus/clusters/{world.cluster.pk}/jobs/u-1/"
+    assert f'href="{address}"' in person.get("/gpus/").content.decode()
 
 
 def test_the_list_sorts_filters_and_pages_alike_on_the_page_and_in_rest(person, world):  # noqa: F811
