@@ -274,7 +274,7 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         "gpus/devices/<int:pk>": gpu.pk,
         "gpus/paces/<int:pk>": pace.pk,
         "gpus/jobs/<int:pk>": job.pk,
-        "gpus/clusters/<uuid:pk>/jobs/<slug:key>": f"{world.cluster.pk}/jobs/{job.key}",
+        "jobs/<slug:key>": job.key,
         "compliance/changes/<int:pk>": change.pk,
         "compliance/outliers/<int:pk>": outlier.pk,
         "compliance/assignments/<int:pk>": assignment.pk,
