@@ -214,6 +214,16 @@ STEP_VERB: Mapping[str, Appearance] = {
     "keep-cordoned": Appearance("Keep cordoned", "lock", ""),
 }
 """The same of one of its steps."""
+JOB: Mapping[str, Appearance] = {
+    "failed": Appearance("Failed", "circle-x", "bad"),
+    "starting": Appearance("Partly running", "progress", "warn"),
+    "queued": Appearance("Queued", "clock", "neu"),
+    "running": Appearance("Running", "player-play", "run"),
+    "ended": Appearance("Ended", "minus", "nil"),
+    "deleted": Appearance("Deleted", "minus", "nil"),
+    "succeeded": Appearance("Succeeded", "checks", "ok"),
+}
+"""A job that holds or held GPUs."""
 AXES: Mapping[str, Mapping[str, Appearance]] = {
     "compliance": COMPLIANCE,
     "component": COMPONENT,
@@ -230,6 +240,7 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "message": MESSAGE,
     "edit": EDIT,
     "gpu": GPU,
+    "job": JOB,
     "xid": XID,
     "effect": EFFECT,
     "pace": PACE,

@@ -321,6 +321,8 @@ SPECTACULAR_SETTINGS = {
         "TelemetryKind": "gpus.models.telemetry.TelemetrySource.Kind",
         "TelemetryAuth": "gpus.models.telemetry.TelemetrySource.Auth",
         "TelemetryState": "gpus.models.telemetry.TelemetrySource.State",
+        "GpuJobState": "clusters.models.GpuJob.State",
+        "GpuJobOutcome": "clusters.models.GpuJob.Outcome",
         "GpuPriceKind": "gpus.models.showback.GpuPrice.Kind",
         "AlertStatus": "notices.models.Alert.Status",
         "AlertSeverity": "notices.models.SEVERITIES",

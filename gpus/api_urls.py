@@ -3,11 +3,22 @@ from __future__ import annotations
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from gpus.web import api, cost_api, effects_api, export_views, history_api, peers_api, source_urls, statement_api
+from gpus.web import (
+    api,
+    cost_api,
+    effects_api,
+    export_views,
+    history_api,
+    jobs_api,
+    peers_api,
+    source_urls,
+    statement_api,
+)
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", api.GpuViewSet, basename="gpu")
 router.register("gpus/paces", peers_api.PaceViewSet, basename="gpu-pace")
+router.register("gpus/jobs", jobs_api.GpuJobViewSet, basename="gpu-job")
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
 router.register("gpus/prices", cost_api.GpuPriceViewSet, basename="gpu-price")

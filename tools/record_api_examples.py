@@ -81,6 +81,8 @@ def _of_clusters(demo: Demo, cluster: str, node: str, sent: dict[str, Any]) -> d
         "FarewellOut": demo.ask(f"clusters/{cluster}/farewell"),
         "FitOut": demo.ask(f"clusters/{cluster}/gpu-fit"),
         "GpuOut": demo.first("gpus/devices"),
+        "GpuJobOut": (job := demo.first("gpus/jobs")),
+        "GpuJobDetailOut": demo.ask(f"gpus/jobs/{job['id']}"),
         "GpuSummaryOut": demo.ask("gpus/summary"),
         "HeldIdleOut": demo.ask("gpus/held-idle"),
         "NodeDetailOut": demo.ask(f"nodes/{node}"),

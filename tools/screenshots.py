@@ -138,6 +138,7 @@ def places_of(values: Mapping[str, str]) -> dict[str, Any]:
         "atlas": clusters["atlas-training"],
         "cirrus": clusters["cirrus-dev"],
         "dune": clusters["dune-edge"],
+        "job": rows("gpus/jobs?name=llm-pretrain&cluster=atlas-training")[0]["id"],
         "drifted": rows("nodes?name=atlas-training-gpu-019")[0]["id"],
         "pool": pools["train-rdma"]["id"],
         "reboots": review["train-rdma"],

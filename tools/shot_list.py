@@ -100,6 +100,15 @@ SHOTS: tuple[Shot, ...] = (
         large=True,
     ),
     Shot(
+        "gpus:jobs", "/gpus/jobs/", "Jobs with GPUs", "What each job held, how active it was, and how long it waited."
+    ),
+    Shot(
+        "gpus:job",
+        "/gpus/jobs/{job}/",
+        "A job with GPUs",
+        "Its life, cost and goodput; the node that drifted, and the pod there that fell behind.",
+    ),
+    Shot(
         "gpus:slower",
         "/gpus/slower/",
         "Non-compliant and underperforming",
@@ -321,6 +330,7 @@ NO_PAGE: dict[str, str] = {
     "components:site_entry_new": "a form of one text",
     "jobs:window": "the demo has none",
     "gpus:team": "a form of two fields",
+    "gpus:job_of": "it leads to the job",
     "components:site_entry_file": "a file to keep",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(

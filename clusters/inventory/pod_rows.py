@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from clusters.inventory import allocation, rows, write_lock
+from clusters.inventory import allocation, job_rows, rows, write_lock
+from clusters.inventory.job_rows import PodChange, PodEnd
 from clusters.inventory.versions import Observation, Recorded
 from clusters.inventory.write_lock import NodeChanges, Raw
-from clusters.models import Cluster, GpuPod
+from clusters.models import Cluster, GpuJob, GpuPod
 from common.clock import now
 
 KIND = "pods"
@@ -46,7 +47,8 @@ def observe(
     version: str = "",
 ) -> NodeChanges:
     """Pods seen, of which those that request GPUs and are not finished have rows. Recounts the GPUs of their nodes."""
-    observation = Observation(at or now(), complete, version)
+    at = at or now()
+    observation = Observation(at, complete, version)
     seen = {uid: rows.gpu_pod(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
     versions = {uid: rows.resource_version(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
     ended = set()
@@ -59,7 +61,11 @@ def observe(
         return NodeChanges()
     with write_lock.of_rows(cluster):
         writes = _judge(cluster, seen, versions, ended, observation)
-        changed = _write(cluster, writes, versions, observation.at)
+        ends = {
+            uid: job_rows.end_of(raw, at) for raw in (*raws, *deleted) if (uid := rows.identity(raw)[0]) in writes.over
+        }
+        _track(cluster, writes, ends, at)
+        changed = _write(cluster, writes, versions, at)
     return write_lock.tell(cluster, NodeChanges(changed=changed))
 
 
@@ -109,6 +115,14 @@ def _stored(cluster: Cluster, uids: Sequence[str] | None) -> dict[str, _StoredPo
         for part in parts
         for uid, pk, version, at, *values in part.values_list(*columns)
     }
+
+
+def _track(cluster: Cluster, writes: _PodWrites, ends: Mapping[str, PodEnd], at: datetime) -> None:
+    """Bring the pods' changes into the rows of their jobs. A pod that a list lacks is deleted."""
+    gone = PodEnd(GpuJob.Outcome.DELETED, at)
+    changes = [PodChange(uid, writes.known[uid].values, ends.get(uid, gone)) for uid in sorted(writes.over)]
+    changes += [PodChange(uid, values, None) for uid, values in sorted(writes.changed.items())]
+    job_rows.track(cluster, changes, at)
 
 
 def _write(cluster: Cluster, writes: _PodWrites, versions: Mapping[str, str], at: datetime) -> list[int]:

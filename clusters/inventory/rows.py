@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusters import gpu_shares, objects, tolerations
+from clusters.inventory import job_owner
 from contract import names
 from contract.nodetuning import Malformed, Status
 
@@ -51,6 +52,13 @@ POD_FIELDS = (
     "mig",
     "owner_kind",
     "owner_name",
+    "job_kind",
+    "job_name",
+    "job_key",
+    "queue",
+    "created_at",
+    "running_at",
+    "restarts",
     "phase",
     "started_at",
     "memory_kills",
@@ -204,6 +212,7 @@ def gpu_pod(raw: object) -> Values | None:
             return None
         kind, owner = objects.controller(pod)
         split = objects.pod_instances(pod)
+        job = _job(pod)
     except (AttributeError, TypeError):
         return None
     metadata, spec, status = _map(pod.get("metadata")), _map(pod.get("spec")), _map(pod.get("status"))
@@ -215,6 +224,7 @@ def gpu_pod(raw: object) -> Values | None:
         "mig": {_text(name, 63): _bounded(count) for name, count in sorted(split.items())[:MAX_ENTRIES]},
         "owner_kind": _text(kind, 63),
         "owner_name": _text(owner, 253),
+        **job,
         "phase": _text(status.get("phase"), 20),
         "started_at": instant(status.get("startTime")),
         **_memory_kills(pod),
@@ -222,6 +232,39 @@ def gpu_pod(raw: object) -> Values | None:
             toleration for toleration in tolerations.brief(pod) if all(map(_is_all_storable, toleration.values()))
         ],
     }
+
+
+def _job(pod: Mapping[str, Any]) -> Values:
+    """Return the job that a pod belongs to, and what the job's life is told by."""
+    job, metadata, statuses = job_owner.identify(pod), _map(pod.get("metadata")), _container_statuses(pod)
+    return {
+        "job_kind": _text(job.kind, 63),
+        "job_name": _text(job.name, 253),
+        "job_key": _text(job.key(str(metadata.get("namespace"))), 64),
+        "queue": _text(job_owner.queue(pod), 253),
+        "created_at": instant(metadata.get("creationTimestamp")),
+        "running_at": _running_at(pod, statuses),
+        "restarts": _bounded(sum(_bounded(status.get("restartCount")) for status in statuses)),
+    }
+
+
+def _running_at(pod: Mapping[str, Any], statuses: Iterable[Raw]) -> datetime | None:
+    """Return since when a running pod's containers run; the pod's own start where no container tells."""
+    status = _map(pod.get("status"))
+    if status.get("phase") != "Running":
+        return None
+    begins = [instant(_map(_map(item.get("state")).get("running")).get("startedAt")) for item in statuses]
+    return max((at for at in begins if at), default=None) or instant(status.get("startTime"))
+
+
+def finished_at(pod: Raw) -> datetime | None:
+    """Return when the last of a finished pod's containers ended; None where none tells."""
+    states = [_map(_map(item.get("state")).get("terminated")) for item in _container_statuses(pod)]
+    return max((at for state in states if (at := instant(state.get("finishedAt")))), default=None)
+
+
+def _container_statuses(pod: Raw) -> list[Raw]:
+    return _maps(_map(pod.get("status")).get("containerStatuses"))
 
 
 def _memory_kills(pod: Mapping[str, Any]) -> Values:

@@ -17,6 +17,7 @@ from clusters.models.clusters import (
     unavailable_now,
     unheard,
 )
+from clusters.models.gpu_jobs import GpuJob, JobPod
 from clusters.models.sync import RowCheck, RowWriter, Tombstone, Watcher
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "Cluster",
     "ClusterDay",
     "FormerCluster",
+    "GpuJob",
     "GpuPod",
     "HelmCredential",
+    "JobPod",
     "Node",
     "NodeQuerySet",
     "NodeTuning",

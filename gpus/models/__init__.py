@@ -1,7 +1,7 @@
 """Rows of GPU telemetry: sources, devices with their samples and history, studies of rollouts, nodes against peers."""
 
 from gpus.models.peers import NodePace, PaceLook
-from gpus.models.showback import GpuPrice, GpuUse, Team, TeamRules
+from gpus.models.showback import GpuPrice, GpuUse, JobUse, Team, TeamRules
 from gpus.models.studies import Study, StudyEffect, StudyNode
 from gpus.models.telemetry import (
     STALE_AFTER,
@@ -26,6 +26,7 @@ __all__ = [
     "GpuPrice",
     "GpuUse",
     "IdleHolding",
+    "JobUse",
     "NodePace",
     "NodeTally",
     "PaceLook",

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import User
-from clusters.models import Cluster
+from clusters.models import Cluster, GpuJob
 from common.clock import now
 
 
@@ -39,6 +39,29 @@ class GpuUse(models.Model):
 
     def __str__(self) -> str:
         return f"{self.namespace} {self.owner} on {self.day}"
+
+
+class JobUse(models.Model):
+    """The part of `GpuUse` that one job's pods held on one day (UTC), of one GPU model: counted in the same step.
+
+    So a job's figures are those of the cost page, and stay apart where another job of the same name ran that day.
+    """
+
+    job = models.ForeignKey(GpuJob, on_delete=models.CASCADE, related_name="uses", db_index=False)
+    day = models.DateField(help_text="UTC.")
+    model = models.CharField(max_length=120, blank=True, help_text="As of GpuUse; empty: not known.")
+    effective = models.FloatField(default=0, help_text="GPU-seconds, as all that follow.")
+    low = models.FloatField(default=0)
+    held = models.FloatField(default=0, help_text="Held and idle.")
+    held_unknown = models.FloatField(default=0, help_text="Held, and no telemetry says what they did.")
+    joules = models.FloatField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "day", "model"], name="one_use_per_job_and_day")]
+        indexes = [models.Index(fields=["day"], name="gpus_job_use_day")]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} on {self.day}"
 
 
 class GpuPrice(models.Model):

@@ -45,6 +45,8 @@ class IdlePod:
     owner: str
     started_at: datetime | None
     """Of the pod."""
+    job_key: str = ""
+    """GpuJob.key of its job; empty: not known."""
 
     @property
     def lasts(self) -> timedelta:
@@ -83,6 +85,7 @@ def idle(
     rows = rows.annotate(
         owner=Concat(Subquery(pods.values("owner_kind")[:1]), Value(" "), Subquery(pods.values("owner_name")[:1])),
         started_at=Subquery(pods.values("started_at")[:1]),
+        job_key=Subquery(pods.values("job_key")[:1]),
     )
     book = prices.book()
     held_pods = [_held(row, read[row.cluster_id], clusters, book) for row in rows.order_by("pk")]
@@ -103,7 +106,8 @@ def _held(row: Any, read_at: Any, clusters: Mapping[UUID, Cluster], book: PriceB
     price = book.mean(row.model, row.cluster_id, row.since, read_at)
     cost = None if price is None else Decimal(hours) * price
     owner = (row.owner or "").strip()
-    return IdlePod(row, clusters.get(row.cluster_id), read_at, hours, cost, owner, row.started_at)
+    place = clusters.get(row.cluster_id)
+    return IdlePod(row, place, read_at, hours, cost, owner, row.started_at, row.job_key or "")
 
 
 def record(pod: IdlePod) -> dict[str, Any]:

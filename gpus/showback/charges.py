@@ -104,11 +104,11 @@ def _none() -> Amounts:
     return dict.fromkeys((*GpuBand.STATES, "kwh"), Decimal(0))
 
 
-def _hours(seconds: float) -> Decimal:
+def as_hours(seconds: float) -> Decimal:
     return (Decimal(seconds) / SECONDS).quantize(PLACES)
 
 
-def _kwh(joules: float) -> Decimal:
+def as_kwh(joules: float) -> Decimal:
     return (Decimal(joules) / JOULES).quantize(PLACES)
 
 
@@ -124,8 +124,8 @@ def _used(user: User, period: Period, rules: RuleList, changes: list[date], *, d
         team = rules.team(*key)
         into = used[_Place(day, cluster_id, model), LineKey(TEAM, team) if team else LineKey(UNASSIGNED)]
         for name, seconds in zip(HELD, amounts, strict=False):
-            into[name] += _hours(seconds)
-        into["kwh"] += _kwh(amounts[-1])
+            into[name] += as_hours(seconds)
+        into["kwh"] += as_kwh(amounts[-1])
     return used
 
 
@@ -150,12 +150,12 @@ def _bands(
         is_whole = scope == GpuBand.Scope.CLUSTER
         model = unknown if is_whole else bands[_Place(day, cluster_id, name)]
         for state, seconds in zip(GpuBand.STATES, amounts, strict=True):
-            hours = _hours(seconds)
+            hours = as_hours(seconds)
             model[state] += hours
             if not is_whole:
                 unknown[state] -= hours
         if is_whole:
-            joules[_Place(day, cluster_id, "")] = _kwh(energy)
+            joules[_Place(day, cluster_id, "")] = as_kwh(energy)
     return bands, joules
 
 

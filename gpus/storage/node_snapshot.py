@@ -147,9 +147,9 @@ def _wanted(cluster_id: UUID) -> Mapping[str, PodRequests]:
     """Return what pods hold by node, according to the API server."""
     by_node: dict[str, PodRequests] = defaultdict(PodRequests)
     rows = GpuPod.objects.filter(cluster=cluster_id).exclude(node_name="").order_by()
-    columns = ("node_name", "namespace", "name", "owner_kind", "owner_name", "gpus")
-    for node, namespace, name, kind, owner, gpus in rows.values_list(*columns):
-        payer = payers.key(namespace, kind, owner)
+    columns = ("node_name", "namespace", "name", "owner_kind", "owner_name", "job_key", "gpus")
+    for node, namespace, name, kind, owner, job, gpus in rows.values_list(*columns):
+        payer = payers.key(namespace, kind, owner, job)
         by_node[node].counts[payer] += gpus
         by_node[node].payers[namespace, name] = payer
     return by_node

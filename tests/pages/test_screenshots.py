@@ -47,7 +47,19 @@ def test_a_picture_is_taken_at_its_own_address(shot: Shot) -> None:
     """Paths are written out, so that the script needs no Django; they must be those of the views they name."""
     zeros = "00000000-0000-0000-0000-000000000000"
     uuids = dict.fromkeys(("atlas", "cirrus", "dune", "step", "fjord", "tried_step", "alert", "channel"), zeros)
-    numbered = ("drifted", "pool", "reboots", "upgrade", "large", "rule", "failed", "succeeded", "equipped", "tried")
+    numbered = (
+        "drifted",
+        "job",
+        "pool",
+        "reboots",
+        "upgrade",
+        "large",
+        "rule",
+        "failed",
+        "succeeded",
+        "equipped",
+        "tried",
+    )
     numbers = dict.fromkeys(numbered, "1")
     path = shot.path.format(**uuids, **numbers, token="x").partition("?")[0]
     match = get_resolver().resolve(path)

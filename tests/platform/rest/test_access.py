@@ -20,7 +20,7 @@ from accounts.models import PendingChange, RoleBinding, SavedFilter, User
 from accounts.people import services
 from accounts.people.pending import Proposed
 from audit.models import Record
-from clusters.models import Cluster
+from clusters.models import Cluster, GpuJob
 from common.clock import now
 from compliance.models import Assignment, ComponentStanding, Outlier, SettingChange, SettingState
 from compliance.services import standings
@@ -265,12 +265,17 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         signal="sm_clock", gap=-0.2, since=node.changed_at, until=node.changed_at,
         signals=[{"signal": "busy", "value": 0.4, "usual": 0.8, "gap": -0.5, "bound": -0.1, "hours": 9, "peers": 7}],
     )  # fmt: skip
+    job = GpuJob.objects.create(
+        cluster=world.cluster, key="u-1", namespace="a", kind="Job", name="b", queued_at=node.changed_at
+    )
     component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
     return {
         "compliance/components/<int:pk>": component.pk,
         "compliance/settings/<int:pk>": setting.pk,
         "gpus/devices/<int:pk>": gpu.pk,
         "gpus/paces/<int:pk>": pace.pk,
+        "gpus/jobs/<int:pk>": job.pk,
+        "jobs/<slug:key>": job.key,
         "compliance/changes/<int:pk>": change.pk,
         "compliance/outliers/<int:pk>": outlier.pk,
         "compliance/assignments/<int:pk>": assignment.pk,
