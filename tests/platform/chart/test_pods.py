@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from config import oidc
 from tests.platform.chart.rendering import (
     CHART,
     PROCESSES,
@@ -85,6 +87,13 @@ def test_the_pods_run_as_the_user_of_the_image() -> None:
     assert {(who["runAsUser"], who["runAsGroup"], who["fsGroup"]) for who in users.values()} == {(int(uid),) * 3}
 
 
+def _of_providers(given: Mapping[str, dict[str, Any]]) -> set[str]:
+    """Return the variables that config.oidc reads for the providers that are listed, whose names it composes."""
+    listed = given.get(oidc.LISTED, {}).get("value", "")
+    own = (*oidc.REQUIRED, *oidc.OPTIONAL)
+    return {f"{oidc.PREFIX}{key.upper()}_{name}" for key in listed.split(",") if key for name in own}
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_each_variable_is_one_that_is_read_and_each_that_is_required_is_given(name: str) -> None:
     for of, _, container in ours(name):
@@ -95,7 +104,7 @@ def test_each_variable_is_one_that_is_read_and_each_that_is_required_is_given(na
                 continue
             given.add(variable.removesuffix("_FILE"))
             assert isinstance(entry["value"], str), variable
-        assert given <= variables_read(), of
+        assert given <= variables_read() | _of_providers(environment(container)), of
         assert given >= REQUIRED, of
         assert environment(container)["SETPOINT_EMBEDDED"]["value"] == "false"
 
