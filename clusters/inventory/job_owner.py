@@ -10,7 +10,6 @@ trainer makes a JobSet of its own name, whose labels are all that its pods carry
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -30,8 +29,6 @@ KUEUE_QUEUES = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/local-queue-name")
 """Of the pod's own request; and what Kueue writes on the pods of a Job that it admitted (AssignQueueLabelsForPods)."""
 SLURM_JOB = "scheduler.slinky.slurm.net/slurm-jobid"
 TEMPLATE_HASH = "pod-template-hash"
-_UID = re.compile(r"[A-Za-z0-9-]{1,64}")
-"""Part of addresses, so other text is hashed."""
 ELASTIC = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "LeaderWorkerSet", "RayCluster"})
 """Their number of pods changes during their life: fewer than at most are no loss."""
 
@@ -43,11 +40,12 @@ class JobIdentity(NamedTuple):
     """Empty: the pod does not tell it, and the same name is the same job."""
 
     def key(self, namespace: str) -> str:
-        """A text of at most 64 characters that tells this job from every other of its cluster."""
-        if _UID.fullmatch(self.uid):
-            return self.uid
+        """Return 40 hex digits that tell this job from every other of its cluster.
+
+        Of the namespace too: a pod may name any UID, also that of a job in a namespace that is not its own.
+        """
         named = "\0".join((namespace, *self)).encode("utf-8", "replace")
-        return f"n-{hashlib.sha256(named).hexdigest()[:40]}"
+        return hashlib.sha256(named).hexdigest()[:40]
 
 
 def identify(pod: Mapping[str, Any]) -> JobIdentity:

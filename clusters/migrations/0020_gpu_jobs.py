@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
             name='GpuJob',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(help_text="The job's UID, or a hash of its name where pods do not tell it.", max_length=64)),
+                ('key', models.CharField(help_text="Hash of namespace, kind, name and the UID where pods tell it.", max_length=64)),
                 ('namespace', models.CharField(max_length=63)),
                 ('kind', models.CharField(max_length=63)),
                 ('name', models.CharField(max_length=253)),

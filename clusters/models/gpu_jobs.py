@@ -46,7 +46,7 @@ class GpuJob(models.Model):
         ENDED = "ended", "Ended"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="gpu_jobs", db_index=False)
-    key = models.CharField(max_length=64, help_text="The job's UID, or a hash of its name where pods do not tell it.")
+    key = models.CharField(max_length=64, help_text="Hash of namespace, kind, name and the UID where pods tell it.")
     namespace = models.CharField(max_length=63)
     kind = models.CharField(max_length=63)
     name = models.CharField(max_length=253)

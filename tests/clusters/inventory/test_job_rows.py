@@ -98,9 +98,16 @@ def test_the_same_name_with_a_new_uid_is_another_job_and_so_is_another_clusters(
     other = ClusterFactory()
     see(other, 20, pod("b", created=20))
 
-    assert sorted(GpuJob.objects.values_list("key", "outcome")) == [
-        ("u-again", ""), ("u-train", ""), ("u-train", "deleted"),
-    ]  # fmt: skip
+    first, again = (job_owner.JobIdentity("Job", "train", uid).key("research") for uid in ("u-train", "u-again"))
+    rows = GpuJob.objects.values_list("cluster", "key", "outcome")
+    assert set(rows) == {(cluster.pk, first, "deleted"), (cluster.pk, again, ""), (other.pk, first, "")}
+
+
+def test_a_pod_that_names_the_uid_of_a_job_in_another_namespace_joins_no_job_there(cluster):
+    labels = {"jobset.sigs.k8s.io/jobset-name": "pre", "jobset.sigs.k8s.io/jobset-uid": "u-set"}
+    see(cluster, 1, pod("a", running=0, labels=labels))
+    see(cluster, 2, pod("b", running=0, labels=labels, namespace="elsewhere"))
+    assert sorted(GpuJob.objects.values_list("namespace", "pods_seen")) == [("elsewhere", 1), ("research", 1)]
 
 
 def test_a_rank_that_never_starts_keeps_the_job_from_running_at_all(cluster):

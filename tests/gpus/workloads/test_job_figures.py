@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from clusters.inventory import store
+from clusters.inventory.job_owner import JobIdentity
 from clusters.models import GpuJob, Node
 from gpus.metrics.samples import Holder, Metric
 from gpus.models import GpuPrice, GpuUse, JobUse
@@ -96,8 +97,15 @@ def world(clock):
     return part
 
 
-def report(world, key="u-1"):
-    return reports.of(world.person, GpuJob.objects.get(key=key))
+NAMES = {"u-1": "train", "u-2": "serve", "u-3": "serve", "u-dark": "dark", "u-late": "late", "u-x": "x", "u-y": "y"}
+
+
+def key_of(uid):
+    return JobIdentity("Job", NAMES[uid], uid).key("team")
+
+
+def report(world, uid="u-1"):
+    return reports.of(world.person, GpuJob.objects.get(key=key_of(uid)))
 
 
 def test_hours_utilization_and_cost_are_those_of_the_readings(world):
@@ -131,7 +139,7 @@ def test_jobs_sum_to_the_line_of_the_cost_page(world):
     today = world.at.date()
     period = periods.parse("", str(today - timedelta(days=1)), str(today))
     line = next(line for line in statement.of(world.person, period).lines if line.name == "Research")
-    shown = [report(world, key) for key in ("u-1", "u-2")]
+    shown = [report(world, uid) for uid in ("u-1", "u-2")]
 
     assert sum(part.line.gpu_hours for part in shown) == pytest.approx(line.gpu_hours)
     for name in ("gpu_cost", "idle_cost", "energy_cost", "cost", "kwh", "active", "held_idle"):
@@ -208,8 +216,8 @@ def test_a_shared_gpu_is_divided_and_a_rank_that_shares_has_no_activity_of_its_o
     part.store()
     part.go_on(1500)
     part.person = UserFactory(roles=["viewer"])
-    for key in ("u-x", "u-y"):
-        shown = report(part, key)
+    for uid in ("u-x", "u-y"):
+        shown = report(part, uid)
         assert float(shown.line.gpu_hours) == pytest.approx(1500 / 3600 / 2, rel=1e-6)
         assert shown.activity.busy is None
         assert "only holder" in shown.activity.lack
@@ -218,9 +226,9 @@ def test_a_shared_gpu_is_divided_and_a_rank_that_shares_has_no_activity_of_its_o
 def test_a_forgotten_job_takes_its_use_along_and_one_that_lives_stays(world, settings):
     settings.SETPOINT_GPU_BAND_DAYS = 400
     old = world.at - timedelta(days=500)
-    GpuJob.objects.filter(key="u-2").update(ended_at=old)
-    GpuJob.objects.filter(key="u-1").update(queued_at=old)
+    GpuJob.objects.filter(key=key_of("u-2")).update(ended_at=old)
+    GpuJob.objects.filter(key=key_of("u-1")).update(queued_at=old)
     retention.forget_old()
-    assert list(GpuJob.objects.values_list("key", flat=True)) == ["u-1"]
+    assert list(GpuJob.objects.values_list("key", flat=True)) == [key_of("u-1")]
     assert JobUse.objects.exists()
-    assert not JobUse.objects.exclude(job__key="u-1").exists()
+    assert not JobUse.objects.exclude(job__key=key_of("u-1")).exists()

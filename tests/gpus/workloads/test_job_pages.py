@@ -14,7 +14,7 @@ from compliance.models import SettingChange
 from gpus.models import GpuDevice, IdleHolding, JobUse, NodePace, TelemetrySource
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
-from tests.gpus.workloads.test_job_figures import world  # noqa: F401
+from tests.gpus.workloads.test_job_figures import key_of, world  # noqa: F401
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1/gpus/jobs"
@@ -31,7 +31,7 @@ def person(client, world):  # noqa: F811
 
 
 def test_the_page_and_rest_show_the_same_of_a_job(person, world):  # noqa: F811
-    job = GpuJob.objects.get(key="u-1")
+    job = GpuJob.objects.get(name="train")
     node = Node.objects.get(name="n0")
     SettingChange.objects.create(
         node=node, key="vm.swappiness", state="drifted", desired="10", effective="60", at=job.queued_at
@@ -63,7 +63,7 @@ def test_the_page_and_rest_show_the_same_of_a_job(person, world):  # noqa: F811
     assert not any(word in shown for word in ("vm.before", "vm.after"))
     assert f'href="/nodes/{node.pk}/#gpus"' in page.content.decode()
     back = person.get(f"/nodes/{node.pk}/").content.decode()
-    address = re.search(r'href="(/gpus/clusters/[^"]+/jobs/u-1/)"', back)[1]
+    address = re.search(rf'href="(/gpus/clusters/[^"]+/jobs/{job.key}/)"', back)[1]
     assert person.get(address)["Location"] == f"/gpus/jobs/{job.pk}/"
 
 
@@ -75,7 +75,7 @@ def test_the_list_of_idle_pods_leads_to_their_job(person, world):  # noqa: F811
         cluster=world.cluster, node_name="n0", namespace="team", pod="a",
         defaults={"since": world.at - timedelta(hours=2), "gpus": 4, "share": 4, "counted_until": world.at},
     )  # fmt: skip
-    address = f"/gpus/clusters/{world.cluster.pk}/jobs/u-1/"
+    address = f"/gpus/clusters/{world.cluster.pk}/jobs/{key_of('u-1')}/"
     assert f'href="{address}"' in person.get("/gpus/").content.decode()
 
 
@@ -101,7 +101,7 @@ def test_the_list_sorts_filters_and_pages_alike_on_the_page_and_in_rest(person, 
 def test_a_person_of_another_environment_sees_neither_list_nor_job(client, world):  # noqa: F811
     Cluster.objects.update(environment="staging")
     client.force_login(UserFactory(roles=["admin@env:production"]))
-    job = GpuJob.objects.get(key="u-1")
+    job = GpuJob.objects.get(name="train")
     assert client.get(API).json()["results"] == []
     assert "No job yet" in text(client.get("/gpus/jobs/"))
     addresses = (f"{API}/{job.pk}", f"/gpus/jobs/{job.pk}/", f"/gpus/clusters/{job.cluster_id}/jobs/{job.key}/")
@@ -110,7 +110,7 @@ def test_a_person_of_another_environment_sees_neither_list_nor_job(client, world
 
 def test_markup_in_names_stays_text_on_every_page(person, world):  # noqa: F811
     evil = '"><script>alert(1)</script>' + "x" * 200
-    job = GpuJob.objects.get(key="u-1")
+    job = GpuJob.objects.get(name="train")
     pods = job.all_pods()
     job.pods = GpuJob.stored([pods[0]._replace(name=evil, node=evil[:253]), *pods[1:]])
     job.name, job.queue, job.kind = evil[:253], evil[:253], evil[:63]
@@ -129,7 +129,7 @@ def test_neither_page_asks_more_of_the_database_for_more_jobs_or_pods(person, wo
             assert person.get(address).status_code == 200
         return len(seen)
 
-    job = GpuJob.objects.get(key="u-1")
+    job = GpuJob.objects.get(name="train")
     addresses = ("/gpus/jobs/", API, f"/gpus/jobs/{job.pk}/", f"{API}/{job.pk}")
     queries("/gpus/jobs/")  # the session's own, once
     before = [queries(address) for address in addresses]
