@@ -216,6 +216,9 @@ web_session = Question[[], Any]("web_session", is_strict=True)
 """A requests.Session under the egress policy, bounded in time and size, for a library that brings no HTTP of its own:
 its one answer is that of clusters.net."""
 
+unconfirmed_restores = Question[[], str]("unconfirmed_restores", is_strict=True)
+"""Why nothing may be written to any cluster by itself: a restore that no administrator has confirmed."""
+
 node_marks = Question[[Sequence[int]], NodeMark]("node_marks")
 """Asked with the keys of a page of nodes; a fixed number of queries."""
 

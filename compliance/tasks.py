@@ -10,6 +10,7 @@ from kombu.exceptions import OperationalError
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster
+from common import hooks
 from compliance.checks import components
 from compliance.services import assignments, held_nodes, history, outliers, standings
 
@@ -39,6 +40,8 @@ def renew() -> None:
 @shared_task(ignore_result=True)
 def soften() -> None:
     """Beat, every 15 s, and at once when a pool's mode is weakened: agents that repair though they should not."""
+    if hooks.unconfirmed_restores():
+        return  # a pool's mode may have been made stronger since
     for cluster_id, tunings in assignments.repairing().items():
         cluster = Cluster.objects.filter(pk=cluster_id).first()
         if cluster is None:
@@ -51,8 +54,9 @@ def soften() -> None:
 
 @shared_task(ignore_result=True)
 def release_held() -> None:
-    """Beat, every 5 s: new nodes that are compliant now run pods."""
-    held_nodes.release()
+    """Beat, every 5 s: new nodes that are compliant now run pods. After a restore, agents do it when time is up."""
+    if not hooks.unconfirmed_restores():
+        held_nodes.release()
 
 
 def soften_soon() -> None:

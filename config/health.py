@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 
 from audit.models import Chain
 from clusters.models import Cluster
+from common import hooks
 from common.clock import now
 from config.celery import app
 
@@ -34,6 +35,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
     checks = {"database": database()}
     if checks["database"] == "ok":
         checks |= {"broker": broker(), "sealer": sealer(), "watch": watch()}
+        if hooks.unconfirmed_restores():
+            checks["restore"] = "not confirmed: an administrator lifts its freeze"
     is_ready = checks["database"] == "ok" and checks["broker"] == "ok"
     is_whole = all(verdict == "ok" for verdict in checks.values())
     word = "ready" if is_whole else "degraded" if is_ready else "not ready"

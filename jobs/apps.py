@@ -17,9 +17,11 @@ class JobsConfig(AppConfig):
             revision_uses,
             search,
         )
+        from jobs.models import Freeze
         from jobs.planning import component_owners
         from jobs.reports import timeline
 
+        hooks.unconfirmed_restores.subscribe(Freeze.unconfirmed_restores)
         hooks.nodes_changed.subscribe(tasks.nodes_changed)
         hooks.nodes_gone.subscribe(tasks.nodes_changed)
         hooks.disconnect_blockers.subscribe(blockers.of_cluster)

@@ -48,6 +48,11 @@ class Freeze(models.Model):
         """
         return cls.in_effect().filter(cluster=None, created_by=None, reason__startswith=cls.RESTORED)
 
+    @classmethod
+    def unconfirmed_restores(cls) -> list[str]:
+        """Answer the hook of this name."""
+        return list(cls.after_restore().values_list("reason", flat=True))
+
 
 class Signal(models.Model):
     """A fact from above the engine (GPU telemetry, say) that orders nodes or gates a batch, until it expires."""

@@ -9,6 +9,7 @@ from django.test import Client
 from audit import tasks
 from clusters.models import Cluster, Node, RowCheck, Watcher
 from common.clock import now
+from jobs.models import Freeze
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
 
@@ -35,6 +36,17 @@ def test_a_silent_sealer_is_told_of_but_takes_no_page_away(clock) -> None:
     status, body = ready()
     assert (status, body["status"]) == (200, "degraded")
     assert body["checks"]["sealer"] == "silent since 2026-11-21 12:00:00 UTC"
+
+
+def test_a_restore_is_told_of_until_an_administrator_confirms_it() -> None:
+    tasks.seal()
+    freeze = Freeze.objects.create(reason=f"{Freeze.RESTORED} of yesterday")
+    status, body = ready()
+    assert (status, body["status"], body["checks"].get("restore")) == (
+        200, "degraded", "not confirmed: an administrator lifts its freeze",
+    )  # fmt: skip
+    Freeze.objects.filter(pk=freeze.pk).update(lifted_at=now())
+    assert "restore" not in ready()[1]["checks"]
 
 
 def test_a_cluster_that_nobody_watches_is_told_of(clock) -> None:

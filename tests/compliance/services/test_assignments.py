@@ -12,6 +12,8 @@ from compliance import tasks
 from compliance.models import Assignment
 from compliance.services import assignments
 from contract.nodetuning import Mode, Restore, Spec, Wanted
+from jobs.models import Freeze
+from jobs.rollouts import freezes
 from tests.factories import UserFactory
 from tests.jobs.conftest import World
 
@@ -60,6 +62,19 @@ def test_repair_is_switched_off_at_once_and_the_record_says_by_whom(world: World
     world.tick(6)
     assert world.value("n1") == "60"
     assert world.state("n1").state == "drifted"
+
+
+def test_after_a_restore_no_agent_is_told_to_stop_repairing_until_an_administrator_confirms(world: World) -> None:
+    """The rows are older than the clusters: repair may have been switched on since."""
+    world.run(world.started(enforce=True))
+    assignments.weaken(assigned(), by=world.operator)
+    freeze = Freeze.objects.create(reason=f"{Freeze.RESTORED} of yesterday")
+    tasks.soften()
+    world.tick(6)
+    assert mode(world, "n1") == "enforce"
+    freezes.lift(freeze, by=world.admin)
+    tasks.soften()
+    assert mode(world, "n1") == "apply"
 
 
 def test_switching_repair_off_writes_no_value_not_even_a_drifted_one(world: World) -> None:

@@ -10,10 +10,13 @@ from audit.models import Record
 from clusters.fleet import FleetUnavailable, Taint
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from clusters.services import pools
+from common.clock import now
 from common.errors import Invalid
+from compliance import tasks
 from compliance.models import HeldNode, SettingState
 from compliance.services import held_nodes
 from contract.names import UNTUNED_TAINT
+from jobs.models import Freeze
 from simfleet.apiserver.callers import person
 from tests.factories import TokenClient
 from tests.jobs.pages import browser
@@ -62,6 +65,19 @@ def test_a_node_is_held_until_the_kernel_answers_with_every_value(held):
     assert not HeldNode.objects.exists()
     record = Record.objects.get(action="node.release")
     assert (record.target_name, record.message) == ("n2", "It is compliant.")
+
+
+def test_after_a_restore_no_node_is_released_until_an_administrator_confirms(held):
+    freeze = Freeze.objects.create(reason=f"{Freeze.RESTORED} of yesterday")
+    for minutes in (0, 40):
+        held.tick(minutes * 60)
+        tasks.release_held()
+    assert taints(held) == {UNTUNED_TAINT, OTHER.key}
+    Freeze.objects.filter(pk=freeze.pk).update(lifted_at=now())
+    for minutes in (0, 40):
+        held.tick(minutes * 60)
+        tasks.release_held()
+    assert taints(held) == {OTHER.key}
 
 
 def test_a_node_that_is_not_compliant_is_released_when_the_time_of_its_pool_is_up(held):
