@@ -11,6 +11,7 @@ import yaml
 
 from components.catalog import catalog
 from components.policies import policy_kinds
+from config import oidc
 from profiles.content.content import Content
 from profiles.document import schema
 from profiles.services import library
@@ -56,8 +57,12 @@ def test_an_example_of_the_catalog_can_be_wanted_and_its_kind_comes_with_its_com
 
 
 @pytest.mark.parametrize(("page", "number", "text"), FENCES, ids=lambda argument: str(argument)[:40])
-def test_yaml_of_a_document_can_be_published(page, number, text):
-    assert flat(as_profile(yaml.safe_load(text), page))
+def test_yaml_of_a_document_can_be_published_or_maps_groups_to_roles(page, number, text):
+    raw = yaml.safe_load(text)
+    if isinstance(raw, list):
+        assert oidc._mapping("SETPOINT_OIDC_CORP_ROLES", text)
+    else:
+        assert flat(as_profile(raw, page))
 
 
 def test_there_are_examples():
