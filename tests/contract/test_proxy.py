@@ -30,22 +30,19 @@ def test_pods_are_found_by_their_labels(world, node):
 
 @pytest.mark.parametrize("status", [200, 404, 500])
 def test_what_a_backend_says_comes_as_it_is(world, node, status):
-    world.pod(name := world.name("pod"), node)
-    port = world.serve(name, TEXT, status=status)
+    port = world.serve(name := world.name("pod"), node, TEXT, status=status)
     reply = world.ruler().through(backend(name, port), "/metrics", limit=LIMIT)
     assert (reply.status, reply.body.decode()) == (status, TEXT)
 
 
 def test_an_answer_longer_than_it_may_be_is_refused(world, node):
-    world.pod(name := world.name("pod"), node)
-    port = world.serve(name, TEXT)
+    port = world.serve(name := world.name("pod"), node, TEXT)
     with pytest.raises(Untrusted, match="longer"):
         world.ruler().through(backend(name, port), "metrics", limit=len(TEXT) - 1)
 
 
 def test_a_backend_that_is_not_reached_may_be_later(world, node):
-    world.pod(name := world.name("pod"), node)
-    world.serve(name, TEXT)
+    world.serve(name := world.name("pod"), node, TEXT)
     with pytest.raises(FleetUnavailable, match="error trying to reach service"):
         world.ruler().through(backend(name, "9"), "metrics", limit=LIMIT)
     with pytest.raises(NotFound):

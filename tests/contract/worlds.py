@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol, TypeVar
 
-from clusters.fleet import Fleet, NotFound
+from clusters.fleet import Fleet
 from clusters.kube.fleet import KubeFleet
 from contract import names
 from simfleet.apiserver.callers import Caller, agent, person
@@ -22,8 +21,6 @@ from tests.controlplane.pod_host import PodHost
 T = TypeVar("T")
 Raw = dict[str, Any]
 _serial = itertools.count(1)
-TRIES = 5
-"""A second pod of the same name met a late delete of the first one in one of some hundred runs."""
 
 
 class World(Protocol):
@@ -43,8 +40,8 @@ class World(Protocol):
         """Remove a lingering pod that was told to end, as its kubelet would."""
         ...
 
-    def serve(self, pod: str, text: str, *, status: int = 200) -> str:
-        """The pod of that name says this at `/metrics` from now on. Returns its port."""
+    def serve(self, pod: str, node: str, text: str, *, status: int = 200) -> str:
+        """Make a pod on the node that says this at `/metrics`. Returns its port."""
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         """A PodDisruptionBudget in namespace default, once it is counted."""
@@ -100,10 +97,11 @@ class SimWorld:
     def end(self, pod: str) -> None:
         self.cluster.store.delete("pods", pod, "default")
 
-    def serve(self, pod: str, text: str, *, status: int = 200) -> str:
+    def serve(self, pod: str, node: str, text: str, *, status: int = 200) -> str:
         def answer(raw: Raw, port: str, path: str, query: Mapping[str, str]) -> tuple[int, str] | None:
             return (status, text) if (raw["metadata"]["name"], port, path) == (pod, "9400", "metrics") else None
 
+        self.pod(pod, node)
         self.cluster.proxies.answerers["pods"].append(answer)
         return "9400"
 
@@ -181,7 +179,7 @@ class RealWorld:
         self.admin.delete("pods", pod, "default", grace=0)
         self.admin.wait_gone("pods", pod, "default")
 
-    def serve(self, pod: str, text: str, *, status: int = 200) -> str:
+    def serve(self, pod: str, node: str, text: str, *, status: int = 200) -> str:
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, format: str, *args: Any) -> None: ...
 
@@ -191,17 +189,9 @@ class RealWorld:
                 self.wfile.write(text.encode())
 
         self._pods = self._pods or PodHost()
-        port, here = self._pods.serve(Handler), self._pods.address
-        was = self.admin.get("pods", pod, "default")
-        labels = was["metadata"].get("labels")
-        for _ in range(TRIES):
-            self.admin.delete("pods", pod, "default", grace=0)
-            self.admin.wait_gone("pods", pod, "default")
-            # kwok may still delete the first pod, and does so by name.
-            with suppress(NotFound):
-                self.admin.pod(pod, node=was["spec"]["nodeName"], labels=labels, address=here)
-                return str(port)
-        raise AssertionError(f"{pod} was deleted {TRIES} times")
+        self._made.append(("pods", pod))
+        self.admin.pod(pod, node=node, address=self._pods.address)
+        return str(self._pods.serve(Handler))
 
     def budget(self, name: str, labels: Mapping[str, str], min_available: int) -> None:
         self._made.append(("poddisruptionbudgets", name))
