@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,12 @@ class Manifest:
         shapes = {"int": int, "str": str, "list[str]": list, "dict[str, str]": dict}
         if set(raw) != set(kinds) or not all(isinstance(raw[key], shapes[kind]) for key, kind in kinds.items()):
             raise BackupRefused("Its manifest was changed: it has not the fields of a backup's.")
+        try:
+            at = datetime.fromisoformat(raw["at"])
+        except ValueError:
+            raise BackupRefused("Its manifest was changed: its time is none.") from None
+        if at.isoformat(timespec="seconds") != raw["at"]:  # it goes into a statement, and no MAC holds with lost keys
+            raise BackupRefused("Its manifest was changed: its time is not written as Setpoint writes it.")
         return cls(**raw)
 
     def to_json(self) -> dict[str, Any]:

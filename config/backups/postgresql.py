@@ -101,16 +101,18 @@ def _complaint(text: str) -> str:
 
 @contextmanager
 def _service() -> Iterator[dict[str, str]]:
-    """Yield an environment in which libpq connects as this process does, by a file that only its owner reads: other
-    accounts of the machine see arguments."""
+    """Yield an environment in which libpq connects as this process does: other accounts of the machine see arguments.
+
+    The password is not in the file, which outlives a process that is killed.
+    """
     row = connection.settings_dict
-    names = {"dbname": row["NAME"], "user": row["USER"], "password": row["PASSWORD"]}
-    names |= {"host": row["HOST"], "port": row["PORT"], **row["OPTIONS"]}
+    names = {"dbname": row["NAME"], "user": row["USER"], "host": row["HOST"], "port": row["PORT"], **row["OPTIONS"]}
     lines = [f"{name}={value}" for name, value in names.items() if value not in ("", None)]
+    password = {"PGPASSWORD": str(row["PASSWORD"])} if row["PASSWORD"] else {}
     handle, path = tempfile.mkstemp(prefix="setpoint-service-")  # mkstemp gives mode 0600
     try:
         with os.fdopen(handle, "w") as out:
             out.write("\n".join([f"[{SERVICE}]", *lines, ""]))
-        yield {**os.environ, "PGSERVICEFILE": path, "LC_ALL": "C"}
+        yield {**os.environ, **password, "PGSERVICEFILE": path, "LC_ALL": "C"}
     finally:
         os.unlink(path)

@@ -97,8 +97,8 @@ def _is_running() -> bool:
 
 
 def _hold(prefix: str, manifest: Manifest) -> str:
-    """Return the statement that adds the freeze. It has no value but what this process wrote, and works in the tables
-    of any version: its columns are those of the first."""
+    """Return the statement that adds the freeze. Its only value from the file is a time, which the manifest's parser
+    judged. It works in the tables of any version: its columns are those of the first."""
     reason = f"{Freeze.RESTORED} of {manifest.at}. Run manage.py doctor, take over what is newer, then lift it."
     at = now().strftime("%Y-%m-%d %H:%M:%S.%f") + ("+00" if connection.vendor == "postgresql" else "")
     quoted = reason.replace("'", "''")

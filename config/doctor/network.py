@@ -101,7 +101,7 @@ def _date(headers: Mapping[str, str]) -> datetime | None:
 # ── Egress ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def configured() -> list[Destination]:
     """Destinations that settings name, which are known without the database."""
-    destinations = []
+    destinations = [Destination(f"Single sign-on of {row.name}", row.issuer) for row in settings.SETPOINT_OIDC]
     if settings.EMAIL_HOST:
         # TLS after STARTTLS would need SMTP to be spoken; that a connection is accepted is what can be seen here.
         scheme = "https" if settings.EMAIL_USE_SSL else "http"

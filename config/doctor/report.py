@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from django.db import DatabaseError
+
 from clusters.models import Cluster
 from common.clock import now
 from config.doctor import charts, findings, fleets, keys, network, stores
@@ -83,13 +85,21 @@ def _of_rows() -> list[Check]:
     return [Check(area, about, SECONDS, function) for area, about, function in checks]
 
 
+def _not_read() -> Finding:
+    return findings.problem(
+        fleets.CLUSTERS,
+        "The rows of clusters, channels and sources cannot be read, so none of them was checked.",
+        "See what is wrong with the database: above all its migrations, and the rights of this role.",
+    )
+
+
 def _of_clusters() -> list[Check]:
     """One check for each cluster, and for each destination: what hangs delays no other."""
     try:
         destinations = network.stored()
         clusters = list(Cluster.objects.order_by("name").values_list("pk", "name"))
-    except Exception:  # tables are not as this version knows them: the check of migrations names it
-        return []
+    except DatabaseError:  # tables are not as this version knows them
+        return [Check(fleets.CLUSTERS, "clusters", SECONDS, lambda: [_not_read()])]
     of_clusters = [
         Check(fleets.CLUSTERS, f"cluster {name}", CLUSTER_SECONDS, partial(fleets.cluster, pk)) for pk, name in clusters
     ]

@@ -1,1 +1,1 @@
-"""Nodes that are slower at the same job than nodes with the same GPUs."""
+"""Jobs and the nodes that they run on: nodes that are slower at the same job, and each job over its life (`lives`)."""

@@ -130,6 +130,8 @@ def rewritten(
 def test_a_manifest_that_is_not_as_it_was_made_is_refused(backup: Path) -> None:
     cases: list[tuple[Callable[[Any], object], str]] = [
         (lambda m: m.update(at="2020-01-01T00:00:00+00:00"), "changed"),
+        (lambda m: m.update(at="2020-01-01 00:00:00'); --"), "time"),
+        (lambda m: m.update(at="20200101T000000"), "time"),
         (lambda m: m.update(mac="0" * 64), "changed"),
         (lambda m: m.update(more=1), "changed"),
         (lambda m: m.pop("keys"), "changed"),
@@ -144,6 +146,13 @@ def test_a_manifest_that_is_not_as_it_was_made_is_refused(backup: Path) -> None:
         backup.write_bytes(whole)
         rewritten(backup, change)
         assert why in _is_refused(backup)
+
+
+def test_text_that_is_no_time_is_refused_also_where_keys_are_lost(backup: Path, settings) -> None:
+    rewritten(backup, lambda m: m.update(at="'); DROP TABLE accounts_user; --"))
+    settings.SETPOINT_AUDIT_KEY = "another key, of another installation"
+    with pytest.raises(CommandError, match="time"):
+        restore(backup, "--replace", "--other-keys")
 
 
 def test_keys_that_do_not_fit_are_named_and_can_be_accepted(backup: Path, settings) -> None:

@@ -17,7 +17,10 @@ import pytest
 from cryptography.fernet import Fernet
 from django.conf import settings as configured
 from django.core.management import CommandError, call_command
+from django.db import ProgrammingError, connection
+from django.db.migrations.recorder import MigrationRecorder
 
+from accounts.providers import Provider
 from audit import tasks
 from audit.services import record
 from clusters.models import Cluster, Node, NodeTuning
@@ -248,6 +251,31 @@ def test_a_destination_that_cannot_be_reached_is_named_without_its_address(what:
     assert states(results) == ["problem"]
     assert "channel chat" in results[0].text
     assert "s3cret" not in str(results)
+
+
+def test_the_provider_of_single_sign_on_is_a_destination(settings) -> None:
+    settings.EMAIL_HOST = settings.SETPOINT_AUDIT_HEADS_WEBHOOK = ""
+    settings.SETPOINT_OIDC = (Provider("corp", "Corp", f"http://127.0.0.1:{closed_port()}", "id", "s3cret", ()),)
+    [finding] = findings.run(network.checks(network.configured()))
+    assert (finding.state, "Corp" in finding.text, "s3cret" in str(finding)) == ("problem", True, False)
+
+
+def test_clusters_whose_rows_cannot_be_read_are_a_problem_and_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> list[network.Destination]:
+        raise ProgrammingError('column "url" does not exist')
+
+    monkeypatch.setattr(network, "stored", unreadable)
+    [finding] = findings.run(report._of_clusters())
+    assert (finding.area, finding.state) == ("clusters", "problem")
+
+
+@pytest.mark.django_db
+def test_a_newer_migration_is_a_problem_and_one_of_an_app_that_was_taken_out_is_not() -> None:
+    MigrationRecorder(connection).record_applied("taken_out", "0001_initial")
+    assert stores._migrations().state == "ok"
+    MigrationRecorder(connection).record_applied("accounts", "9999_of_the_future")
+    finding = stores._migrations()
+    assert (finding.state, "9999_of_the_future" in finding.text) == ("problem", True)
 
 
 @pytest.mark.django_db

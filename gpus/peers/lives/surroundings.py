@@ -167,7 +167,8 @@ def _gaps(job: GpuJob, at: datetime) -> list[Gap]:
         return []
     kept = at - timedelta(days=settings.SETPOINT_GPU_BUCKET_DAYS)
     seconds = history.FINE if job.started_at >= kept else history.COARSE
-    start = _ceiling(job.started_at, seconds)
+    # What is older than the retention was recorded, and deleted since.
+    start = _ceiling(max(job.started_at, at - timedelta(days=settings.SETPOINT_GPU_BAND_DAYS)), seconds)
     end = min(job.until(at), at - timedelta(seconds=2 * seconds))  # the last steps are written when they are over
     rows = GpuBand.objects.filter(cluster=job.cluster_id, scope=GpuBand.Scope.CLUSTER, seconds=seconds)
     known = set(rows.filter(start__gte=start, start__lt=end).order_by().values_list("start", flat=True))

@@ -14,7 +14,7 @@ from compliance.models import SettingChange
 from gpus.models import GpuDevice, IdleHolding, JobUse, NodePace, TelemetrySource
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
-from tests.gpus.workloads.test_job_figures import key_of, world  # noqa: F401
+from tests.gpus.peers.lives.watched import key_of
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1/gpus/jobs"
@@ -25,12 +25,12 @@ def text(page):
 
 
 @pytest.fixture
-def person(client, world):  # noqa: F811
+def person(client, world):
     client.force_login(world.person)
     return client
 
 
-def test_the_page_and_rest_show_the_same_of_a_job(person, world):  # noqa: F811
+def test_the_page_and_rest_show_the_same_of_a_job(person, world):
     job = GpuJob.objects.get(name="train")
     node = Node.objects.get(name="n0")
     SettingChange.objects.create(
@@ -67,7 +67,7 @@ def test_the_page_and_rest_show_the_same_of_a_job(person, world):  # noqa: F811
     assert person.get(address)["Location"] == f"/gpus/jobs/{job.pk}/"
 
 
-def test_the_list_of_idle_pods_leads_to_their_job(person, world):  # noqa: F811
+def test_the_list_of_idle_pods_leads_to_their_job(person, world):
     world.held |= {("n0", index): ("team/a", 0.0) for index in range(4)}
     world.go_on(600)
     TelemetrySource.objects.update(read_at=world.at, state="well")
@@ -79,7 +79,7 @@ def test_the_list_of_idle_pods_leads_to_their_job(person, world):  # noqa: F811
     assert f'href="{address}"' in person.get("/gpus/").content.decode()
 
 
-def test_the_list_sorts_filters_and_pages_alike_on_the_page_and_in_rest(person, world):  # noqa: F811
+def test_the_list_sorts_filters_and_pages_alike_on_the_page_and_in_rest(person, world):
     rows = {row["name"]: row for row in person.get(API).json()["results"]}
     page = text(person.get("/gpus/jobs/"))
     for row in rows.values():
@@ -98,7 +98,7 @@ def test_the_list_sorts_filters_and_pages_alike_on_the_page_and_in_rest(person, 
     assert "invalid filter" in text(person.get("/gpus/jobs/?outcome=perhaps"))
 
 
-def test_a_person_of_another_environment_sees_neither_list_nor_job(client, world):  # noqa: F811
+def test_a_person_of_another_environment_sees_neither_list_nor_job(client, world):
     Cluster.objects.update(environment="staging")
     client.force_login(UserFactory(roles=["admin@env:production"]))
     job = GpuJob.objects.get(name="train")
@@ -108,7 +108,7 @@ def test_a_person_of_another_environment_sees_neither_list_nor_job(client, world
     assert {client.get(address).status_code for address in addresses} == {404}
 
 
-def test_markup_in_names_stays_text_on_every_page(person, world):  # noqa: F811
+def test_markup_in_names_stays_text_on_every_page(person, world):
     evil = '"><script>alert(1)</script>' + "x" * 200
     job = GpuJob.objects.get(name="train")
     pods = job.all_pods()
@@ -121,7 +121,7 @@ def test_markup_in_names_stays_text_on_every_page(person, world):  # noqa: F811
         assert "<script>alert" not in page.content.decode()
 
 
-def test_neither_page_asks_more_of_the_database_for_more_jobs_or_pods(person, world):  # noqa: F811
+def test_neither_page_asks_more_of_the_database_for_more_jobs_or_pods(person, world):
     def queries(address):
         with CaptureQueriesContext(
             connection,

@@ -4,56 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from datetime import UTC, date, timedelta
+from datetime import UTC, timedelta
 from decimal import Decimal
 
 import pytest
 
-from clusters.inventory import store
-from clusters.inventory.job_owner import JobIdentity
 from clusters.models import GpuJob, Node
-from gpus.metrics.samples import Holder, Metric
-from gpus.models import GpuPrice, GpuUse, JobUse
+from gpus.metrics.samples import Holder
+from gpus.models import GpuUse, JobUse
 from gpus.peers.lives import reports
 from gpus.showback import periods, statement, teams
 from gpus.storage import retention
-from tests.clusters.factories import ClusterFactory
-from tests.clusters.inventory.test_job_rows import pod
 from tests.factories import UserFactory
-from tests.gpus.recording import PRODUCT, Recording
+from tests.gpus.peers.lives.watched import Watched, key_of
 
 pytestmark = pytest.mark.django_db
-
-
-class Watched(Recording):
-    """Readings whose pods the watch heard of; `heard` keeps each (start, end, node, GPU, pod, busy, watts)."""
-
-    def __init__(self, at, **kwargs):
-        super().__init__(at, **kwargs)
-        self.origin, self.heard = at, []
-
-    def stamp(self, at):
-        return f"{at:%Y-%m-%dT%H:%M:%SZ}"
-
-    def hears(self, name, *, node="", gpus=4, created=None, ended=False, phase="", **kwargs):
-        raw = pod(name, node=node or "n0", gpus=gpus, running=0 if node else None, phase=phase, **kwargs)
-        raw["metadata"]["namespace"] = "team"
-        raw["metadata"]["creationTimestamp"] = self.stamp(created or self.at)
-        if node:
-            state = {"running": {"startedAt": self.stamp(created or self.at)}}
-            raw["status"]["containerStatuses"][0]["state"] = state
-        deleted = [raw] if ended else []
-        store.observe_pods(self.cluster, [] if ended else [raw], complete=False, at=self.at, deleted=deleted)
-
-    def store(self):
-        before = getattr(self, "last", None)
-        super().store()
-        if before:
-            for sample in self.reading().samples:
-                holder = next((f"{part.namespace}/{part.pod}" for part in sample.holders), "")
-                busy, watts = sample.values[Metric.BUSY], sample.values[Metric.POWER]
-                self.heard.append((before, self.at, sample.node, sample.device.uuid, holder, busy, watts))
-        self.last = self.at
 
 
 def by_pod(recording):
@@ -64,44 +29,6 @@ def by_pod(recording):
         for place, amount in enumerate((seconds, seconds * busy, seconds * watts, seconds if busy >= 0.05 else 0.0)):
             sums[holder][place] += amount
     return sums
-
-
-@pytest.fixture
-def world(clock):
-    """An hour and 20 minutes over midnight: a pod that restarts on another node, a rank that is idle, a neighbor."""
-    clock.at = clock.at.replace(hour=0, minute=40, second=0, microsecond=0)
-    part = Watched(clock.at - timedelta(minutes=80), nodes=3, cluster=ClusterFactory(name="atlas"))
-    Node.objects.filter(cluster=part.cluster).update(gpu_allocated=4)
-    for name, node in (("a", "n0"), ("b", "n1")):
-        part.hears(name, node=node, job="train", job_uid="u-1")
-    part.hears("other", node="n2", job="serve", job_uid="u-2")
-    part.held = {(node, index): (f"team/{name}", busy) for node, name, busy in
-                (("n0", "a", 0.9), ("n1", "b", 0.02), ("n2", "other", 0.6)) for index in range(4)}  # fmt: skip
-    part.store()
-    part.go_on(2400)
-    part.hears("b", node="n1", job="train", job_uid="u-1", ended=True)
-    part.hears("other", node="n2", job="serve", job_uid="u-2", ended=True)
-    part.hears("c", node="n2", job="train", job_uid="u-1")
-    part.held = {(node, index): (f"team/{name}", busy) for node, name, busy in
-                (("n0", "a", 0.9), ("n2", "c", 0.8)) for index in range(4)}  # fmt: skip
-    part.go_on(2400)
-    model = PRODUCT.replace("-", " ")
-    for amount, day, name, pue in (
-        ("2.5", date(2026, 1, 1), model, 1), ("3.125", clock.at.date(), model, 1), ("0.2", date(2026, 1, 1), "", "1.4")
-    ):  # fmt: skip
-        kind = "gpu" if name else "energy"
-        GpuPrice.objects.create(
-            kind=kind, model=name, amount=Decimal(amount), valid_from=day, created_by="x", pue=Decimal(pue)
-        )
-    part.person = UserFactory(roles=["viewer"])
-    return part
-
-
-NAMES = {"u-1": "train", "u-2": "serve", "u-3": "serve", "u-dark": "dark", "u-late": "late", "u-x": "x", "u-y": "y"}
-
-
-def key_of(uid):
-    return JobIdentity("Job", NAMES[uid], uid).key("team")
 
 
 def report(world, uid="u-1"):
@@ -198,6 +125,15 @@ def test_a_cluster_that_was_not_read_for_an_hour_leaves_a_gap_of_that_length(wor
     assert (report(world).goodput.runtime.value, report(world).goodput.whole.value) == (None, None)
     seconds = sum(by_pod(world)[f"team/{name}"][0] for name in "abc")
     assert float(shown.line.gpu_hours) <= seconds / 3600 + 8 * 600 / 3600 + 1e-6
+
+
+def test_time_whose_record_was_deleted_by_retention_is_no_gap(world, settings):
+    before = report(world).around.gap_seconds
+    GpuJob.objects.update(started_at=world.at - timedelta(days=90))
+    settings.SETPOINT_GPU_BAND_DAYS = 60
+    assert before < report(world).around.gap_seconds <= 60 * 86_400
+    settings.SETPOINT_GPU_BAND_DAYS = 1
+    assert report(world).around.gap_seconds <= 86_400
 
 
 def test_a_shared_gpu_is_divided_and_a_rank_that_shares_has_no_activity_of_its_own(clock):
