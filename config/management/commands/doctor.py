@@ -26,6 +26,6 @@ class Command(BaseCommand):
                 line = f"{finding.state:8} {finding.area:10} {finding.text}"
                 self.stdout.write(line if not finding.advice else f"{line}\n{'':20}→ {finding.advice}")
         if result.problems:
-            raise CommandError(f"{result.problems} problems, {result.warnings} warnings.", returncode=1)
+            raise CommandError(f"Problems: {result.problems}, warnings: {result.warnings}.", returncode=1)
         if not options["json"]:
-            self.stdout.write(f"No problems, {result.warnings} warnings.")
+            self.stdout.write(f"No problems; warnings: {result.warnings}.")
