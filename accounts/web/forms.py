@@ -19,6 +19,39 @@ class LoginForm(forms.Form):
     )
 
 
+def _present_password() -> forms.CharField:
+    return forms.CharField(
+        label="Present password",
+        max_length=1024,
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+
+
+def _code(*, has_focus: bool) -> forms.CharField:
+    attrs = {"autocomplete": "one-time-code", "spellcheck": "false", "autocapitalize": "none"}
+    if has_focus:
+        attrs["autofocus"] = "autofocus"
+    return forms.CharField(max_length=40, widget=forms.TextInput(attrs=attrs))
+
+
+class CodeForm(forms.Form):
+    """A code of the authenticator app, or a recovery code."""
+
+    code = _code(has_focus=True)
+
+
+class PresentPasswordForm(forms.Form):
+    password = _present_password()
+
+
+class ProofForm(forms.Form):
+    """Password and code, for what takes security away."""
+
+    password = _present_password()
+    code = _code(has_focus=False)
+
+
 class SetupTokenForm(forms.Form):
     token = forms.CharField(
         label="Set-up token",
@@ -77,12 +110,7 @@ class TokenForm(forms.Form):
 
 
 class PasswordForm(forms.Form):
-    old = forms.CharField(
-        label="Present password",
-        max_length=1024,
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
-    )
+    old = _present_password()
     new = forms.CharField(
         label="New password",
         max_length=1024,
