@@ -86,6 +86,15 @@ def confirm(request: HttpRequest, *, user: User, code: str) -> list[str]:
     return codes
 
 
+def forget_old() -> int:
+    """Delete what was begun and never confirmed; a row that was changed in the database stays. Rows deleted."""
+    deleted = 0
+    for row in SecondFactor.objects.filter(confirmed_at=None, begun_at__lt=now() - CONFIRM_WITHIN)[:100]:
+        if row.is_genuine:
+            deleted += bool(SecondFactor.objects.filter(pk=row.pk, confirmed_at=None).delete()[0])
+    return deleted
+
+
 def remove(request: HttpRequest, *, user: User, password: str, code: str) -> None:
     """Take one's own factor away. Raises Invalid, WrongState, TooManyTries, FactorUnusable."""
     row = _proved(request, user, password, code)
@@ -130,7 +139,7 @@ def _prove(request: HttpRequest, user: User, password: str, *, forgives: bool = 
 
 
 def _account(user: User) -> str:
-    """Under which tries are counted; no e-mail address can be this."""
+    """Return the name under which tries are counted; no e-mail address can be this."""
     return f"second factor of user {user.pk}"
 
 

@@ -24,6 +24,8 @@ MOST_WRONG_CODES = 50
 """In a row, from all addresses together: a thief of the password may not guess on from many machines, and NIST SP
 800-63B allows 100. Recovery codes still work then."""
 RECOVERY_CODES = 10
+APP, RECOVERY = "app", "recovery code"
+"""What proved a second factor, as the audit record has it."""
 WRONG_CODE = "Wrong code, or one that was used. An app shows another one every 30 seconds."
 _DIGITS = re.compile(rf"[0-9]{{{totp.DIGITS}}}")
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -68,13 +70,13 @@ def spend(row: SecondFactor, code: str) -> str:
     """Use up a code of the app, or a recovery code; of two requests at once one succeeds. Commits what it counts, so
     hold no transaction.
 
-    Returns how it was proved: "app" or "recovery code"; empty for a wrong code. Raises FactorUnusable.
+    Returns how it was proved, APP or RECOVERY; empty for a wrong code. Raises FactorUnusable.
     """
     require_genuine(row)
     given = normalized(code)
     if _DIGITS.fullmatch(given):
-        return "app" if _spend_of_app(row, given) else ""
-    return "recovery code" if _spend_recovery_code(row, given) else ""
+        return APP if _spend_of_app(row, given) else ""
+    return RECOVERY if _spend_recovery_code(row, given) else ""
 
 
 def _spend_of_app(row: SecondFactor, code: str) -> bool:

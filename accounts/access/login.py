@@ -79,8 +79,8 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
     return user
 
 
-def log_in_with_code(request: HttpRequest, *, code: str) -> User:
-    """Start the session of the log-in that waits in this browser.
+def log_in_with_code(request: HttpRequest, *, code: str) -> str:
+    """Start the session of the log-in that waits in this browser. Returns how it was proved (factors.spend).
 
     Raises HalfwayOver, WrongCode with the tries left, TooManyTries, FactorUnusable."""
     half, address = halfway.read(request), client_address(request)
@@ -94,7 +94,7 @@ def log_in_with_code(request: HttpRequest, *, code: str) -> User:
     with transaction.atomic():
         forgive(half.account, address)
         enter(request, half.user, way=f"with a code ({proof})", is_complete=True)
-    return half.user
+    return proof
 
 
 @transaction.atomic

@@ -32,7 +32,7 @@ def is_missing(request: HttpRequest) -> bool:
     roles = settings.SETPOINT_SECOND_FACTOR
     if not roles or not isinstance(request.user, User) or is_complete(request):
         return False
-    if not is_asked_of(request.user):
+    if not is_required_of(request.user):
         return False
     if Identity.objects.filter(user=request.user).exists():  # a session from before the setting
         note_complete(request)
@@ -40,7 +40,7 @@ def is_missing(request: HttpRequest) -> bool:
     return True
 
 
-def is_asked_of(user: User) -> bool:
+def is_required_of(user: User) -> bool:
     """Return whether a role of this person is among the setting's; a superuser holds all roles."""
     roles = settings.SETPOINT_SECOND_FACTOR
     return bool(roles) and (user.is_superuser or any(role in roles for role, _ in user.grants))

@@ -37,7 +37,7 @@ def reset(*, user: User, by: User) -> Proposed | None:
 
 @transaction.atomic
 def reset_on_the_server(*, user: User, by: str) -> None:
-    """For the command line, whose user owns the machine. Raises WrongState."""
+    """Take the factor away without consent: the command line's user owns the machine. Raises WrongState."""
     _factor(user)
     _reset(user, by)
 

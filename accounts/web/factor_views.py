@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import enrollment, factors, halfway, requirement, typed
 from accounts.access import login as logins
@@ -46,18 +46,18 @@ def login_code(request: HttpRequest) -> HttpResponse:
     """The second step of a log-in whose password was right in this browser."""
     if isinstance(request.user, User):
         return redirect(after_login(request))
+    try:
+        half = halfway.read(request)
+    except halfway.HalfwayOver as over:
+        return redirect("accounts:login") if request.method == "GET" else _log_in_again(request, over)
     if request.method == "GET":
-        try:
-            halfway.read(request)
-        except halfway.HalfwayOver:
-            return redirect("accounts:login")
         return code_page(request)
     form = CodeForm(request.POST)
     if not form.is_valid():
         return code_page(request, form, status=422)
     typed_input = typed.opened(request, request.POST.get("kept", ""))
     try:
-        logins.log_in_with_code(request, code=form.cleaned_data["code"])
+        proof = logins.log_in_with_code(request, code=form.cleaned_data["code"])
     except halfway.HalfwayOver as over:
         return _log_in_again(request, over)
     except logins.WrongCode as error:
@@ -66,7 +66,20 @@ def login_code(request: HttpRequest) -> HttpResponse:
     except (logins.TooManyTries, factors.FactorUnusable) as refusal:
         form.add_error(None, str(refusal))
         return code_page(request, form, status=refusal.status)
+    _warn(request, half, proof)
     return ask_to_send(request, typed_input) if typed_input else redirect(after_login(request))
+
+
+def _warn(request: HttpRequest, half: halfway.Halfway, proof: str) -> None:
+    """Tell the owner of wrong codes that may be a thief's, and of recovery codes that run out."""
+    if wrong := half.factor.wrong_codes:
+        codes = "1 wrong code was" if wrong == 1 else f"{wrong} wrong codes were"
+        text = f"{codes} entered after your password since the last right one. If not by you, change your password now."
+        messages.warning(request, text)
+    if proof == factors.RECOVERY:
+        left = half.factor.recovery_codes.count()
+        codes = "1 recovery code is" if left == 1 else f"{left} recovery codes are"
+        messages.warning(request, f"{codes} left. Under Account, Second factor, you replace them.")
 
 
 def _log_in_again(request: HttpRequest, over: halfway.HalfwayOver) -> HttpResponse:
@@ -80,8 +93,8 @@ def _log_in_again(request: HttpRequest, over: halfway.HalfwayOver) -> HttpRespon
 
 # ── One's own ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 @never_cache
+@require_GET
 @login_required
-@require_http_methods(["GET"])
 def second_factor(request: UserRequest) -> HttpResponse:
     return _page(request)
 
@@ -172,7 +185,7 @@ def _page(
         "codes": codes,
         "reason_without": "" if factor else factors.reason_without(request.user),
         "is_missing": requirement.is_missing(request),
-        "is_asked": requirement.is_asked_of(request.user),
+        "is_required": requirement.is_required_of(request.user),
         "begin_form": PresentPasswordForm(),
         "confirm_form": CodeForm(),
         "remove_form": ProofForm(prefix="remove"),

@@ -9,6 +9,7 @@ import pytest
 from cryptography.fernet import Fernet
 from django.test import Client
 
+from accounts import tasks
 from accounts.access import enrollment, factors
 from accounts.models import Identity, RecoveryCode, SecondFactor, User
 from accounts.people import identities
@@ -73,6 +74,9 @@ def test_what_is_not_confirmed_has_no_effect(user, clock) -> None:
     clock.forward(enrollment.CONFIRM_WITHIN.total_seconds())
     assert client.post(f"{PAGE}confirm/", {"code": code(key)}).status_code == 409
     assert log_in(user) == 302
+    clock.forward(1)
+    tasks.forget_old()
+    assert not SecondFactor.objects.exists()
 
 
 def test_a_key_is_confirmed_in_the_browser_that_began_it(user) -> None:
@@ -147,9 +151,11 @@ def test_a_stolen_session_does_not_replace_the_factor(user, clock) -> None:
     assert SecondFactor.objects.get().confirmed_at
 
 
-def test_a_factor_changed_in_the_table_is_not_replaced_with_the_password(user) -> None:
+def test_a_factor_changed_in_the_table_is_not_replaced_with_the_password(user, clock) -> None:
     enroll(user)
     SecondFactor.objects.update(confirmed_at=None)
+    clock.forward(days=1)
+    tasks.forget_old()
     client = browser(user)
     assert client.post(f"{PAGE}begin/", {"password": PASSWORD}).status_code == 403
     assert client.get(PAGE).status_code == 200

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _asked(settings) -> None:
+def _required_of_two_roles(settings) -> None:
     settings.SETPOINT_SECOND_FACTOR = frozenset({"admin", "approver"})
 
 

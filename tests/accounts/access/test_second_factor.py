@@ -135,8 +135,10 @@ def test_a_recovery_code_counts_once_as_people_type_it(user) -> None:
     assert len(set(recovery)) == factors.RECOVERY_CODES
     assert code_step(password_step(user), recovery[3].upper().replace("-", " ")) == 302
     assert Record.objects.get(action="session.start").message.endswith("(recovery code)")
-    assert code_step(password_step(user), recovery[3]) == 401
-    assert code_step(password_step(user), recovery[4]) == 302
+    browser = password_step(user)
+    assert code_step(browser, recovery[3]) == 401
+    assert code_step(browser, recovery[4]) == 302
+    assert "8 recovery codes are left" in browser.get("/account/").content.decode()
 
 
 def test_what_the_tables_hold_is_no_code(user) -> None:
@@ -161,6 +163,8 @@ def test_codes_are_counted_with_passwords(user, clock) -> None:
     assert Client().post("/login/", {"email": user.email, "password": PASSWORD}).status_code == 429
     clock.forward(61)
     assert code_step(browser, code(key)) == 302
+    page = browser.get("/account/").content.decode()
+    assert "4 wrong codes were entered after your password" in page, "it may be known to another person"
 
 
 def test_a_right_password_in_between_gives_no_more_tries(user) -> None:
