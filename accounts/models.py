@@ -284,6 +284,11 @@ class SecondFactor(Marked):
     def __str__(self) -> str:
         return f"second factor of {self.user}"
 
+    @property
+    def is_in_effect(self) -> bool:
+        """Return whether log-in asks for it. One that was changed in the database is asked for, and accepts no code."""
+        return self.confirmed_at is not None or not self.is_genuine
+
 
 class RecoveryCode(Marked):
     """A code that replaces one of the authenticator app, once: using it deletes the row. Only its hash is stored."""

@@ -47,7 +47,7 @@ class FactorUnusable(NotAllowed):
 def of(user: User) -> SecondFactor | None:
     """Return the factor that this user must use. One that was changed in the database is among them."""
     row = SecondFactor.objects.filter(user=user).first()
-    return row if row and (row.confirmed_at or not row.is_genuine) else None
+    return row if row and row.is_in_effect else None
 
 
 def reason_without(user: User) -> str:

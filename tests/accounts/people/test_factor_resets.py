@@ -13,7 +13,7 @@ from accounts.people import factor_resets, pending, services
 from audit.models import Record
 from common.errors import NotAllowed, WrongState
 from tests.accounts.authenticator import enroll, is_in
-from tests.factories import PASSWORD, UserFactory
+from tests.factories import PASSWORD, TokenClient, UserFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -59,6 +59,22 @@ def test_one_without_power_is_reset_at_once_and_logged_out(admins) -> None:
     assert page_of(admins[0]).post(f"/people/{user.pk}/reset-second-factor/").status_code == 302
     assert not is_in(browser)
     assert not asks_for_a_code(user)
+
+
+def test_over_rest_it_is_the_same(admins) -> None:
+    client = TokenClient(admins[0])
+    user, approver = UserFactory(roles=["operator"]), UserFactory(roles=["approver"])
+    path = "/api/v1/users/{}/actions/reset-second-factor".format
+    none = client.post(path(user.pk))
+    assert (none.status_code, none.json()["code"]) == (409, "wrong-state")
+    for person in (user, approver):
+        enroll(person)
+    assert client.get(f"/api/v1/users/{user.pk}").json()["has_second_factor"]
+    done = client.post(path(user.pk))
+    assert (done.status_code, done.json()["has_second_factor"]) == (200, False)
+    waits = client.post(path(approver.pk))
+    assert (waits.status_code, waits.json()["kind"]) == (202, factor_resets.KIND)
+    assert client.get(f"/api/v1/users/{approver.pk}").json()["has_second_factor"]
 
 
 def test_a_new_password_leaves_the_factor(admins) -> None:
