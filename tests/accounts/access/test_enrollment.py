@@ -94,7 +94,7 @@ def test_a_key_begun_later_replaces_the_one_that_waits(user) -> None:
     assert client.post(f"{PAGE}confirm/", {"code": code(second)}).status_code == 200
 
 
-def test_it_begins_with_the_password_and_guesses_are_counted(user) -> None:
+def test_it_begins_with_the_password_and_guesses_are_counted(user, clock) -> None:
     client = browser(user)
     answers = [client.post(f"{PAGE}begin/", {"password": "wrong"}).status_code for _ in range(6)]
     assert answers == [422] * 5 + [429]
@@ -140,12 +140,12 @@ def test_password_and_code_are_both_needed(user, clock, what) -> None:
 
 
 def test_a_stolen_session_does_not_replace_the_factor(user, clock) -> None:
-    enroll(user)
+    key, _ = enroll(user)
     clock.forward(30)
     thief = browser(user)
     assert thief.post(f"{PAGE}begin/", {"password": PASSWORD}).status_code == 409
     assert [
-        thief.post(f"{PAGE}remove/", {"remove-password": PASSWORD, "remove-code": "123456"}).status_code
+        thief.post(f"{PAGE}remove/", {"remove-password": PASSWORD, "remove-code": wrong(key)}).status_code
         for _ in range(6)
     ] == [422] * 5 + [429]
     assert SecondFactor.objects.get().confirmed_at

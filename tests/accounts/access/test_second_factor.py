@@ -160,6 +160,8 @@ def test_codes_are_counted_with_passwords(user, clock) -> None:
     browser = password_step(user)
     assert [code_step(browser, wrong(key)) for _ in range(login.TRIES)] == [401] * 4 + [429]
     assert code_step(browser, code(key)) == 429
+    refused = Record.objects.filter(action="session.refuse-code", target=f"user:{user.pk}")
+    assert refused.count() == 4, "each tells that the password is known"
     assert Client().post("/login/", {"email": user.email, "password": PASSWORD}).status_code == 429
     clock.forward(61)
     assert code_step(browser, code(key)) == 302
@@ -167,7 +169,7 @@ def test_codes_are_counted_with_passwords(user, clock) -> None:
     assert "4 wrong codes were entered after your password" in page, "it may be known to another person"
 
 
-def test_a_right_password_in_between_gives_no_more_tries(user) -> None:
+def test_a_right_password_in_between_gives_no_more_tries(user, clock) -> None:
     key, _ = enroll(user)
     answers = []
     for _ in range(4):
