@@ -134,11 +134,11 @@ def second_factor(get_response: GetResponse) -> GetResponse:
     """Lead a browser whose person must set up a second factor to its page, from every other one."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
-        path = request.path_info
-        if not settings.SETPOINT_SECOND_FACTOR or path.startswith(_QUIET) or not requirement.is_missing(request):
+        is_quiet = request.path_info.startswith(_QUIET)
+        if not settings.SETPOINT_SECOND_FACTOR or is_quiet or not requirement.is_missing(request):
             return get_response(request)
         page = resolve_url("accounts:second_factor")
-        if path.startswith(page) or path == resolve_url("accounts:logout"):
+        if request.path.startswith(page) or request.path == resolve_url("accounts:logout"):
             return get_response(request)
         if is_api(request):
             detail = f"Your role needs a second factor. Set it up in the browser first: {page}"

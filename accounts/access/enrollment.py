@@ -5,6 +5,7 @@ Tries are counted like those of a log-in, so that a stolen session guesses neith
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from accounts.access import factors, login, requirement, sessions, totp
+from accounts.access import factors, proofs, requirement, sessions, totp
 from accounts.access.addresses import client_address
 from accounts.models import SecondFactor, User
 from audit.services import record
@@ -22,7 +23,6 @@ from common.clock import now
 from common.errors import Invalid, WrongState
 
 CONFIRM_WITHIN = timedelta(minutes=15)
-WRONG_PASSWORD = "This is not your present password."  # noqa: S105 a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ def begin(request: HttpRequest, *, user: User, password: str) -> Begun:
     """Make a key, which takes effect with `confirm`. Raises Invalid, WrongState, TooManyTries, FactorUnusable."""
     if reason := factors.reason_without(user):
         raise WrongState(reason)
-    _prove(request, user, password)
+    proofs.require_password(request, user, password)
     with transaction.atomic():
-        User.objects.select_for_update().get(pk=user.pk)  # of two at once, the later one's key waits
+        _one_at_a_time(user)
         waiting = SecondFactor.objects.filter(user=user, confirmed_at=None)
         for row in waiting:
             factors.require_genuine(row)
@@ -57,9 +57,11 @@ def begin(request: HttpRequest, *, user: User, password: str) -> Begun:
 
 
 def waiting_for(request: HttpRequest, user: User) -> Begun | None:
-    """Return what this session began and can still confirm."""
+    """Return what this session began and can still confirm; None also where its key cannot be read: begin again."""
     row = _waiting(request, user).first()
-    return _begun(row, factors.key_of(row)) if row and row.is_genuine else None
+    with suppress(factors.FactorUnusable):
+        return _begun(row, factors.key_of(row)) if row and row.is_genuine else None
+    return None
 
 
 def confirm(request: HttpRequest, *, user: User, code: str) -> list[str]:
@@ -67,10 +69,10 @@ def confirm(request: HttpRequest, *, user: User, code: str) -> list[str]:
 
     Raises Invalid for a wrong code, WrongState, TooManyTries, FactorUnusable.
     """
-    account, address = _account(user), client_address(request)
-    login.count_try(account, address)
+    proofs.count_try(request, user)
     with transaction.atomic():
-        row = _waiting(request, user).select_for_update().first()
+        _one_at_a_time(user)
+        row = _waiting(request, user).first()
         if row is None or not row.is_genuine:
             raise WrongState("No second factor waits for its first code in this browser. Set it up again.")
         step = totp.step_of(factors.key_of(row), factors.normalized(code), now())
@@ -81,7 +83,7 @@ def confirm(request: HttpRequest, *, user: User, code: str) -> list[str]:
         codes = factors.new_recovery_codes(row)
         sessions.end_all(user, keep=sessions.key_of(request))
         _record(request, user, "second-factor.enroll")
-    login.forgive(account, address)
+    proofs.forgive(request, user)
     requirement.note_complete(request)
     return codes
 
@@ -89,9 +91,14 @@ def confirm(request: HttpRequest, *, user: User, code: str) -> list[str]:
 def forget_old() -> int:
     """Delete what was begun and never confirmed; a row that was changed in the database stays. Rows deleted."""
     deleted = 0
-    for row in SecondFactor.objects.filter(confirmed_at=None, begun_at__lt=now() - CONFIRM_WITHIN)[:100]:
-        if row.is_genuine:
-            deleted += bool(SecondFactor.objects.filter(pk=row.pk, confirmed_at=None).delete()[0])
+    old = SecondFactor.objects.filter(confirmed_at=None, begun_at__lt=now() - CONFIRM_WITHIN)
+    for user in User.objects.filter(pk__in=old.values("user"))[:100]:
+        with transaction.atomic():
+            _one_at_a_time(user)
+            row = old.filter(user=user).first()
+            if row and row.is_genuine:
+                row.delete()
+                deleted += 1
     return deleted
 
 
@@ -121,26 +128,16 @@ def _proved(request: HttpRequest, user: User, password: str, code: str) -> Secon
     row = factors.of(user)
     if row is None:
         raise WrongState("You have no second factor.")
-    _prove(request, user, password, forgives=False)
+    proofs.require_password(request, user, password, forgives=False)
     if not factors.spend(row, code):
         raise Invalid("Nothing was changed.", fields={"code": [factors.WRONG_CODE]})
-    login.forgive(_account(user), client_address(request))
+    proofs.forgive(request, user)
     return row
 
 
-def _prove(request: HttpRequest, user: User, password: str, *, forgives: bool = True) -> None:
-    """Raises Invalid, TooManyTries."""
-    account, address = _account(user), client_address(request)
-    login.count_try(account, address)
-    if not user.check_password(password):
-        raise Invalid("Nothing was changed.", fields={"password": [WRONG_PASSWORD]})
-    if forgives:
-        login.forgive(account, address)
-
-
-def _account(user: User) -> str:
-    """Return the name under which tries are counted; no e-mail address can be this."""
-    return f"second factor of user {user.pk}"
+def _one_at_a_time(user: User) -> None:
+    """Wait for what is done at the same time to this person's factor. In the caller's transaction."""
+    User.objects.select_for_update().get(pk=user.pk)
 
 
 def _waiting(request: HttpRequest, user: User) -> QuerySet[SecondFactor]:

@@ -80,11 +80,11 @@ def spend(row: SecondFactor, code: str) -> str:
 
 
 def _spend_of_app(row: SecondFactor, code: str) -> bool:
-    rows = SecondFactor.objects.filter(pk=row.pk)
+    rows, key = SecondFactor.objects.filter(pk=row.pk), key_of(row)
     # Counted before the code is looked at: of a thousand guesses at once no more than these are compared.
     if not rows.filter(wrong_codes__lt=MOST_WRONG_CODES).update(wrong_codes=F("wrong_codes") + 1):
         raise FactorUnusable(_CLOSED)
-    step = totp.step_of(key_of(row), code, now())
+    step = totp.step_of(key, code, now())
     if step is None:
         return False
     with transaction.atomic():

@@ -118,16 +118,9 @@ class PasswordForm(forms.Form):
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 
-    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.user = user
         self.fields["new"].help_text = password_validators_help_text_html()
-
-    def clean_old(self) -> str:
-        old: str = self.cleaned_data["old"]
-        if not self.user.check_password(old):
-            raise forms.ValidationError("This is not your present password.")
-        return old
 
 
 class ThemeForm(forms.Form):

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import factors, sessions, tokens, typed
+from accounts.access import factors, proofs, sessions, tokens, typed
 from accounts.access import login as logins
 from accounts.models import User
 from accounts.people import scopes, services, setup
@@ -145,19 +145,25 @@ def token_revoke(request: UserRequest, pk: str) -> HttpResponse:
 @login_required
 @sensitive_post_parameters("old", "new")
 def password(request: UserRequest) -> HttpResponse:
-    form = PasswordForm(request.POST, user=request.user)
+    form = PasswordForm(request.POST)
+    status = 422
     if form.is_valid():
         try:
+            proofs.require_password(request, request.user, form.cleaned_data["old"], field="old")
             before = sessions.key_of(request)
             services.set_password(user=request.user, password=form.cleaned_data["new"], by=request.user, keep=before)
+        except logins.TooManyTries as refusal:
+            status = refusal.status
+            form.add_error("old", str(refusal))
         except Invalid as refusal:
-            form.add_error("new", refusal.fields.get("password", [str(refusal)]))
+            for name, errors in refusal.fields.items():
+                form.add_error("new" if name == "password" else name, errors)
         else:
             update_session_auth_hash(request, request.user)  # the other sessions ended, this one continues
             sessions.renamed(before, sessions.key_of(request))
             messages.success(request, "The password is changed. Other browsers are logged out.")
             return redirect("accounts:account")
-    return _page(request, password_form=form, status=422)
+    return _page(request, password_form=form, status=status)
 
 
 @require_POST
@@ -185,7 +191,7 @@ def _page(
         "bindings": [(row, scopes.named(row.scope, names)) for row in user.bindings.order_by("scope", "role")],
         "new_token": new_token,
         "form": token_form or TokenForm(),
-        "password_form": password_form or PasswordForm(user=user),
+        "password_form": password_form or PasswordForm(),
         "factor": factors.of(user),
         "theme_form": ThemeForm(initial={"theme": user.theme}),
     }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import threading
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from cryptography.fernet import Fernet
+from django.db import connections
 from django.test import Client
 
 from accounts import tasks
@@ -181,4 +184,31 @@ def test_without_a_usable_key_nothing_is_begun_and_the_reason_is_shown(user, set
     assert "SETPOINT_CREDENTIAL_KEYS" in page.content.decode()
     assert not SecondFactor.objects.exists()
     settings.SETPOINT_CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
-    begin(browser(user))
+    client = browser(user)
+    first = begin(client)
+    settings.SETPOINT_CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    assert client.get(PAGE).context["begun"] is None
+    assert begin(client) != first
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_confirmations_at_once_one_counts_and_its_codes_work(user) -> None:
+    client, twin = browser(user), Client()
+    text = code(begin(client))
+    twin.cookies = client.cookies
+    barrier = threading.Barrier(2)
+    answers: list[Any] = []
+
+    def confirm(tab: Client) -> None:
+        barrier.wait()
+        answers.append(tab.post(f"{PAGE}confirm/", {"code": text}))
+        connections.close_all()
+
+    threads = [threading.Thread(target=confirm, args=(tab,)) for tab in (client, twin)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    right = [answer for answer in answers if answer.status_code == 200]
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    assert code_step(password_step(user), recovery_codes(right[0])[0]) == 302

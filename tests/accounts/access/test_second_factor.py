@@ -285,7 +285,9 @@ def test_a_key_that_is_not_configured_is_named_to_no_one_outside_and_recovery_co
     browser = password_step(user)
     answer = browser.post("/login/code/", {"code": code(key)})
     assert answer.status_code == 403
-    assert SecondFactor.objects.get().secret_key not in answer.content.decode()
+    row = SecondFactor.objects.get()
+    assert row.secret_key not in answer.content.decode()
+    assert row.wrong_codes == 0, "no code was compared"
     assert code_step(browser, recovery[0]) == 302
 
 
