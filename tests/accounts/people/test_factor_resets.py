@@ -39,8 +39,8 @@ def test_for_one_with_power_nothing_happens_before_another_consents(admins) -> N
     enroll(user)
     assert "Reset second factor" in page_of(admin).get("/people/").content.decode()
     assert page_of(admin).post(f"/people/{user.pk}/reset-second-factor/").status_code == 302
-    change = PendingChange.objects.get(kind=factor_resets.KIND)
     assert asks_for_a_code(user)
+    change = PendingChange.objects.get(kind=factor_resets.KIND)
     for by in (admin, user, UserFactory(roles=["operator"])):
         with pytest.raises(Exception, match=r"another administrator|no such change"):
             pending.consent(pk=change.pk, by=by)
