@@ -9,7 +9,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.http import HttpRequest
 
-from accounts.models import Identity, User
+from accounts.models import Identity, RoleBinding, User
 
 _COMPLETE = "accounts.second_factor"
 """Key in the session: its log-in had a code, or was at a provider, whose matter the second factor is."""
@@ -41,6 +41,8 @@ def is_missing(request: HttpRequest) -> bool:
 
 
 def is_required_of(user: User) -> bool:
-    """Return whether a role of this person is among the setting's; a superuser holds all roles."""
+    """Return whether this person holds a role of the setting: a superuser holds all, and each role includes viewer."""
     roles = settings.SETPOINT_SECOND_FACTOR
-    return bool(roles) and (user.is_superuser or any(role in roles for role, _ in user.grants))
+    if not roles or user.is_superuser:
+        return bool(roles)
+    return any(role in roles or RoleBinding.Role.VIEWER in roles for role, _ in user.grants)

@@ -43,6 +43,12 @@ def test_a_role_of_the_setting_is_led_to_set_it_up(account, is_led) -> None:
     assert (page.status_code, page.headers.get("Location")) == ((302, PAGE) if is_led else (200, None))
 
 
+def test_viewer_in_the_setting_means_everybody_with_a_role(settings) -> None:
+    settings.SETPOINT_SECOND_FACTOR = frozenset({"viewer"})
+    for roles, is_led in ((["operator@env:staging"], True), (["viewer"], True), ([], False)):
+        assert is_in(logged_in(UserFactory(roles=roles))) is not is_led
+
+
 def test_nothing_else_works_before_and_everything_after() -> None:
     user = UserFactory(roles=["admin"])
     client = logged_in(user)
