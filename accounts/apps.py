@@ -6,8 +6,12 @@ class AccountsConfig(AppConfig):
 
     def ready(self) -> None:
         from accounts import filters, repeats
+        from accounts.access import factors
+        from accounts.people import factor_resets
         from common import hooks
         from common.idempotency import idempotency
 
         idempotency.claim = repeats.claim
+        factor_resets.register()
+        hooks.stored_secrets.subscribe(factors.stored_secrets)
         hooks.kept_filters.subscribe(lambda page, user: [filters.of_page(page, user)])

@@ -259,6 +259,54 @@ class Identity(Marked):
         return f"{self.subject} of {self.issuer}"
 
 
+class SecondFactor(Marked):
+    """An authenticator app (TOTP, RFC 6238) of a local account. Without `confirmed_at` it has no effect yet.
+
+    The mark leaves the key out, which rotation seals again: it is sealed for `id`, and opens in no other row.
+    """
+
+    MARKED = ("id", "user_id", "begun_in", "begun_at", "confirmed_at", "last_step")
+
+    SEALED_AS = "second-factor"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="second_factor")
+    secret = models.BinaryField(help_text="Sealed.")
+    secret_key = models.CharField(max_length=32, help_text="Fingerprint of the key it is sealed with.")
+    begun_in = models.CharField(max_length=40, help_text="The session that began it, as stored; it alone confirms it.")
+    begun_at = models.DateTimeField(default=now)
+    confirmed_at = models.DateTimeField(null=True)
+    last_step = models.BigIntegerField(default=0, help_text="Time step of the last code accepted: none up to it is.")
+    wrong_codes = models.PositiveSmallIntegerField(default=0, help_text="In a row, from all addresses.")
+
+    objects = MarkedQuerySet["SecondFactor"].as_manager()
+
+    def __str__(self) -> str:
+        return f"second factor of {self.user}"
+
+    @property
+    def is_in_effect(self) -> bool:
+        """Return whether log-in asks for it. One that was changed in the database is asked for, and accepts no code."""
+        return self.confirmed_at is not None or not self.is_genuine
+
+
+class RecoveryCode(Marked):
+    """A code that replaces one of the authenticator app, once: using it deletes the row. Only its hash is stored."""
+
+    MARKED = ("factor_id", "code_hash")
+
+    factor = models.ForeignKey(SecondFactor, on_delete=models.CASCADE, related_name="recovery_codes")
+    code_hash = models.CharField(max_length=64)
+
+    objects = MarkedQuerySet["RecoveryCode"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["factor", "code_hash"], name="one_recovery_code")]
+
+    def __str__(self) -> str:
+        return f"recovery code of {self.factor.user}"
+
+
 class PendingChange(Marked):
     """Change that one administrator proposed and another must consent to before it takes effect. Rows are kept."""
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from accounts import repeats
-from accounts.access import login, sessions
+from accounts.access import enrollment, login, sessions
 from accounts.people import pending, telling
 
 
@@ -13,6 +13,7 @@ def forget_old() -> None:
     repeats.forget_old()
     login.forget_old()
     sessions.forget_old()
+    enrollment.forget_old()
 
 
 @shared_task(name="accounts.tasks.pending", ignore_result=True)

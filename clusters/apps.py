@@ -7,7 +7,7 @@ class ClustersConfig(AppConfig):
     name = "clusters"
 
     def ready(self) -> None:
-        from clusters.connection import registry
+        from clusters.connection import registry, sealing
         from clusters.models import Cluster
         from clusters.net import web_session
         from clusters.reports import alert_rules, search
@@ -18,6 +18,7 @@ class ClustersConfig(AppConfig):
 
         hooks.role_scopes.subscribe(role_scopes)
         hooks.search.subscribe(search.find)
+        hooks.sealing.subscribe(sealing.answer)
         hooks.web_session.subscribe(web_session.sessions)
         hooks.alert_rules.subscribe(alert_rules.rules)
         hooks.stored_secrets.subscribe(registry.stored_secrets)

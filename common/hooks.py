@@ -274,6 +274,23 @@ class StoredSecret:
     cluster_id: UUID | None = None
 
 
+class NotSealed(Exception):
+    """A secret cannot be sealed or opened: its key is missing, or it was changed. The message has the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """Sealing with the installation's credential keys, for rooms below the one that has them."""
+
+    seal: Callable[[UUID, str, str], tuple[bytes, str]]
+    """(place, field, text) → the ciphertext, and the fingerprint of its key. Raises NotSealed."""
+    unseal: Callable[[UUID, str, bytes, str], str]
+    """(place, field, ciphertext, fingerprint) → the text. Raises NotSealed."""
+
+
+sealing = Question[[], Sealing]("sealing", is_strict=True)
+"""Its one answer is that of clusters.connection."""
+
 stored_secrets = Question[[], StoredSecret]("stored_secrets", is_strict=True)
 """Every secret that is stored sealed. Strict: a key that is thought unused is thrown away."""
 

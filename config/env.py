@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -75,6 +76,14 @@ def seconds(name: str, default: float, *, twice: str = "", than: float = 0) -> f
 def words(name: str, default: str = "") -> list[str]:
     """Comma-separated."""
     return [word.strip() for word in (_read(name) or default).split(",") if word.strip()]
+
+
+def some_of(name: str, choices: Sequence[str]) -> frozenset[str]:
+    """Comma-separated words of these."""
+    given = frozenset(words(name))
+    if unknown := sorted(given - set(choices)):
+        raise BadEnvironment(f"{name} must name some of {', '.join(choices)}, not {unknown[0]!r}")
+    return given
 
 
 def prices(name: str) -> dict[str, float]:

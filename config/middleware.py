@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 import structlog
 from django.conf import settings
 from django.contrib.auth import REDIRECT_FIELD_NAME
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import resolve_url
 
-from accounts.access import sessions
+from accounts.access import requirement, sessions
 from accounts.web.views import session_ended
 from common.requests import REQUEST_ID, new_request_id, working_on
 from components.catalog import catalog
@@ -126,6 +126,26 @@ def ended_sessions(get_response: GetResponse) -> GetResponse:
         to = urlsplit(response.headers.get("Location", ""))
         is_refused = to.path == resolve_url(settings.LOGIN_URL) and REDIRECT_FIELD_NAME in parse_qs(to.query)
         return session_ended(request) if is_refused else response
+
+    return middleware
+
+
+def second_factor(get_response: GetResponse) -> GetResponse:
+    """Lead a browser whose person must set up a second factor to its page, from every other one."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        is_quiet = request.path_info.startswith(_QUIET)
+        if not settings.SETPOINT_SECOND_FACTOR or is_quiet or not requirement.is_missing(request):
+            return get_response(request)
+        page = resolve_url("accounts:second_factor")
+        if request.path.startswith(page) or request.path == resolve_url("accounts:logout"):
+            return get_response(request)
+        if is_api(request):
+            detail = f"Your role needs a second factor. Set it up in the browser first: {page}"
+            return answer(request, Problem(403, "second-factor-needed", detail))
+        if request.headers.get("HX-Request"):
+            return HttpResponse(status=403, headers={"HX-Redirect": page})
+        return HttpResponseRedirect(page)
 
     return middleware
 

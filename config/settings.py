@@ -78,6 +78,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.middleware.ended_sessions",
+    "config.middleware.second_factor",
     "config.middleware.held_catalog",
     "config.errors.ErrorAnswers",
     "allauth.account.middleware.AccountMiddleware",
@@ -127,6 +128,8 @@ SETPOINT_OIDC = oidc.providers(env.words("SETPOINT_OIDC_PROVIDERS"))
 """Providers of single sign-on and what their groups may do: the operator's word, which no page or token changes."""
 SETPOINT_LOCAL_ACCOUNTS = oidc.local_accounts(env.words("SETPOINT_LOCAL_ACCOUNTS"), SETPOINT_OIDC)
 """Local accounts that alone may log in with a password, for emergencies; empty: every local account."""
+SETPOINT_SECOND_FACTOR = env.some_of("SETPOINT_SECOND_FACTOR", oidc.ROLES)
+"""Roles whose people set up a second factor before anything else works in their browser; empty: each person decides."""
 SOCIALACCOUNT_ADAPTER = "accounts.signon.exchange.Adapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True}}
 SOCIALACCOUNT_STORE_TOKENS = False

@@ -305,6 +305,7 @@ SHOTS: tuple[Shot, ...] = (
     ),
     Shot("notices:deliveries", "/alerts/deliveries/", "Deliveries", "What was sent, and what waits.", by="admin"),
     Shot("accounts:account", "/account/", "One's account", "Tokens with last use and expiry, sessions, roles."),
+    Shot("accounts:second_factor", "/account/second-factor/", "Second factor", "Begun with one's password."),
     Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
     Shot("api-docs", "/api/v1/docs", "The API", "OpenAPI from the code."),
     Shot("accounts:login", "/login/", "Log in", "Throttled and recorded.", by=""),
@@ -316,6 +317,7 @@ _PART = "a part of a page that renews itself"
 _PROGRAM = "for programs"
 NO_PAGE: dict[str, str] = {
     "accounts:link": "a link that works once opens it",
+    "accounts:login_code": "a right password opens it",
     "accounts:sign_on": "leads to a provider of single sign-on",
     "accounts:sign_on_back": "leads back from it",
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
@@ -348,6 +350,8 @@ NO_PAGE: dict[str, str] = {
             "accounts:logout", "accounts:token_create", "accounts:token_revoke", "accounts:password", "accounts:theme",
             "accounts:session_end", "accounts:session_end_others", "accounts:filter_keep", "accounts:filter_drop",
             "accounts:person_change", "accounts:person_reset", "accounts:change_consent", "accounts:change_refuse",
+            "accounts:second_factor_begin", "accounts:second_factor_confirm", "accounts:second_factor_remove",
+            "accounts:second_factor_renew", "accounts:person_reset_factor",
             "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",

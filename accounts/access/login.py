@@ -1,6 +1,7 @@
 """Logging in with a password, slowly enough that guessing is hopeless.
 
 An attempt is written before the password is looked at, so a hundred at once do not all pass; success forgets them.
+Where the account has a second factor, its code is an attempt of the same count, and only both together are a success.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from django.contrib import auth
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts.access import sessions
+from accounts.access import factors, halfway, requirement, sessions
 from accounts.access.addresses import client_address
 from accounts.models import LoginAttempt, User
 from audit.services import record
@@ -45,8 +46,18 @@ class WrongPassword(Exception):
         self.tries_left = tries_left
 
 
-def log_in(request: HttpRequest, *, email: str, password: str) -> User:
-    """Starts the session. Raises WrongPassword with the tries left, TooManyTries; both also for unknown accounts.
+class WrongCode(Exception):
+    """The message says it; it is shown to a person who has proved the password."""
+
+    def __init__(self, tries_left: int) -> None:
+        super().__init__(factors.WRONG_CODE)
+        self.tries_left = tries_left
+
+
+def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
+    """Start the session; None where the account has a second factor: `log_in_with_code` starts it then.
+
+    Raises WrongPassword with the tries left, TooManyTries; both also for unknown accounts.
 
     Raises PasswordsClosed where passwords are for named accounts only, and this is none of them."""
     account, address = email.strip().lower()[:254], client_address(request)
@@ -58,16 +69,44 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
         if tries == TRIES:  # once a minute at most: guessing must not flood the record
             record(by="anonymous", action="session.throttle", target=f"account:{account[:150]}", message=address)
         raise WrongPassword(TRIES - tries)
+    if factor := factors.of(user):
+        # Not forgiven yet: else a thief of the password could guess codes without end, one after each log-in.
+        halfway.keep(request, user, factor, account)
+        return None
     with transaction.atomic():
         forgive(account, address)
         enter(request, user)
     return user
 
 
+def log_in_with_code(request: HttpRequest, *, code: str) -> str:
+    """Start the session of the log-in that waits in this browser. Returns how it was proved (factors.spend).
+
+    Raises HalfwayOver, WrongCode with the tries left, TooManyTries, FactorUnusable."""
+    half, address = halfway.read(request), client_address(request)
+    tries = count_try(half.account, address)
+    proof = factors.spend(half.factor, code)
+    if not proof:
+        target, email = f"user:{half.user.pk}", half.user.email
+        record(by="anonymous", action="session.refuse-code", target=target, target_name=email, message=address)
+        raise WrongCode(TRIES - tries)
+    halfway.end(request)
+    with transaction.atomic():
+        forgive(half.account, address)
+        enter(request, half.user, way=f"with a code ({proof})", is_complete=True)
+    return proof
+
+
 @transaction.atomic
-def enter(request: HttpRequest, user: User, *, way: str = "") -> None:
-    """Start a session for a user whose identity has been verified. `way`: how, where it was not by password."""
+def enter(request: HttpRequest, user: User, *, way: str = "", is_complete: bool = False) -> None:
+    """Start a session for a user whose identity has been verified. `way`: how, where it was not by password alone.
+
+    `is_complete`: no second factor is asked for any more."""
     auth.login(request, user)
+    if is_complete:
+        requirement.note_complete(request)
+    else:
+        requirement.note_incomplete(request)
     sessions.begin(request, user)
     message = f"{client_address(request)} {way}".strip()
     record(by=user, action="session.start", target=f"user:{user.pk}", target_name=user.email, message=message)

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from accounts.access import sessions
-from accounts.models import Identity, RoleBinding, User
+from accounts.models import Identity, RoleBinding, SecondFactor, User
 from accounts.people import bootstrap, invitations, services
 from accounts.providers import Provider
 from audit.services import record
@@ -36,6 +36,7 @@ def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
     if row := Identity.objects.select_related("user").filter(issuer=provider.issuer, subject=subject).first():
         raise WrongState(f"{row.user.email} has this identity.")
     invitations.lock_out(user)
+    SecondFactor.objects.filter(user=user).delete()  # the provider's matter from now on
     return add(user, provider, subject, by)
 
 

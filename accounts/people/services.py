@@ -84,7 +84,7 @@ def change_user(*, user: User, by: User, **changes: Any) -> User | Proposed:
     if not changes:
         return user
     if changes.get("is_active") and has_power(user):
-        about = f"{user.email}, {_powers(user)}, is activated again."
+        about = f"{user.email}, {powers(user)}, is activated again."
         return pending.propose(
             kind="user.activate", by=by, about=about, target=f"user:{user.pk}", wanted={}, subject=user
         )
@@ -147,7 +147,7 @@ def reset_password(*, user: User, by: User) -> Link | Proposed:
     if not user.is_active:
         raise WrongState(f"{user.email} is deactivated. Activate the account first.")
     if has_power(user):
-        about = f"{user.email}, {_powers(user)}, gets a new password; sessions and tokens end."
+        about = f"{user.email}, {powers(user)}, gets a new password; sessions and tokens end."
         return pending.propose(
             kind="password.reset", by=by, about=about, target=f"user:{user.pk}", wanted={}, subject=user, with_link=True
         )
@@ -243,7 +243,8 @@ def has_power(user: User) -> bool:
     return user.is_superuser or user.bindings.filter(role__in=POWERS).exists()
 
 
-def _powers(user: User) -> str:
+def powers(user: User) -> str:
+    """Return the roles of this person that need consent, in words."""
     if user.is_superuser:
         return "superuser"
     return " and ".join(sorted({str(row.role) for row in user.bindings.filter(role__in=POWERS)}))

@@ -53,7 +53,7 @@ def _admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) 
             raise Closed(f"The account {user.email} was changed in the database.")
         _follow_email(user, provider, claims)
         identities.set_roles(user, roles, provider.actor)
-        login.enter(request, user, way=f"by {provider.name}")
+        login.enter(request, user, way=f"by {provider.name}", is_complete=True)
     return user
 
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from accounts.access import tokens
 from accounts.models import ApiToken, RoleBinding, User
-from accounts.people import services
+from accounts.people import factor_resets, services
 from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, may, require
 from accounts.web.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
@@ -65,12 +65,18 @@ class Me(ApiView):
 
 # ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 class UserOut(serializers.ModelSerializer[User]):
+    has_second_factor = serializers.SerializerMethodField(help_text="Its log-in asks for a code after the password.")
+
     class Meta:
         model = User
         fields = [
-            "id", "email", "first_name", "last_name", "is_active", "is_service", "is_superuser", "date_joined",
-            "last_login",
+            "id", "email", "first_name", "last_name", "is_active", "is_service", "is_superuser", "has_second_factor",
+            "date_joined", "last_login",
         ]  # fmt: skip
+
+    def get_has_second_factor(self, user: User) -> bool:
+        factor = getattr(user, "second_factor", None)
+        return factor is not None and factor.is_in_effect
 
 
 class UserIn(Body[User]):
@@ -105,7 +111,8 @@ class Users(mixins.ListModelMixin, ApiViewSet):
     """People and service accounts. For administrators of everything."""
 
     request: UserApiRequest
-    scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "reset_password": "admin"}
+    scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "reset_password": "admin",
+                 "reset_second_factor": "admin"}  # fmt: skip
     shown_once = ("link", "code")
     serializer_class = UserOut
     ordering_fields = ("email", "date_joined", "last_login")
@@ -116,7 +123,7 @@ class Users(mixins.ListModelMixin, ApiViewSet):
         if getattr(self, "swagger_fake_view", False):
             return User.objects.none()
         require(self.request.user, Role.ADMIN, GLOBAL, "see people")
-        return User.objects.order_by("email")
+        return User.objects.select_related("second_factor").order_by("email")
 
     @extend_schema(request=UserIn, responses={201: UserMade})
     def create(self, request: UserApiRequest) -> Response:
@@ -143,6 +150,15 @@ class Users(mixins.ListModelMixin, ApiViewSet):
         for a second administrator's consent."""
         done = services.reset_password(user=self.get_object(), by=request.user)
         return proposed(done) if isinstance(done, Proposed) else Response(link_out(done))
+
+    @extend_schema(request=None, responses={200: UserOut, 202: PendingChangeOut})
+    @action(detail=True, methods=["post"], url_path="actions/reset-second-factor", url_name="reset-second-factor")
+    @without_body
+    def reset_second_factor(self, request: UserApiRequest, pk: int) -> Response:
+        """Take the second factor of another person away and end their sessions; the password stays. 202: an approver's
+        or administrator's reset waits for a second administrator's consent."""
+        done = factor_resets.reset(user=self.get_object(), by=request.user)
+        return proposed(done) if done else Response(UserOut(self.get_object()).data)
 
 
 # ── Roles ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,6 +19,39 @@ class LoginForm(forms.Form):
     )
 
 
+def _present_password() -> forms.CharField:
+    return forms.CharField(
+        label="Present password",
+        max_length=1024,
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+
+
+def _code(*, has_focus: bool) -> forms.CharField:
+    attrs = {"autocomplete": "one-time-code", "spellcheck": "false", "autocapitalize": "none"}
+    if has_focus:
+        attrs["autofocus"] = "autofocus"
+    return forms.CharField(max_length=40, widget=forms.TextInput(attrs=attrs))
+
+
+class CodeForm(forms.Form):
+    """A code of the authenticator app, or a recovery code."""
+
+    code = _code(has_focus=True)
+
+
+class PresentPasswordForm(forms.Form):
+    password = _present_password()
+
+
+class ProofForm(forms.Form):
+    """Password and code, for what takes security away."""
+
+    password = _present_password()
+    code = _code(has_focus=False)
+
+
 class SetupTokenForm(forms.Form):
     token = forms.CharField(
         label="Set-up token",
@@ -77,12 +110,7 @@ class TokenForm(forms.Form):
 
 
 class PasswordForm(forms.Form):
-    old = forms.CharField(
-        label="Present password",
-        max_length=1024,
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
-    )
+    old = _present_password()
     new = forms.CharField(
         label="New password",
         max_length=1024,
@@ -90,16 +118,9 @@ class PasswordForm(forms.Form):
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
 
-    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.user = user
         self.fields["new"].help_text = password_validators_help_text_html()
-
-    def clean_old(self) -> str:
-        old: str = self.cleaned_data["old"]
-        if not self.user.check_password(old):
-            raise forms.ValidationError("This is not your present password.")
-        return old
 
 
 class ThemeForm(forms.Form):

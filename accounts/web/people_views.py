@@ -154,7 +154,11 @@ def _people(
     made: Mapping[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    everybody = User.objects.order_by("-is_active", "email").prefetch_related("bindings").select_related("identity")
+    everybody = (
+        User.objects.order_by("-is_active", "email")
+        .prefetch_related("bindings")
+        .select_related("identity", "second_factor")
+    )
     page = Paginator(everybody, PEOPLE).get_page(request.GET.get("page"))
     binding_form = binding_form or BindingForm()
     live = sessions.counts([person.pk for person in page])

@@ -16,15 +16,16 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from accounts.access import factors, proofs, sessions, tokens, typed
 from accounts.access import login as logins
-from accounts.access import sessions, tokens, typed
 from accounts.models import User
 from accounts.people import scopes, services, setup
-from accounts.web.forms import LoginForm, PasswordForm, ThemeForm, TokenForm
+from accounts.web.forms import CodeForm, LoginForm, PasswordForm, ThemeForm, TokenForm
 from common.errors import Invalid
 from common.requests import UserRequest
 
 LOGIN_PAGE = "accounts/login.html"
+CODE_PAGE = "accounts/login_code.html"
 
 
 @never_cache
@@ -34,7 +35,7 @@ def login(request: HttpRequest) -> HttpResponse:
     if isinstance(request.user, User):
         return redirect(after_login(request))
     form = LoginForm(request.POST or None)
-    context = {**login_context(request, form, _wanted(request)), "error": "", "tries_left": None}
+    context = {**login_context(request, form, wanted_page(request)), "error": "", "tries_left": None}
     kept = request.POST.get("kept", "")
     typed_input = typed.opened(request, kept)
     if typed_input:
@@ -42,11 +43,12 @@ def login(request: HttpRequest) -> HttpResponse:
     status = 200
     if request.method == "POST" and form.is_valid():
         try:
-            logins.log_in(request, email=form.cleaned_data["email"], password=form.cleaned_data["password"])
+            if logins.log_in(request, **form.cleaned_data) is None:
+                return code_page(request)
             return ask_to_send(request, typed_input) if typed_input else redirect(after_login(request))
         except logins.WrongPassword as error:
             status, context["tries_left"] = 401, error.tries_left
-            context["error"] = f"Email or password is wrong. {_tries(error.tries_left)}"
+            context["error"] = f"Email or password is wrong. {tries_in_words(error.tries_left)}"
         except logins.TooManyTries as error:
             status, context["tries_left"] = error.status, 0
             context["error"] = str(error)
@@ -56,15 +58,21 @@ def login(request: HttpRequest) -> HttpResponse:
     return render(request, LOGIN_PAGE, context, status=status)
 
 
-def login_context(request: HttpRequest, form: Form, wanted: str) -> dict[str, Any]:
-    """Return the context of the log-in page. `wanted`: the page to go to afterwards, judged already."""
+def login_context(request: HttpRequest, form: Form, next_url: str) -> dict[str, Any]:
+    """Return the context of the log-in page. `next_url`: the page to go to afterwards, judged already."""
     return {
         "form": form,
-        "next": wanted,
+        "next": next_url,
         "is_new": setup.is_open(),
         "providers": settings.SETPOINT_OIDC,
         "has_emergency_only": bool(settings.SETPOINT_LOCAL_ACCOUNTS),
     }
+
+
+def code_page(request: HttpRequest, form: Form | None = None, *, status: int = 200) -> HttpResponse:
+    """Ask for the code of a second factor; the form carries along what the log-in page carried."""
+    context = {"form": form or CodeForm(), "next": wanted_page(request), "kept": request.POST.get("kept", "")}
+    return render(request, CODE_PAGE, context, status=status)
 
 
 def session_ended(request: HttpRequest) -> HttpResponse:
@@ -137,19 +145,25 @@ def token_revoke(request: UserRequest, pk: str) -> HttpResponse:
 @login_required
 @sensitive_post_parameters("old", "new")
 def password(request: UserRequest) -> HttpResponse:
-    form = PasswordForm(request.POST, user=request.user)
+    form = PasswordForm(request.POST)
+    status = 422
     if form.is_valid():
         try:
+            proofs.require_password(request, request.user, form.cleaned_data["old"], field="old")
             before = sessions.key_of(request)
             services.set_password(user=request.user, password=form.cleaned_data["new"], by=request.user, keep=before)
+        except logins.TooManyTries as refusal:
+            status = refusal.status
+            form.add_error("old", str(refusal))
         except Invalid as refusal:
-            form.add_error("new", refusal.fields.get("password", [str(refusal)]))
+            for name, errors in refusal.fields.items():
+                form.add_error("new" if name == "password" else name, errors)
         else:
             update_session_auth_hash(request, request.user)  # the other sessions ended, this one continues
             sessions.renamed(before, sessions.key_of(request))
             messages.success(request, "The password is changed. Other browsers are logged out.")
             return redirect("accounts:account")
-    return _page(request, password_form=form, status=422)
+    return _page(request, password_form=form, status=status)
 
 
 @require_POST
@@ -158,7 +172,7 @@ def theme(request: UserRequest) -> HttpResponse:
     form = ThemeForm(request.POST)
     if form.is_valid():
         User.objects.filter(pk=request.user.pk).update(theme=form.cleaned_data["theme"])
-    return redirect(_wanted(request) or "accounts:account")
+    return redirect(wanted_page(request) or "accounts:account")
 
 
 def _page(
@@ -177,7 +191,8 @@ def _page(
         "bindings": [(row, scopes.named(row.scope, names)) for row in user.bindings.order_by("scope", "role")],
         "new_token": new_token,
         "form": token_form or TokenForm(),
-        "password_form": password_form or PasswordForm(user=user),
+        "password_form": password_form or PasswordForm(),
+        "factor": factors.of(user),
         "theme_form": ThemeForm(initial={"theme": user.theme}),
     }
     return render(request, "accounts/account.html", context, status=status)
@@ -188,13 +203,13 @@ def add_errors(form: Form, refusal: Invalid) -> None:
         form.add_error(name if name in form.fields else None, errors)
 
 
-def _tries(left: int) -> str:
+def tries_in_words(left: int) -> str:
     if left == 0:
         return "That was the last attempt before a pause of one minute."
     return f"{left} more {'try' if left == 1 else 'tries'} before a pause of one minute."
 
 
-def _wanted(request: HttpRequest) -> str:
+def wanted_page(request: HttpRequest) -> str:
     """`next`, if it is a path of this server: of a bare word `redirect` would make a page's name, or fail to."""
     return safe_next(request, request.POST.get("next") or request.GET.get("next") or "")
 
@@ -208,4 +223,4 @@ def safe_next(request: HttpRequest, url: str) -> str:
 
 
 def after_login(request: HttpRequest) -> str:
-    return _wanted(request) or resolve_url(settings.LOGIN_REDIRECT_URL)
+    return wanted_page(request) or resolve_url(settings.LOGIN_REDIRECT_URL)

@@ -26,6 +26,7 @@ TOLD: Mapping[str, tuple[Channel.What, str]] = {
     "change.propose": (What.APPROVALS, "waits for a second administrator's consent"),
     "change.consent": (What.APPROVALS, "was consented to by a second administrator"),
     "user.reset-password": (What.APPROVALS, "gets a new password"),
+    "second-factor.reset": (What.APPROVALS, "logs in without the second factor from now on"),
     "role.grant": (What.APPROVALS, "has a new role"),
     "rollout.failed": (What.ROLLOUTS, "failed"),
     "rollout.pause": (What.ROLLOUTS, "was paused"),

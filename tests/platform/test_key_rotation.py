@@ -8,6 +8,8 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import models
 
+from accounts.access import factors
+from accounts.models import SecondFactor
 from audit.models import Record
 from clusters.connection import encryption, registry
 from clusters.models import Cluster
@@ -16,6 +18,7 @@ from gpus.models import TelemetrySource
 from notices.models import Channel
 from tests.clusters.factories import ClusterFactory
 from tests.components.factories import RepositoryFactory
+from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -46,6 +49,9 @@ def keys(settings):
     channel = Channel(name="chat")
     channel.set_secret("of a channel")
     channel.save()
+    factor = SecondFactor(user=UserFactory())
+    factors.seal_key(factor, "of an app")
+    factor.save()
     settings.SETPOINT_CREDENTIAL_KEYS = [new, old]
     return old, new
 
@@ -71,14 +77,18 @@ def test_afterwards_the_newest_key_opens_all(keys, settings):
     assert TelemetrySource.objects.get().open_secret() == "of telemetry"
     assert Channel.objects.get().open_secret() == "of a channel"
     actions = sorted(Record.objects.filter(action__endswith=".reseal").values_list("action", flat=True))
-    assert actions == ["chart-repository.reseal", "cluster.reseal", "notice-channel.reseal", "telemetry.reseal"]
+    kinds = ("chart-repository", "cluster", "notice-channel", "second-factor", "telemetry")
+    assert actions == [f"{kind}.reseal" for kind in kinds]
+    factor = SecondFactor.objects.get()
+    assert factor.is_genuine
+    assert factors.key_of(factor) == "of an app"
 
 
 def test_a_second_time_there_is_nothing_to_do(keys, capsys):
     call_command("rotate_credentials")
     call_command("rotate_credentials")
     assert capsys.readouterr().out.splitlines()[1].startswith("0 secrets")
-    assert Record.objects.filter(action__endswith=".reseal").count() == 4
+    assert Record.objects.filter(action__endswith=".reseal").count() == 5
 
 
 def test_who_replaces_a_secret_meanwhile_wins(keys, monkeypatch):

@@ -19,6 +19,7 @@ from accounts.access import typed
 from accounts.models import LiveSession, User
 from clusters.web.forms import SECRETS
 from profiles.models import Profile
+from tests.accounts.authenticator import code, enroll, wrong
 from tests.factories import PASSWORD, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -86,6 +87,18 @@ def test_what_was_typed_survives_the_log_in_and_is_sent_by_a_person(browser: Bro
     assert not Profile.objects.exists(), "nothing is sent by itself"
     assert unescape(response.content.decode()).count("a long <thought>") == 2, "shown, and in the form"
     assert sent_again(browser, response).status_code == 302
+    assert plain(Profile.objects.get().draft) == plain(SOURCE)
+
+
+def test_a_code_in_between_and_a_wrong_one_lose_nothing(browser: Browser, author: User, clock: Any) -> None:
+    key, _ = enroll(author)
+    clock.forward(30)
+    answer = logged_in_again(browser, browser.send(PATH, **FORM), author)
+    for text, status in ((wrong(key), 401), (code(key), 200)):
+        kept, browser.token = hidden(answer, "kept"), hidden(answer, "csrfmiddlewaretoken")
+        answer = browser.send("/login/code/", code=text, kept=kept)
+        assert answer.status_code == status
+    assert sent_again(browser, answer).status_code == 302
     assert plain(Profile.objects.get().draft) == plain(SOURCE)
 
 

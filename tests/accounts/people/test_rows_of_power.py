@@ -14,7 +14,17 @@ from django.test import Client
 
 from accounts.access import tokens
 from accounts.access.session_store import stored
-from accounts.models import ApiToken, Invitation, LiveSession, PendingChange, RoleBinding, Setup, User
+from accounts.models import (
+    ApiToken,
+    Invitation,
+    LiveSession,
+    PendingChange,
+    RecoveryCode,
+    RoleBinding,
+    SecondFactor,
+    Setup,
+    User,
+)
 from accounts.people import bootstrap, invitations, pending, services
 from accounts.people.pending import Proposed
 from accounts.permissions import may
@@ -22,6 +32,7 @@ from audit.marked import mark_rows
 from audit.models import Record
 from common.clock import now
 from common.errors import WrongState
+from tests.accounts.authenticator import enroll
 from tests.factories import PASSWORD, TokenClient, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -55,7 +66,8 @@ def test_each_row_that_setpoint_writes_is_genuine(mallory, approver):
     services.change_user(user=mallory, by=admins[0], is_active=False)
     services.change_user(user=mallory, by=admins[0], is_active=True)
     services.reset_password(user=UserFactory(), by=admins[0])
-    for kind in (User, RoleBinding, ApiToken, Invitation, PendingChange, Setup):
+    enroll(mallory)
+    for kind in (User, RoleBinding, ApiToken, Invitation, PendingChange, Setup, SecondFactor, RecoveryCode):
         rows = list(kind.objects.all())
         assert rows
         assert all(row.is_genuine for row in rows), kind

@@ -58,6 +58,21 @@ def test_changing_the_password_keeps_this_session_and_ends_the_others() -> None:
     assert User.objects.get().check_password("another long password")
 
 
+def test_a_stolen_session_guesses_no_password_and_locks_nobody_out(clock) -> None:
+    user = UserFactory()
+    here = browser(user)
+    wish = {"new": "another long password"}
+    answers = [here.post("/account/password/", {"old": "wrong", **wish}) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [422] * 5 + [429]
+    assert answers[-1].context["password_form"].errors["old"]
+    assert here.post("/account/password/", {"old": PASSWORD, **wish}).status_code == 429
+    assert Client().post("/login/", {"email": user.email, "password": PASSWORD}).status_code == 302
+    clock.forward(61)
+    for weak in ("short", "password", "12345", "qwerty", "letmein", "secret"):
+        assert here.post("/account/password/", {"old": PASSWORD, "new": weak}).status_code == 422, "no guess"
+    assert here.post("/account/password/", {"old": PASSWORD, **wish}).status_code == 302
+
+
 def test_the_theme_is_kept_and_one_returns_to_where_one_was() -> None:
     user = UserFactory()
     answer = browser(user).post("/account/theme/", {"theme": "dark", "next": "/audit/?page=2"})

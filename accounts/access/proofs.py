@@ -1,0 +1,40 @@
+"""Proof by one's own password in a session that exists already, with tries counted like those of a log-in.
+
+They are counted apart from log-ins, so that a stolen session neither guesses the password nor locks its owner out.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from accounts.access import login
+from accounts.access.addresses import client_address
+from accounts.models import User
+from common.errors import Invalid
+
+WRONG_PASSWORD = "This is not your present password."  # noqa: S105 a message
+
+
+def require_password(
+    request: HttpRequest, user: User, password: str, *, field: str = "password", forgives: bool = True
+) -> None:
+    """Raises Invalid under `field`, TooManyTries. `forgives`: False where a code must follow."""
+    count_try(request, user)
+    if not user.check_password(password):
+        raise Invalid("Nothing was changed.", fields={field: [WRONG_PASSWORD]})
+    if forgives:
+        forgive(request, user)
+
+
+def count_try(request: HttpRequest, user: User) -> None:
+    """Raises TooManyTries."""
+    login.count_try(_account(user), client_address(request))
+
+
+def forgive(request: HttpRequest, user: User) -> None:
+    login.forgive(_account(user), client_address(request))
+
+
+def _account(user: User) -> str:
+    """Return the name under which tries are counted; no e-mail address can be this."""
+    return f"session of user {user.pk}"
