@@ -12,6 +12,7 @@ from accounts.models import User
 from accounts.permissions import restrict
 from gpus.effects import windows
 from gpus.effects.estimation import EffectVerdict
+from gpus.effects.planned import MeasureForecast, StudyForecast
 from gpus.effects.windows import Measure
 from gpus.models import Study, StudyEffect
 from jobs.models import Rollout
@@ -187,3 +188,48 @@ def of_profile(user: User, profile: Profile) -> list[dict[str, Any]]:
     studies = visible(user).filter(rollout__plan__revision__profile=profile).order_by("-rollout__number")
     rows = list(studies.prefetch_related("effects")[:SHOWN])
     return [{"study": row, "lines": lines(sorted(row.effects.all(), key=lambda e: e.position))} for row in rows]
+
+
+# ── before it began ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastLine:
+    """One measure of a planned study, every number a text with its unit."""
+
+    forecast: MeasureForecast
+    level: str
+    detectable: str
+    """`+9.2 % or −8.4 %`; empty where it cannot be computed."""
+    usual: str
+    """`−10.1 % to +11.2 %`; empty where there are too few windows."""
+
+    @property
+    def measure(self) -> Measure:
+        return self.forecast.measure
+
+    @property
+    def confidence(self) -> str:
+        return f"{self.forecast.confidence:.0%}".replace("%", " %")
+
+
+def of_forecast(forecast: StudyForecast) -> dict[str, Any]:
+    shown = [_forecast_line(row) for row in forecast.measures]
+    first = forecast.measures[0] if forecast.measures else None
+    return {
+        "forecast": forecast,
+        "lines": shown,
+        "primary": next((line for line in shown if line.forecast.is_primary), None),
+        "arms": first.detectable if first and forecast.is_causal else None,
+    }
+
+
+def _forecast_line(row: MeasureForecast) -> ForecastLine:
+    as_text = points if row.measure.by_points else _percent
+    rise, fall, high, low = (
+        "" if value is None else as_text(row.measure, value)
+        for value in (row.detectable.rise, row.detectable.fall, row.usual_rise, row.usual_fall)
+    )
+    return ForecastLine(
+        row, level(row.measure, row.level), f"{rise} or {fall}" if rise else "", f"{low} to {high}" if high else ""
+    )

@@ -323,12 +323,10 @@ def _conclude(study: Study, *, is_over: bool) -> None:
     pairs_by_measure, counts = pairs(study.nodes.order_by("node_name", "pk").iterator(500))
     measures = [measure for measure in windows.MEASURES if measure.name in pairs_by_measure]
     main = windows.primary(pairs_by_measure)
-    # Together, all others are as rarely wrong as the primary measure alone (Bonferroni).
-    of_others = 1 - (1 - estimation.CONFIDENCE) / max(1, len(measures) - bool(main))
     rows = []
     for measure in measures:
         own = pairs_by_measure[measure.name]
-        confidence = estimation.CONFIDENCE if measure.name == main else of_others
+        confidence = estimation.confidence_of(measure.name == main, len(measures) - bool(main))
         if study.is_causal:
             effect = estimation.difference_in_differences(own, by_points=measure.by_points, confidence=confidence)
             if not is_over:  # a verdict at every look would be wrong far more often than one at the end
