@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from gpus.effects import estimation, power, studies, windows
+from gpus.effects import arms, estimation, power, windows
 from gpus.effects.estimation import Pair
 from gpus.effects.power import Detectable, Member
 from gpus.effects.windows import Measure, Window
@@ -146,7 +146,7 @@ def of_plan(plan: Plan) -> StudyForecast:
 
 
 def _planned_nodes(plan: Plan) -> list[_PlannedNode]:
-    """Return the nodes with GPUs that the study will have, as `gpus.effects.studies` takes them."""
+    """Return the nodes with GPUs that the study will have, as `gpus.effects.arms` takes them."""
     rows = plan.nodes.filter(batch__gt=0, gpus__gt=0, node__is_control_plane=False, node__gone_at=None)
     columns = ("node_id", "name", "is_control", "node__gpu_product")
     return [_PlannedNode(*row) for row in rows.order_by("name").values_list(*columns)]
@@ -204,7 +204,7 @@ def _placebos(plan: Plan, sample: Sequence[_PlannedNode], spans: Sequence[_Span]
     changes = Step.objects.filter(
         node__in=[node.pk for node in sample], has_applied=True, entered_at__gt=spans[-1].before.start
     )
-    changed = [(step.node_key, studies.first_touch(step), step.entered_at) for step in changes.order_by("pk")]
+    changed = [(step.node_key, arms.first_touch(step), step.entered_at) for step in changes.order_by("pk")]
     out = []
     for span in spans:
         disturbed = {pk for pk, began, ended in changed if span.before.start < ended and began < span.after.end}
