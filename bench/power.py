@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.measure import Table
@@ -94,16 +94,19 @@ class SimulatedFleet:
         ]
 
 
-def forecast(fleet: SimulatedFleet) -> power.Detectable:
-    """Return the forecast of Setpoint before the rollout, by the history alone."""
-    placebos = [
+def placebos_of(fleet: SimulatedFleet) -> list[list[Pair]]:
+    return [
         [Pair(before, after, str(node)) for node, before, after in fleet.window_means(number)]
         for number in range(PLACEBOS)
     ]
+
+
+def forecast(fleet: SimulatedFleet) -> power.Detectable:
+    """Return the forecast of Setpoint before the rollout, by the history alone."""
     members = [
         power.Member(str(node), "", node not in fleet.control, fleet.design.gpus) for node in range(fleet.design.nodes)
     ]
-    return power.detectable(members, placebos)
+    return power.detectable(members, placebos_of(fleet))
 
 
 def verdict(fleet: SimulatedFleet, effect: float) -> EffectVerdict:
@@ -159,9 +162,13 @@ def measure(seeds: int = SEEDS) -> list[Table]:
     detected = sorted(tally.detected / seeds for tally in tallies)
     false = sorted(tally.false / seeds for tally in tallies)
     detectable.note = (
-        f"Mean of what {seeds} plans each show. Of effects as large, {detected[0]:.0%} to {detected[-1]:.0%} were "
-        f"detected ({sum(detected) / len(detected):.0%} of all), and of rollouts without effect {false[0]:.0%} to "
-        f"{false[-1]:.0%} got a verdict ({sum(false) / len(false):.1%} of all)."
+        f"Mean of what {seeds} plans each show. Of effects as large, {_range(detected)} were detected; of rollouts "
+        f"without effect {_range(false)} got a verdict."
     )
-    seen.title = f"Effects of {TRIED:.0%} that are detected"
+    seen.title = f"Effects of {100 * TRIED:.0f} % that are detected"
     return [detectable, seen]
+
+
+def _range(shares: Sequence[float]) -> str:
+    low, high, mean = (100 * share for share in (shares[0], shares[-1], sum(shares) / len(shares)))
+    return f"{low:.0f} to {high:.0f} % ({mean:.1f} % of all)"

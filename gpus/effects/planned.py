@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 
 from gpus.effects import arms, estimation, power, windows
-from gpus.effects.estimation import Pair
+from gpus.effects.estimation import Interval, Pair
 from gpus.effects.power import Detectable, Member
 from gpus.effects.windows import Measure, Window
 from gpus.metrics.buckets import Bucket, Device
@@ -46,21 +46,16 @@ class MeasureForecast:
     """Mean of the newest second window."""
     detectable: Detectable
     """Of a study with a control; of one without, empty."""
-    usual: float | None
-    """Half the range in which these GPUs changed when nothing was done: logarithm of the ratio, or points."""
+    usual: Interval | None
+    """Range in which these GPUs change when nothing is done."""
 
     @property
-    def usual_rise(self) -> float | None:
-        return self._usual(1)
+    def usual_low(self) -> float | None:
+        return self.usual.low if self.usual else None
 
     @property
-    def usual_fall(self) -> float | None:
-        return self._usual(-1)
-
-    def _usual(self, sign: int) -> float | None:
-        if self.usual is None:
-            return None
-        return sign * self.usual if self.measure.by_points else math.expm1(sign * self.usual)
+    def usual_high(self) -> float | None:
+        return self.usual.high if self.usual else None
 
 
 @dataclass(frozen=True, slots=True)

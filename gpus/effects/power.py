@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpus.effects.estimation import CONFIDENCE, FEWEST_CLUSTERS, FEWEST_IN_STRATUM, Pair, t_quantile
+from gpus.effects.estimation import CONFIDENCE, FEWEST_CLUSTERS, FEWEST_IN_STRATUM, Interval, Pair, t_quantile
 
 POWER = 0.8
 FEWEST_PLACEBOS = 3
@@ -113,9 +113,9 @@ def detectable(
 
 def usual_change(
     placebos: Sequence[Collection[Pair]], *, by_points: bool = False, confidence: float = CONFIDENCE
-) -> float | None:
-    """Return half the range in which all devices together changed when nothing was done: of the logarithm of the
-    ratio, or in points. None: fewer than FEWEST_PLACEBOS."""
+) -> Interval | None:
+    """Return the range in which the next change of all devices together falls when nothing is done: ratios less 1, or
+    points. Student's prediction interval over placebos; None with fewer than FEWEST_PLACEBOS."""
     changes = []
     for pairs in placebos:
         before, after, count = sum(p.before for p in pairs), sum(p.after for p in pairs), len(pairs)
@@ -123,10 +123,14 @@ def usual_change(
             changes.append((after - before) / count)
         elif not by_points and before > 0 and after > 0:
             changes.append(math.log(after / before))
-    if len(changes) < FEWEST_PLACEBOS:
+    count = len(changes)
+    if count < FEWEST_PLACEBOS:
         return None
-    square = sum(change * change for change in changes) / len(changes)
-    return t_quantile(0.5 + confidence / 2, len(changes)) * math.sqrt(square)
+    mean = sum(changes) / count
+    variance = sum((change - mean) ** 2 for change in changes) / (count - 1)
+    half = t_quantile(0.5 + confidence / 2, count - 1) * math.sqrt(variance * (1 + 1 / count))
+    low, high = mean - half, mean + half
+    return Interval(low, high) if by_points else Interval(math.expm1(low), math.expm1(high))
 
 
 def _merged(members: Iterable[Member]) -> frozenset[str]:

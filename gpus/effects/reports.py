@@ -264,7 +264,7 @@ def _forecast_line(row: MeasureForecast) -> ForecastLine:
     as_text = points if row.measure.by_points else _percent
     rise, fall, high, low = (
         "" if value is None else as_text(row.measure, value)
-        for value in (row.detectable.rise, row.detectable.fall, row.usual_rise, row.usual_fall)
+        for value in (row.detectable.rise, row.detectable.fall, row.usual_high, row.usual_low)
     )
     return ForecastLine(
         row, level(row.measure, row.level), f"{rise} or {fall}" if rise else "", f"{low} to {high}" if high else ""

@@ -31,10 +31,11 @@ class MeasureForecastOut(serializers.Serializer[Any]):
         help_text="The smallest true rise that is called one in 4 of 5 rollouts; null without a control.",
     )
     detectable_fall = serializers.FloatField(source="detectable.fall", allow_null=True, help_text="A number below 0.")
-    usual_rise = serializers.FloatField(
-        allow_null=True, help_text="Upper end of the range in which 95 % of the changes fall when nothing is done."
+    usual_low = serializers.FloatField(
+        allow_null=True,
+        help_text="Lower end of the range in which 95 % of the changes fall when nothing is done; null: too few days.",
     )
-    usual_fall = serializers.FloatField(allow_null=True, help_text="Lower end of it.")
+    usual_high = serializers.FloatField(allow_null=True, help_text="Upper end of it.")
     why = serializers.CharField(source="detectable.why", allow_blank=True, help_text="Why nothing is detectable.")
     clusters = serializers.IntegerField(
         source="detectable.clusters", help_text="Nodes, or jobs on several nodes, at work now; 0 without a control."

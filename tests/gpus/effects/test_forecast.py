@@ -81,6 +81,10 @@ class Planned:
         return body
 
 
+def signed(ratio: float) -> str:
+    return f"{100 * ratio:+.1f} %".replace("-", "−")
+
+
 @pytest.mark.parametrize("of", [1, 4])
 def test_a_measured_plan_shows_what_it_will_detect_by_its_fleets_history(clock, of, django_assert_max_num_queries):
     """The same as computed from the truth itself, which was never stored; in REST and on the page."""
@@ -96,7 +100,7 @@ def test_a_measured_plan_shows_what_it_will_detect_by_its_fleets_history(clock, 
     assert tensor["detectable_rise"] == pytest.approx(expected.rise, rel=1e-3)
     assert tensor["detectable_fall"] == pytest.approx(expected.fall, rel=1e-3)
     assert f"+{100 * tensor['detectable_rise']:.1f} % or −{-100 * tensor['detectable_fall']:.1f} %" in text
-    assert f"−{-100 * tensor['usual_fall']:.1f} % to +{100 * tensor['usual_rise']:.1f} %" in text
+    assert f"{signed(tensor['usual_low'])} to {signed(tensor['usual_high'])}" in text
 
 
 def test_a_plan_without_a_control_shows_what_changes_anyway_and_detects_nothing(clock):
@@ -104,9 +108,9 @@ def test_a_plan_without_a_control_shows_what_changes_anyway_and_detects_nothing(
     body, text = made.rest(), made.page()
     (tensor,) = body["measures"]
     assert (body["design"], tensor["detectable_rise"]) == ("before and after", None)
-    assert tensor["usual_fall"] < 0 < tensor["usual_rise"]
+    assert tensor["usual_low"] < tensor["usual_high"]
     assert "gives no verdict" in text
-    assert f"+{100 * tensor['usual_rise']:.1f} %" in text
+    assert signed(tensor["usual_high"]) in text
     assert "Detectable effect" in text
     assert "4 of 5" not in text
 
@@ -142,7 +146,7 @@ def test_one_job_on_all_nodes_leaves_nothing_to_detect(clock):
 def test_a_single_day_of_history_is_enough_to_detect_and_too_little_for_a_range(clock):
     (tensor,) = Planned(order="measured", seed=7, hours=30).rest()["measures"]
     assert tensor["detectable_rise"] > 0
-    assert tensor["usual_rise"] is None
+    assert tensor["usual_high"] is None
 
 
 def test_nodes_that_a_rollout_changed_meanwhile_are_no_placebo(clock):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,32 @@ def test_what_is_called_detectable_is_detected_in_four_of_five_rollouts(design, 
     assert false <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / SEEDS)
 
 
+@pytest.mark.parametrize("turnover", [0.1, 0.9])
+def test_what_changes_anyway_is_within_the_range_in_19_of_20_rollouts_without_effect(turnover):
+    outside = 0
+    for seed in range(SEEDS):
+        fleet = SimulatedFleet(9000 + seed, Design(16, 8), turnover)
+        usual = power.usual_change(simulation.placebos_of(fleet))
+        rows = fleet.rollout(0)
+        change = sum(row[2] for row in rows) / sum(row[1] for row in rows) - 1
+        outside += not usual.low <= change <= usual.high
+    assert 0 < outside / SEEDS <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / SEEDS)
+
+
+def test_the_documented_table_is_the_simulations():
+    """A cell of it with a fifth of the seeds, within what these leave to chance."""
+    text = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| 15 + 5 |")
+    ]
+    assert len(rows) == 2
+    column = 2 + simulation.TURNOVERS.index(0.25)
+    detectable, seen = (float(row[column].strip("+ %")) / 100 for row in rows)
+    tally = simulation.simulate(Design(20, 5), 0.25, seeds=60)
+    assert tally.rises / tally.seeds == pytest.approx(detectable, rel=0.1)
+    assert tally.tried / tally.seeds == pytest.approx(seen, abs=0.15)
+
+
 def quiet(nodes: int, *, jobs: int = 0, treated: int | None = None) -> tuple[list[Member], list[Pair]]:
     """Members of two arms, and a placebo in which each node changed by something of its own."""
     of = [f"job {number % jobs}" if jobs else f"node {number}" for number in range(nodes)]
@@ -104,7 +131,9 @@ def test_a_stratum_without_history_takes_the_noise_of_the_others_and_small_ones_
     assert power.detectable(alone, [placebo]).clusters == 20
 
 
-def test_the_usual_change_is_the_textbook_interval_around_no_change():
-    """The half range of 0.1, -0.1 and 0.2 is t(3) times the root of their mean square."""
+def test_the_usual_change_is_the_textbook_prediction_interval():
+    """The one of 0.1, -0.1 and 0.2 is their mean ± t(2) · s · √(1 + 1/3)."""
     placebos = [[Pair(1, 1 + change, "a"), Pair(1, 1 + change, "b")] for change in (0.1, -0.1, 0.2)]
-    assert power.usual_change(placebos, by_points=True) == pytest.approx(3.182446 * math.sqrt(0.02), rel=1e-5)
+    usual = power.usual_change(placebos, by_points=True)
+    half = 4.302653 * math.sqrt((0.1**2 + 0.1**2 + 0.2**2 - 0.2**2 / 3) / 2) * math.sqrt(4 / 3)
+    assert (usual.low, usual.high) == (pytest.approx(0.2 / 3 - half, rel=1e-5), pytest.approx(0.2 / 3 + half, rel=1e-5))
