@@ -15,6 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
+from common.clock import now
 from gpus.effects import arms, estimation, power, windows
 from gpus.effects.estimation import Interval, Pair
 from gpus.effects.power import Detectable, Member
@@ -117,6 +118,9 @@ def of_plan(plan: Plan) -> StudyForecast:
     if ends is None:
         return replace(forecast, why="No history: no hour of this cluster's GPUs is stored yet.")
     first, newest, of = ends
+    if newest < now() - windows.DAY:
+        why = f"No current history: the newest stored hour of this cluster's GPUs is {newest:%Y-%m-%d %H:%M} UTC."
+        return replace(forecast, why=why)
     gap = _gap_hours(plan, strategy, forecast)
     possible = _spans(first, newest + HOUR, forecast.hours, gap)
     if not possible:
@@ -127,16 +131,18 @@ def of_plan(plan: Plan) -> StudyForecast:
         )
         return replace(forecast, why=why)
     sample, spans = _sample(nodes, possible, of, 2 * forecast.hours + gap)
-    placebos = _placebos(plan, sample, spans)
-    measures = _measures(placebos, _members(plan, nodes, newest) if is_causal else [], is_causal=is_causal)
+    placebos = [(span, pairs) for span, pairs in zip(spans, _placebos(plan, sample, spans), strict=True) if pairs]
+    if not placebos:
+        why = "No history of work: none of these GPUs was held and read in two windows of the past."
+        return replace(forecast, sampled_nodes=len(sample), why=why)
+    members = _members(plan, nodes, newest) if is_causal else []
     return replace(
         forecast,
         sampled_nodes=len(sample),
-        placebos=len(spans),
-        since=spans[-1].before.start,
-        until=spans[0].after.end,
-        why="" if measures else "No history of work: none of these GPUs was held and read in two windows of the past.",
-        measures=measures,
+        placebos=len(placebos),
+        since=placebos[-1][0].before.start,
+        until=placebos[0][0].after.end,
+        measures=_measures([pairs for _, pairs in placebos], members, is_causal=is_causal),
     )
 
 

@@ -131,6 +131,13 @@ def test_without_history_the_plan_says_so_and_why(clock, given_history, why):
     assert body["measures"] == []
 
 
+def test_history_that_ended_days_ago_forecasts_nothing(clock):
+    made = Planned(hours=31)
+    assert made.rest()["measures"]
+    clock.forward(26 * 3600)
+    assert made.rest()["why"].startswith("No current history: the newest stored hour")
+
+
 def test_a_plan_of_nodes_without_gpus_says_so(clock):
     made = Planned(hours=0)
     PlanNode.objects.update(gpus=0)
@@ -147,6 +154,20 @@ def test_a_single_day_of_history_is_enough_to_detect_and_too_little_for_a_range(
     (tensor,) = Planned(order="measured", seed=7, hours=30).rest()["measures"]
     assert tensor["detectable_rise"] > 0
     assert tensor["usual_high"] is None
+
+
+def test_days_without_readings_are_not_counted_as_days_without_a_change(clock):
+    """An outage of the telemetry: two of six days are gone, in the middle and at the end."""
+    made = Planned(order="measured", seed=7)
+    whole = made.rest()
+    end = now().replace(minute=0, second=0, microsecond=0)
+    for days in (1, 3):
+        gone = end - timedelta(days=days)
+        GpuPacked.objects.filter(start__gte=gone - timedelta(hours=6), start__lt=gone + timedelta(hours=7)).delete()
+    body = made.rest()
+    assert (whole["placebos"], body["placebos"]) == (6, 4)
+    assert body["until"] < whole["until"]
+    assert body["measures"][0]["detectable_rise"] > 0
 
 
 def test_nodes_that_a_rollout_changed_meanwhile_are_no_placebo(clock):
