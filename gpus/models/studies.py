@@ -50,10 +50,16 @@ class StudyNode(models.Model):
     until = models.DateTimeField(null=True, help_text="What was measured reaches up to here; null: nothing yet.")
     left_out = models.CharField(max_length=200, blank=True, help_text="Why its devices do not count.")
     deviation = models.CharField(
-        max_length=40, blank=True, help_text="It failed, was put back or is gone, and stays in its arm: which of these."
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="It failed, was put back or is gone, and stays in its arm: which of these.",
     )
     is_context = models.BooleanField(
-        default=False, help_text="Of the rest of the fleet, which nothing was done to: no part of any estimate."
+        default=False,
+        db_default=False,
+        help_text="Of the rest of the fleet, which nothing was done to: no part of any estimate.",
     )
     devices = models.JSONField(default=list, help_text="[{uuid, instance, model, left_out, job, figures, day_before}]")
     is_final = models.BooleanField(default=False)
@@ -91,8 +97,8 @@ class StudyEffect(models.Model):
     rest_change = models.FloatField(
         null=True, help_text="Of the rest of the fleet in the same windows, as `ratio` or `points`."
     )
-    rest_devices = models.PositiveIntegerField(default=0)
-    rest_clusters = models.PositiveIntegerField(default=0)
+    rest_devices = models.PositiveIntegerField(default=0, db_default=0)
+    rest_clusters = models.PositiveIntegerField(default=0, db_default=0)
     before = models.FloatField(null=True)
     after = models.FloatField(null=True)
     expected = models.FloatField(null=True)
