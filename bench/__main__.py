@@ -22,6 +22,7 @@ from bench import (
     pages,
     paint,
     planning,
+    power,
     quiet,
     rollout,
     telemetry,
@@ -54,6 +55,7 @@ ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "planning": lambda given: planning.measure(given.nodes if given.nodes != USUAL else PLANNING),
     "telemetry": lambda given: telemetry.measure(given.nodes if given.nodes != USUAL else TELEMETRY),
     "month": lambda given: month.measure(given.nodes if given.nodes != USUAL else MONTH),
+    "power": lambda given: power.measure(),
     "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
 }
 """Scenarios that need neither control plane nor brokers."""

@@ -166,6 +166,9 @@ component_panels = Question[[HttpRequest, str], Panel]("component_panels")
 node_panels = Question[[HttpRequest, Any], Panel]("node_panels")
 """Panels of a node's page; called with the request and the clusters.models.Node."""
 
+plan_panels = Question[[HttpRequest, Any], Panel]("plan_panels")
+"""Panels of a plan's page, below its findings; called with the request and the jobs.models.Plan."""
+
 rollout_panels = Question[[HttpRequest, Any], Panel]("rollout_panels")
 """Panels of a rollout's page, below what polls itself; called with the request and the jobs.models.Rollout."""
 

@@ -15,6 +15,7 @@ class GpusConfig(AppConfig):
         hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.compliance_panels.subscribe(panels.of_compliance)
         hooks.stored_secrets.subscribe(sources.stored_secrets)
+        hooks.plan_panels.subscribe(panels.of_plan)
         hooks.rollout_panels.subscribe(panels.of_rollout)
         hooks.profile_panels.subscribe(panels.of_profile)
         hooks.alert_rules.subscribe(rules.rules)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from gpus.web import cost_views, export_views, job_views, peers_views, source_views, views
+from gpus.web import cost_views, effects_views, export_views, job_views, peers_views, source_views, views
 
 app_name = "gpus"
 urlpatterns = [
@@ -17,6 +17,7 @@ urlpatterns = [
     path("gpus/slower/live/", peers_views.live, name="slower_live"),
     path("gpus/slower.csv", peers_views.export, {"form": "csv"}, name="slower_csv"),
     path("gpus/slower.json", peers_views.export, {"form": "json"}, name="slower_json"),
+    path("gpus/plans/P-<int:number>/forecast/live/", effects_views.forecast, name="forecast"),
     path("gpus/cost/", cost_views.cost, name="cost"),
     path("gpus/cost/statement.csv", cost_views.cost_file, {"form": "csv"}, name="cost_csv"),
     path("gpus/cost/focus.csv", cost_views.cost_file, {"form": "focus"}, name="cost_focus"),

@@ -131,6 +131,12 @@ def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False) -> Effec
     return without_verdict(_judged(treated, shape, left_out=0), by_points=by_points)
 
 
+def confidence_of(is_primary: bool, others: int) -> float:
+    """Return the confidence of a measure's interval, so that all others together are as rarely wrong as the primary
+    measure alone (Bonferroni)."""
+    return CONFIDENCE if is_primary else 1 - (1 - CONFIDENCE) / max(1, others)
+
+
 def without_verdict(effect: Effect, *, by_points: bool) -> Effect:
     """Return the effect with the direction of its estimate in place of a verdict."""
     value = effect.points if by_points or effect.ratio is None else effect.ratio

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import Max
 
 from common.clock import now
-from gpus.effects import estimation, studies, windows
+from gpus.effects import arms, estimation, windows
 from gpus.effects.estimation import Pair
 from gpus.metrics import xids
 from gpus.metrics.buckets import Device
@@ -157,7 +157,7 @@ def _pairs(rollout: Rollout, steps: list[Step], length: timedelta) -> tuple[dict
     """
     spans: dict[str, tuple[windows.Window, windows.Window]] = {}
     for step in steps:
-        began, ended = studies.first_touch(step), step.entered_at
+        began, ended = arms.first_touch(step), step.entered_at
         span = windows.matched(began, ended, settle=timedelta(), length=length, until=now())
         if span:
             spans[step.node_name] = span

@@ -10,13 +10,20 @@ from django.db.models import QuerySet
 
 from accounts.models import User
 from accounts.permissions import restrict
-from gpus.effects import windows
+from gpus.effects import arms, windows
 from gpus.effects.estimation import EffectVerdict
+from gpus.effects.planned import MeasureForecast, StudyForecast
 from gpus.effects.windows import Measure
 from gpus.models import Study, StudyEffect
 from jobs.models import Rollout
 from profiles.models import Profile
 
+STAYED = {
+    arms.UNFINISHED: "did not take the change",
+    arms.PUT_BACK: "got the earlier state back",
+    arms.GONE: "left the cluster",
+}
+"""Deviations of nodes as the verb of a sentence, for one and for several."""
 SHOWN = 10
 """Studies on a profile's page."""
 MINUS, DASH = "\N{MINUS SIGN}", "–"
@@ -57,10 +64,16 @@ class EffectLine:
     """Level in the same hours of the day before."""
     since_day_before: str
     """Change from that; empty where it is not known."""
+    rest: str
+    """Change of the rest of the fleet in the same windows; empty where it is not known."""
 
     @property
     def confidence(self) -> str:
         return f"{self.effect.confidence:.0%}".replace("%", " %")
+
+    @property
+    def n_of_rest(self) -> str:
+        return f"{self.effect.rest_devices} GPU{'s' if self.effect.rest_devices != 1 else ''}"
 
     @property
     def n(self) -> str:
@@ -100,6 +113,7 @@ def _line(row: StudyEffect, scale: float) -> EffectLine:
         "" if row.day_before_change is None else (points if measure.by_points else _percent)(
             measure, row.day_before_change
         ),
+        "" if row.rest_change is None else (points if measure.by_points else _percent)(measure, row.rest_change),
     )  # fmt: skip
 
 
@@ -155,6 +169,27 @@ def left_out(study: Study) -> list[str]:
     return out
 
 
+def attrition(study: Study) -> list[str]:
+    """Sentences on nodes without figures by arm, and on those that stay in their arm although their change failed."""
+    counts = study.counts.get("attrition")
+    if not counts:
+        return []
+    by_arm = [("changed", counts["treated"]), ("control", counts["control"])]
+    shares = " and ".join(f"{arm['lost']} of {arm['nodes']} {name} nodes" for name, arm in by_arm)
+    out = [f"Without figures: {shares} ({_p(counts['p'])}, Fisher's exact test)."]
+    for name, arm in by_arm:
+        for why, count in sorted(arm["deviations"].items()):
+            out.append(
+                f"{count} {name} node{'s' if count != 1 else ''} {STAYED.get(why, why)} and "
+                f"stay{'s' if count == 1 else ''} in {'its' if count == 1 else 'their'} arm."
+            )
+    return out
+
+
+def _p(p: float) -> str:
+    return "p < 0.01" if p < 0.005 else f"p = {p:.2f}"
+
+
 def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
     """Two queries, and one until it is measured; None where there is nothing to tell."""
     study = visible(user).filter(rollout=rollout).first()
@@ -165,6 +200,8 @@ def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
         "study": study,
         "lines": shown,
         "left_out": left_out(study),
+        "attrition": attrition(study),
+        "is_uneven": bool((study.counts.get("attrition") or {}).get("is_uneven")),
         "why_no_lines": why_no_lines(study),
         "primary": next((row.measure.title for row in shown if row.effect.is_primary), ""),
         "is_interim": study.is_causal and study.state != Study.State.DONE,
@@ -187,3 +224,48 @@ def of_profile(user: User, profile: Profile) -> list[dict[str, Any]]:
     studies = visible(user).filter(rollout__plan__revision__profile=profile).order_by("-rollout__number")
     rows = list(studies.prefetch_related("effects")[:SHOWN])
     return [{"study": row, "lines": lines(sorted(row.effects.all(), key=lambda e: e.position))} for row in rows]
+
+
+# ── before it began ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastLine:
+    """One measure of a planned study, every number a text with its unit."""
+
+    forecast: MeasureForecast
+    level: str
+    detectable: str
+    """`+9.2 % or −8.4 %`; empty where it cannot be computed."""
+    usual: str
+    """`−10.1 % to +11.2 %`; empty where there are too few windows."""
+
+    @property
+    def measure(self) -> Measure:
+        return self.forecast.measure
+
+    @property
+    def confidence(self) -> str:
+        return f"{self.forecast.confidence:.0%}".replace("%", " %")
+
+
+def of_forecast(forecast: StudyForecast) -> dict[str, Any]:
+    shown = [_forecast_line(row) for row in forecast.measures]
+    first = forecast.measures[0] if forecast.measures else None
+    return {
+        "forecast": forecast,
+        "lines": shown,
+        "primary": next((line for line in shown if line.forecast.is_primary), None),
+        "arms": first.detectable if first and forecast.is_causal else None,
+    }
+
+
+def _forecast_line(row: MeasureForecast) -> ForecastLine:
+    as_text = points if row.measure.by_points else _percent
+    rise, fall, high, low = (
+        "" if value is None else as_text(row.measure, value)
+        for value in (row.detectable.rise, row.detectable.fall, row.usual_high, row.usual_low)
+    )
+    return ForecastLine(
+        row, level(row.measure, row.level), f"{rise} or {fall}" if rise else "", f"{low} to {high}" if high else ""
+    )

@@ -2,7 +2,7 @@
 
 Of an ordinary rollout each node has windows of its own: it tells before and after only. Of one by the order `measured`
 all nodes share one before it began and one after its last treated node, so that what happened to the whole fleet
-happened to both arms alike; the control is what the engine held back.
+happened to both arms alike; the control is what the engine held back. `gpus.effects.arms` has which nodes are in it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, F, Min, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 
 from common.clock import now
-from gpus.effects import estimation, windows
+from gpus.effects import arms, attrition, estimation, windows
+from gpus.effects.arms import Spans
 from gpus.effects.estimation import Effect, Pair
 from gpus.effects.windows import STEP, Window, WindowActivity
 from gpus.metrics.buckets import Bucket, Device
 from gpus.models import GpuDevice, Study, StudyEffect, StudyNode
 from gpus.storage import history
 from jobs.forecast.strategy import MEASURED, Strategy
-from jobs.models import Rollout, Step, StepEvent
+from jobs.models import Rollout, Step
 
 AGAIN = timedelta(minutes=10)
 """Between two looks at a study: two buckets."""
@@ -39,10 +40,6 @@ LATE = 2 * STEP
 """After the last bucket's end until it is written for certain."""
 FIRST = windows.FEWEST * STEP + LATE
 """Of the second window, before a node is read at all: sooner it has nothing to say, and then waits for REFRESH."""
-Spans = Mapping[int, tuple[Window, Window] | None]
-"""Both windows of each node, by the study node's key."""
-CHANGED = "changed by {rollout} as well"
-PUT_BACK, GONE, UNFINISHED = "put back", "no longer there", "did not succeed"
 
 
 def given_up() -> datetime:
@@ -86,7 +83,7 @@ def advance(study: Study) -> bool:
         return False
     # Before its nodes are looked for: of one that is over by then, none is still to come.
     study.rollout.refresh_from_db(fields=["status", "finished_at"])
-    _find_nodes(study)
+    arms.find_nodes(study)
     behind = _measure(study)
     over = _is_over(study)
     if not behind or over:  # or each slice of a large rollout would read what all others left
@@ -98,86 +95,33 @@ def advance(study: Study) -> bool:
     return True
 
 
-# ── which nodes, and when ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _find_nodes(study: Study) -> None:
-    steps = study.rollout.steps.of_nodes().select_related("node", "plan_node")
-    known = study.nodes.exclude(node=None).values_list("node_id")  # a NULL in NOT IN keeps every row out
-    if study.is_causal:
-        if study.nodes.exists():
-            return  # the arms are whole from the beginning; a node that is tried again later is in neither
-        if ended := _treated_ended(study.rollout):
-            began = study.rollout.started_at or ended
-            arms = Q(plan_node__is_control=True) | Q(status=Step.Status.SUCCEEDED)
-            steps_of_study = steps.filter(arms, node__is_control_plane=False, plan_node__batch__gt=0)
-            rows = [_node(study, step, began, ended) for step in steps_of_study]
-            StudyNode.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
-        return
-    done = steps.filter(status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD).exclude(node__in=known)
-    first = _first_told(study.rollout)
-    rows = [_node(study, step, first.get(step.pk) or first_touch(step), step.entered_at) for step in done]
-    StudyNode.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
-
-
-def _node(study: Study, step: Step, began: datetime, ended: datetime) -> StudyNode:
-    assert step.node is not None
-    assert step.plan_node is not None
-    return StudyNode(
-        study=study, node=step.node, node_name=step.node_name, stratum=step.node.gpu_product,
-        is_treated=not step.plan_node.is_control, began_at=began, ended_at=ended,
-    )  # fmt: skip
-
-
-def _treated_ended(rollout: Rollout) -> datetime | None:
-    """Return when the last treated node finished; None while one is pending, or without a control or treated nodes."""
-    steps = rollout.steps.of_nodes().filter(plan_node__batch__gt=0, node__is_control_plane=False)
-    treated = list(steps.filter(plan_node__is_control=False).values_list("status", "entered_at"))
-    if any(status not in Step.RESTING for status, _ in treated):
-        return None
-    ended = [at for status, at in treated if status == Step.Status.SUCCEEDED]
-    return max(ended) if ended and steps.filter(plan_node__is_control=True).exists() else None
-
-
-def first_touch(step: Step) -> datetime:
-    """Return when the step's last attempt first touched the node: after queueing. Soaking comes after the change."""
-    spent = sum(seconds for status, seconds in step.stages.items() if status != Step.Status.QUEUED)
-    return step.entered_at - timedelta(seconds=spent)
-
-
-def _first_told(rollout: Rollout) -> Mapping[Any, datetime]:
-    """Return when the first attempt began to log events, for steps that were tried more than once."""
-    again = StepEvent.objects.filter(rollout=rollout, step__attempt__gt=1)
-    return dict(again.order_by().values_list("step").annotate(first=Min("at")))
-
-
 # ── their pairs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _measure(study: Study) -> bool:
     """Pairs of nodes that are due, the longest unread first. Returns whether more wait."""
     stale = Q(until=None) | Q(until__lte=now() - REFRESH - LATE)
-    ready = study.nodes.filter(stale, is_final=False, ended_at__lte=now() - _settle(study) - FIRST)
+    ready = study.nodes.filter(stale, is_final=False, ended_at__lte=now() - arms.settle(study) - FIRST)
     rows = list(ready.order_by(F("until").asc(nulls_first=True), "began_at", "pk")[: NODES_A_SLICE + 1])
-    batch, limits = rows[:NODES_A_SLICE], _limits(study)
+    batch, limits = rows[:NODES_A_SLICE], arms.limit(study)
     spans = {row.pk: _windows(study, row, limits) for row in batch}
     _compare(study, batch, spans)
     if not study.is_causal:
-        _look_back(study, batch, spans)  # read apart, so that both are never in memory
-    whys = _left_out(study, batch, spans)
+        treated = [row for row in batch if not row.is_context]
+        _look_back(study, treated, spans)  # read apart, so that both are never in memory
+    arms.judge(study, batch, spans)
     for row in batch:
         span = spans[row.pk]
         row.until = now()
-        row.left_out = whys.get(row.node_id, "")[:200] if row.node_id else GONE
         if span is not None:
-            row.is_final = _last(study, row, limits) + LATE <= now()
-    StudyNode.objects.bulk_update(batch, ["devices", "until", "left_out", "is_final"], batch_size=100)
+            row.is_final = arms.last(study, row, limits) + LATE <= now()
+    StudyNode.objects.bulk_update(batch, ["devices", "until", "left_out", "deviation", "is_final"], batch_size=100)
     return len(rows) > NODES_A_SLICE
 
 
 def _compare(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
     """Set the devices of nodes that have windows, with their figures in both."""
-    known = [span for span in spans.values() if span]
+    known = [span for row in batch if (span := spans[row.pk])]
     by_node = _buckets(study, batch, [window for span in known for window in span])
     for row in batch:
         if span := spans[row.pk]:
@@ -190,7 +134,7 @@ def _compare(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
 
 def _look_back(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
     """Add to each device what it did in the hours of its second window, a day earlier."""
-    by_node = _buckets(study, batch, [span[1].day_before for span in spans.values() if span])
+    by_node = _buckets(study, batch, [span[1].day_before for row in batch if (span := spans[row.pk])])
     for row in batch:
         if not (span := spans[row.pk]):
             continue
@@ -215,54 +159,10 @@ def _buckets(
     return by_node
 
 
-def _settle(study: Study) -> timedelta:
-    return timedelta(minutes=study.settle_minutes)
-
-
-def _limits(study: Study) -> datetime | None:
-    """Return when the control was rolled out after all, the limit of the second window; None if not yet."""
-    if not study.is_causal:
-        return None
-    control = study.rollout.steps.filter(plan_node__is_control=True).exclude(status=Step.Status.QUEUED)
-    begun = [first_touch(step) for step in control.only("entered_at", "stages", "status")]
-    return windows.down(min(begun)) if begun else None
-
-
-def _last(study: Study, row: StudyNode, limit: datetime | None) -> datetime:
-    """The end of a node's second window, once it is over."""
-    end = windows.up(row.ended_at + _settle(study)) + timedelta(hours=study.hours)
-    return min(end, limit) if limit else end
-
-
 def _windows(study: Study, row: StudyNode, limit: datetime | None) -> tuple[Window, Window] | None:
     until = min(now(), limit) if limit else now()
     length = timedelta(hours=study.hours)
-    return windows.matched(row.began_at, row.ended_at, settle=_settle(study), length=length, until=until)
-
-
-def _left_out(study: Study, rows: Sequence[StudyNode], spans: Spans) -> dict[int, str]:
-    """Nodes to which something else happened from the first window's start to the second's end, with what."""
-    by_node = {row.node_id: row for row in rows if row.node_id}
-    out: dict[int, str] = {}
-    first = min((span[0].start for span in spans.values() if span), default=now())
-    others = Step.objects.filter(node__in=list(by_node), has_applied=True, entered_at__gt=first)
-    others = others.exclude(rollout=study.rollout)
-    for step in others.select_related("rollout").order_by("entered_at", "pk"):
-        span = spans[by_node[step.node_key].pk]
-        if span and span[0].start < step.entered_at and first_touch(step) < span[1].end:
-            out[step.node_key] = CHANGED.format(rollout=step.rollout)
-    own = study.rollout.steps.of_nodes().filter(node__in=list(by_node)).select_related("node", "plan_node")
-    for step in own:
-        assert step.node is not None
-        assert step.plan_node is not None
-        row = by_node[step.node_key]
-        if step.node.gone_at and (row.until is None or step.node.gone_at < _last(study, row, None)):
-            out[step.node_key] = GONE
-        elif step.status == Step.Status.REVERTED or step.direction == Step.Direction.REVERT:
-            out[step.node_key] = PUT_BACK
-        elif row.is_treated and step.status != Step.Status.SUCCEEDED:
-            out[step.node_key] = UNFINISHED
-    return out
+    return windows.matched(row.began_at, row.ended_at, settle=arms.settle(study), length=length, until=until)
 
 
 # ── what they add up to ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -279,6 +179,10 @@ class Counts:
     devices_left_out: dict[str, int] | None = None
     on_both: int = 0
     """Devices of jobs that ran on treated and control nodes at once: the slower half holds back the other."""
+    rest_nodes: int = 0
+    """Of the rest of the fleet, with pairs that count."""
+    attrition: dict[str, Any] | None = None
+    """As `gpus.effects.attrition.Attrition`; of a study with a control."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -306,29 +210,32 @@ def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
                 figures_by_device.append(
                     device | {"node": row.node_name, "stratum": row.stratum, "is_treated": row.is_treated}
                 )
-    arms: dict[str, set[bool]] = defaultdict(set)
+    arms_of: dict[str, set[bool]] = defaultdict(set)
     out: dict[str, list[Pair]] = defaultdict(list)
     names = windows.clusters(figures_by_device)
     for device, cluster in zip(figures_by_device, names, strict=True):
-        arms[cluster].add(device["is_treated"])
+        arms_of[cluster].add(device["is_treated"])
         for measure, (before, after) in device["figures"].items():
             earlier = device.get("day_before", {}).get(measure)
             out[measure].append(Pair(before, after, cluster, device["stratum"], device["is_treated"], earlier))
-    counts.on_both = sum(len(arms[cluster]) == 2 for cluster in names)
+    counts.on_both = sum(len(arms_of[cluster]) == 2 for cluster in names)
     counts.nodes_left_out, counts.devices_left_out = dict(nodes_out), dict(devices_out)
     return out, counts
 
 
 def _conclude(study: Study, *, is_over: bool) -> None:
-    pairs_by_measure, counts = pairs(study.nodes.order_by("node_name", "pk").iterator(500))
+    rows_of_study = study.nodes.order_by("node_name", "pk")
+    pairs_by_measure, counts = pairs(rows_of_study.filter(is_context=False).iterator(500))
+    rest, of_rest = pairs(rows_of_study.filter(is_context=True))
+    counts.rest_nodes = of_rest.nodes
+    if study.is_causal:
+        counts.attrition = attrition.of_rows(rows_of_study.filter(is_context=False).iterator(500)).to_json()
     measures = [measure for measure in windows.MEASURES if measure.name in pairs_by_measure]
     main = windows.primary(pairs_by_measure)
-    # Together, all others are as rarely wrong as the primary measure alone (Bonferroni).
-    of_others = 1 - (1 - estimation.CONFIDENCE) / max(1, len(measures) - bool(main))
     rows = []
     for measure in measures:
         own = pairs_by_measure[measure.name]
-        confidence = estimation.CONFIDENCE if measure.name == main else of_others
+        confidence = estimation.confidence_of(measure.name == main, len(measures) - bool(main))
         if study.is_causal:
             effect = estimation.difference_in_differences(own, by_points=measure.by_points, confidence=confidence)
             if not is_over:  # a verdict at every look would be wrong far more often than one at the end
@@ -338,6 +245,7 @@ def _conclude(study: Study, *, is_over: bool) -> None:
         row = _row(study, windows.MEASURES.index(measure), measure.name, effect)
         row.is_primary = measure.name == main
         row.day_before, row.day_before_change = _day_before(own, by_points=measure.by_points)
+        _add_rest(row, rest.get(measure.name, ()), by_points=measure.by_points)
         rows.append(row)
     with transaction.atomic():
         StudyEffect.objects.filter(study=study).exclude(measure__in=[row.measure for row in rows]).delete()
@@ -363,6 +271,13 @@ def _day_before(pairs_of_measure: Iterable[Pair], *, by_points: bool) -> tuple[f
     return earlier, after / earlier - 1 if earlier else None
 
 
+def _add_rest(row: StudyEffect, pairs_of_rest: Iterable[Pair], *, by_points: bool) -> None:
+    """Set the change of the rest of the fleet in the same windows: what happened where nothing was done."""
+    effect = estimation.before_and_after(pairs_of_rest, by_points=by_points)
+    row.rest_change = effect.points if by_points else effect.ratio
+    row.rest_devices, row.rest_clusters = effect.devices, effect.clusters
+
+
 def _row(study: Study, position: int, measure: str, effect: Effect) -> StudyEffect:
     row = StudyEffect(
         study=study, measure=measure, position=position, verdict=effect.verdict, why=effect.why, ratio=effect.ratio,
@@ -379,7 +294,7 @@ def _row(study: Study, position: int, measure: str, effect: Effect) -> StudyEffe
 
 def _ends_at(study: Study) -> datetime | None:
     last = study.nodes.order_by("-ended_at", "pk").first()
-    return _last(study, last, _limits(study)) if last else None
+    return arms.last(study, last, arms.limit(study)) if last else None
 
 
 def _is_over(study: Study) -> bool:

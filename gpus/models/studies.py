@@ -49,6 +49,18 @@ class StudyNode(models.Model):
     ended_at = models.DateTimeField(help_text="When its change was done; of a control, when that of the others was.")
     until = models.DateTimeField(null=True, help_text="What was measured reaches up to here; null: nothing yet.")
     left_out = models.CharField(max_length=200, blank=True, help_text="Why its devices do not count.")
+    deviation = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="It failed, was put back or is gone, and stays in its arm: which of these.",
+    )
+    is_context = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Of the rest of the fleet, which nothing was done to: no part of any estimate.",
+    )
     devices = models.JSONField(default=list, help_text="[{uuid, instance, model, left_out, job, figures, day_before}]")
     is_final = models.BooleanField(default=False)
 
@@ -82,6 +94,11 @@ class StudyEffect(models.Model):
     confidence = models.FloatField(default=0.95, help_text="Of the intervals.")
     day_before = models.FloatField(null=True, help_text="Mean in the hours of `after`, a day earlier.")
     day_before_change = models.FloatField(null=True, help_text="From that to `after`: ratio less 1, or points.")
+    rest_change = models.FloatField(
+        null=True, help_text="Of the rest of the fleet in the same windows, as `ratio` or `points`."
+    )
+    rest_devices = models.PositiveIntegerField(default=0, db_default=0)
+    rest_clusters = models.PositiveIntegerField(default=0, db_default=0)
     before = models.FloatField(null=True)
     after = models.FloatField(null=True)
     expected = models.FloatField(null=True)

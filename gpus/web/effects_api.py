@@ -35,6 +35,12 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
         allow_null=True,
         help_text="From `day_before` to `after`, of the devices that have both; as `ratio` or `points`.",
     )
+    rest_change = serializers.FloatField(
+        allow_null=True,
+        help_text="Change of the rest of the fleet in the same windows, as `ratio` or `points`; before and after only.",
+    )
+    rest_devices = serializers.IntegerField(help_text="Of the rest of the fleet, at most those of 64 nodes.")
+    rest_clusters = serializers.IntegerField(help_text="Nodes, or jobs on several nodes.")
     before = serializers.FloatField(allow_null=True, help_text="Mean of the treated, before.")
     expected = serializers.FloatField(allow_null=True, help_text="What `after` would have been without the change.")
     ratio_low = serializers.FloatField(allow_null=True, help_text="Interval; null: too few nodes or jobs.")
@@ -45,13 +51,33 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
         model = StudyEffect
         fields = [
             "measure", "unit", "is_primary", "verdict", "why", "confidence", "ratio", "ratio_low", "ratio_high",
-            "points", "points_low", "points_high", "before", "after", "day_before", "day_before_change", "expected",
-            "devices", "clusters", "control_devices", "control_clusters", "left_out",
+            "points", "points_low", "points_high", "before", "after", "day_before", "day_before_change", "rest_change",
+            "rest_devices", "rest_clusters", "expected", "devices", "clusters", "control_devices", "control_clusters",
+            "left_out",
         ]  # fmt: skip
 
     def get_unit(self, row: StudyEffect) -> str:
         unit = windows.BY_NAME[row.measure].unit
         return "share" if unit == "%" else unit
+
+
+class ArmAttritionOut(serializers.Serializer[Any]):
+    nodes = serializers.IntegerField(help_text="That chance put into the arm.")
+    lost = serializers.IntegerField(help_text="Of these, without a figure.")
+    why = serializers.DictField(child=serializers.IntegerField(), help_text="{why they have none: nodes}")
+    deviations = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="{what became of nodes that stay in their arm: nodes}: did not succeed, put back, no longer there",
+    )
+
+
+class AttritionOut(serializers.Serializer[Any]):
+    """Loss of nodes by arm, with the probability of a difference as large by chance (Fisher's exact test)."""
+
+    treated = ArmAttritionOut()
+    control = ArmAttritionOut()
+    p = serializers.FloatField()
+    is_uneven = serializers.BooleanField(help_text="p is below 0.05: the verdict is of what is left, and may be wrong.")
 
 
 class StudyOut(serializers.ModelSerializer[Study]):
@@ -67,13 +93,18 @@ class StudyOut(serializers.ModelSerializer[Study]):
     nodes = serializers.SerializerMethodField()
     control_nodes = serializers.SerializerMethodField()
     left_out = serializers.SerializerMethodField(help_text="What is left out and why, one sentence each.")
+    attrition = serializers.SerializerMethodField(
+        help_text="Nodes without figures by arm; null without a control, and before the first figures."
+    )
+    rest_nodes = serializers.SerializerMethodField(help_text="Of the rest of the fleet, with figures.")
     effects = EffectOut(many=True)
 
     class Meta:
         model = Study
         fields = [
             "rollout", "rollout_name", "cluster", "cluster_name", "pool", "revision", "design", "is_causal", "hours",
-            "settle_minutes", "state", "measured_at", "ends_at", "nodes", "control_nodes", "left_out", "effects",
+            "settle_minutes", "state", "measured_at", "ends_at", "nodes", "control_nodes", "left_out", "attrition",
+            "rest_nodes", "effects",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.ChoiceField(choices=["before and after", "difference in differences"]))
@@ -85,6 +116,13 @@ class StudyOut(serializers.ModelSerializer[Study]):
 
     def get_control_nodes(self, study: Study) -> int:
         return int(study.counts.get("control_nodes", 0))
+
+    @extend_schema_field(AttritionOut(allow_null=True))
+    def get_attrition(self, study: Study) -> Any:
+        return study.counts.get("attrition")
+
+    def get_rest_nodes(self, study: Study) -> int:
+        return int(study.counts.get("rest_nodes", 0))
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_left_out(self, study: Study) -> list[str]:
@@ -137,8 +175,8 @@ class StudyNodeOut(serializers.ModelSerializer[StudyNode]):
     class Meta:
         model = StudyNode
         fields = [
-            "id", "node", "node_name", "stratum", "is_treated", "began_at", "ended_at", "until", "left_out", "is_final",
-            "devices",
+            "id", "node", "node_name", "stratum", "is_treated", "began_at", "ended_at", "until", "left_out",
+            "deviation", "is_context", "is_final", "devices",
         ]  # fmt: skip
 
 

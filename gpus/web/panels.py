@@ -16,7 +16,7 @@ from gpus.effects import reports as effect_reports
 from gpus.models import NodePace
 from gpus.peers import reports as peer_reports
 from gpus.web import context
-from jobs.models import Rollout
+from jobs.models import Plan, Rollout
 from profiles.models import Profile
 
 
@@ -44,6 +44,12 @@ def of_compliance(request: HttpRequest, params: Mapping[str, str]) -> Iterable[P
     card = peer_reports.card(request.user, within=within, query=urlencode(given))
     if card["total"]:
         yield Panel("gpus/_pace.html", card, order=20)
+
+
+def of_plan(_request: HttpRequest, plan: Plan) -> Iterable[Panel]:
+    """Forecast of its study, which the page asks for later: no query here."""
+    if plan.status in Plan.NEXT and plan.summary.get("nodes") and plan.summary.get("gpus"):
+        yield Panel("gpus/_forecast_later.html", {"plan": plan}, order=10)
 
 
 def of_rollout(request: HttpRequest, rollout: Rollout) -> Iterable[Panel]:

@@ -7,7 +7,7 @@ plan_new.html       form (PlanForm), why_not (empty: may plan somewhere)
 plan.html           selectors.plan_page(): plan, summary, groups [{apply_class, changes [{kind, key, operator, before,
                     after, nodes, names}]}], left_out, standing {rule, approved_by, rejected_by, missing, is_approved},
                     approvals, strategy, rollout, freeze, can {verb: answers.Answer}, may_judge, has_approved,
-                    late (why out of time); after a refusal typed {verb, comment, at} and wrong {field: [text]}
+                    late (why out of time), panels; after a refusal typed {verb, comment, at} and wrong {field: [text]}
 rollout.html        selectors.rollout_page(): rollout, plan, strategy, total, done, segments [(status, count)],
                     out (ledger.Places of its cluster), failures, seconds_left, failing (Step), failing_events,
                     batches [{number, is_canary, counts [(status, count)], nodes, is_open, steps [{step, cells
@@ -22,6 +22,7 @@ freezes.html        freezes [(freeze, why it cannot be lifted)], form, why_not (
 from __future__ import annotations
 
 import secrets
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -107,7 +108,12 @@ def _add_errors(form: PlanForm, refusal: Refusal) -> None:
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
-    return render(request, "jobs/plan.html", plan_page.plan_page(row, request.user, request.GET.dict()))
+    context = plan_page.plan_page(row, request.user, request.GET.dict())
+    return render(request, "jobs/plan.html", context | _plan_panels(request, row))
+
+
+def _plan_panels(request: UserRequest, row: Plan) -> dict[str, Any]:
+    return {"panels": sorted(hooks.plan_panels(request, row), key=lambda panel: panel.order)}
 
 
 @require_GET
@@ -172,7 +178,7 @@ def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal
         messages.error(request, str(refusal))
     typed = {"verb": verb} | {name: request.POST.get(name, "") for name in ("comment", "consent", "at")}
     context = plan_page.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
-    return render(request, "jobs/plan.html", context, status=refusal.status)
+    return render(request, "jobs/plan.html", context | _plan_panels(request, row), status=refusal.status)
 
 
 def _start(request: UserRequest, row: Plan) -> HttpResponse:

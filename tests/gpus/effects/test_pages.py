@@ -65,6 +65,8 @@ def test_a_measured_one_shows_the_control_and_what_would_have_been(worked, page)
     assert "difference in differences" in text
     assert "Without it" in text
     assert "32 GPUs, 16 nodes or jobs; control 16, 8 nodes or jobs" in text
+    assert "Without figures: 0 of 16 changed nodes and 0 of 8 control nodes (p = 1.00," in text
+    assert "more nodes than chance explains" not in text
 
 
 def test_the_profile_lists_what_its_rollouts_did(worked, page):
@@ -102,6 +104,7 @@ def test_every_figure_can_be_computed_again_from_the_exported_pairs(worked):
     api = TokenClient(UserFactory(is_superuser=True))
     body = api.get(f"/api/v1/gpus/effects/{scenario.rollout.pk}").json()
     assert (body["design"], body["nodes"], body["control_nodes"]) == ("difference in differences", 16, 8)
+    assert [body["attrition"][arm]["nodes"] for arm in ("treated", "control")] == [16, 8]
     nodes = api.get(f"/api/v1/gpus/effects/{scenario.rollout.pk}/nodes?limit=100").json()["results"]
     for effect in body["effects"]:
         again = estimation.difference_in_differences(
@@ -207,3 +210,20 @@ def test_shares_are_said_in_percent_and_their_difference_in_points():
 )
 def test_a_study_without_figures_says_why(state, is_causal, reason):
     assert reports.why_no_lines(Study(state=state, is_causal=is_causal, settle_minutes=20)).startswith(reason)
+
+
+def test_uneven_losses_and_nodes_that_stay_in_their_arm_are_on_the_page_and_in_rest(worked, page):
+    scenario = worked(24, control=8, order="measured", seed=7)
+    names = sorted(scenario.truth.changed_at)
+    scenario.truth.silent = set(names[:9])
+    scenario.rollout.steps.filter(node_name=names[-1]).update(status="failed")
+    scenario.study()
+    text = page(f"/rollouts/R-{scenario.rollout.number}/")
+    body = TokenClient(UserFactory(is_superuser=True)).get(f"/api/v1/gpus/effects/{scenario.rollout.pk}").json()
+    lost = body["attrition"]
+    assert (lost["treated"]["lost"], lost["treated"]["deviations"], lost["is_uneven"]) == (
+        9, {"did not succeed": 1}, True,
+    )  # fmt: skip
+    assert f"9 of 16 changed nodes and 0 of 8 control nodes (p = {lost['p']:.2f}" in text
+    assert "1 changed node did not take the change and stays in its arm." in text
+    assert "One arm lost more nodes than chance explains" in text

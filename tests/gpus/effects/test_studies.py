@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from clusters.models import Node
 from common.clock import now
 from gpus import tasks
-from gpus.effects import reports, studies, windows
+from gpus.effects import arms, reports, studies, windows
 from gpus.effects.windows import Window
 from gpus.metrics import boards
 from gpus.metrics.buckets import Bucket
 from gpus.metrics.samples import Metric
 from gpus.models import Study, StudyEffect, StudyNode
-from gpus.storage import history
 from jobs.models import Rollout, Step
 from tests.factories import UserFactory
-from tests.gpus.studying import Worked
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 FIVE = timedelta(minutes=5)
@@ -132,16 +130,6 @@ def test_devices_vary_with_their_job_where_it_is_on_several_nodes():
 
 
 # ── studies ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def worked(db, clock, monkeypatch):
-    def make(*args, **kwargs):
-        scenario = Worked(*args, **kwargs)
-        monkeypatch.setattr(history, "buckets", scenario.truth.buckets)
-        return scenario
-
-    return make
 
 
 def test_an_ordinary_rollout_is_told_before_and_after_only(worked):
@@ -262,7 +250,7 @@ def test_so_are_nodes_put_back_and_nodes_that_went(worked):
     scenario = worked(12)
     studies.adopt()
     study = Study.objects.select_related("rollout__plan").get()
-    studies._find_nodes(study)
+    arms.find_nodes(study)
     Step.objects.filter(rollout=scenario.rollout, node_name="n001").update(status="reverted", direction="revert")
     Node.objects.filter(name="n002").update(gone_at=now() - timedelta(hours=2))
     study = scenario.study()
@@ -274,7 +262,7 @@ def test_a_node_whose_row_is_gone_keeps_no_later_one_out(worked):
     later = Step.objects.filter(rollout=scenario.rollout, node_name__gt="n002")
     later.update(status="applying")
     studies.adopt()
-    studies._find_nodes(Study.objects.select_related("rollout__plan").get())
+    arms.find_nodes(Study.objects.select_related("rollout__plan").get())
     StudyNode.objects.filter(node_name="n000").update(node=None)
     later.update(status="succeeded")
     assert set(scenario.study().nodes.values_list("node_name", flat=True)) == {f"n00{i}" for i in range(6)}
