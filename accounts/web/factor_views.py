@@ -23,6 +23,7 @@ from accounts.access import login as logins
 from accounts.access.enrollment import Begun
 from accounts.models import User
 from accounts.people import factor_resets
+from accounts.web import qr
 from accounts.web.forms import CodeForm, LoginForm, PresentPasswordForm, ProofForm
 from accounts.web.views import (
     LOGIN_PAGE,
@@ -182,6 +183,7 @@ def _page(
         "factor": factor,
         "codes_left": factor.recovery_codes.count() if factor else 0,
         "begun": begun,
+        "qr": qr.drawing_of(begun.link) if begun else None,
         "codes": codes,
         "reason_without": "" if factor else factors.reason_without(request.user),
         "is_missing": requirement.is_missing(request),
