@@ -1,4 +1,4 @@
-"""The demo's GPUs of the day before it starts: the simulation's own truth, through the code that keeps real readings.
+"""The demo's GPUs of the hours before it starts: the simulation's own truth, through the code that keeps real readings.
 
 A reading every quarter of an hour speaks for all of it, which of a simulation is known; a real one speaks for three
 minutes at most. No exporter is asked: a day of text for every node would take minutes.
@@ -19,7 +19,9 @@ from gpus.storage import devices, rollups
 from simfleet.core import SimCluster
 from simfleet.machines.boards import GpuState
 
-REMEMBERED = timedelta(hours=24)
+REMEMBERED = timedelta(hours=31)
+"""A day, and the 30 hours that the forecast of a study needs at least; each day more makes the start a fifth longer."""
+
 EVERY = timedelta(minutes=15)
 SILENT_FOR = timedelta(minutes=30)
 

@@ -236,7 +236,7 @@ class ForecastLine:
     forecast: MeasureForecast
     level: str
     detectable: str
-    """`+9.2 % or −8.4 %`; empty where it cannot be computed."""
+    """`+9.2 % or −8.4 %`, `±0.2 %` or `under 0.1 %`; empty where it cannot be computed."""
     usual: str
     """`−10.1 % to +11.2 %`; empty where there are too few windows."""
 
@@ -266,6 +266,16 @@ def _forecast_line(row: MeasureForecast) -> ForecastLine:
         "" if value is None else as_text(row.measure, value)
         for value in (row.detectable.rise, row.detectable.fall, row.usual_high, row.usual_low)
     )
-    return ForecastLine(
-        row, level(row.measure, row.level), f"{rise} or {fall}" if rise else "", f"{low} to {high}" if high else ""
-    )
+    usual = f"{low} to {high}" if high else ""
+    return ForecastLine(row, level(row.measure, row.level), _either(rise, fall), usual)
+
+
+def _either(rise: str, fall: str) -> str:
+    """Return the smallest effects in both directions as one text. What rounds to zero is no effect of zero."""
+    size = rise.removeprefix("+")
+    if not rise or size != fall.removeprefix(MINUS):
+        return rise and f"{rise} or {fall}"
+    if rise == size:
+        number, unit = size.split(" ", 1)
+        return f"under {number[:-1]}1 {unit}"  # one of the last digit that is shown
+    return f"±{size}"

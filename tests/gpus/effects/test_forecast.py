@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bench import power as simulation
 from bench.power import Design, SimulatedFleet
 from common.clock import now
-from gpus.effects import planned
+from gpus.effects import planned, reports
 from gpus.effects.planned import HOUR, NODES, PLACEBOS, ROWS
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
@@ -205,3 +205,18 @@ def test_what_is_read_is_bounded_for_any_fleet(count, of, hours, gap):
     assert len(groups) * (2 * hours + gap) * len(kept) <= ROWS
     assert all(a.before.start >= b.after.end for a, b in pairwise(kept))
     assert {(a.after.start - b.after.start) % timedelta(days=1) for a, b in pairwise(kept)} <= {timedelta()}
+
+
+@pytest.mark.parametrize(
+    ("rise", "fall", "text"),
+    [
+        ("+9.2 %", "−8.4 %", "+9.2 % or −8.4 %"),
+        ("+0.2 %", "−0.2 %", "±0.2 %"),
+        ("0.0 %", "0.0 %", "under 0.1 %"),
+        ("0 MHz", "0 MHz", "under 1 MHz"),
+        ("+0.1 %", "0.0 %", "+0.1 % or 0.0 %"),
+        ("", "", ""),
+    ],
+)
+def test_what_rounds_to_zero_is_called_no_effect_of_zero(rise: str, fall: str, text: str) -> None:
+    assert reports._either(rise, fall) == text
