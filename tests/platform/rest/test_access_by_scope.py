@@ -14,6 +14,8 @@ from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 from tests.platform.rest.test_access import WHO, Doors, _cookies, addresses, expected
 
+pytestmark = pytest.mark.one_database  # every view asks PostgreSQL in test_access.py, and in our part of the full tier
+
 ROLES = WHO[1:5]
 Key = tuple[str, str]
 UNGUARDED = ("api/v1/openapi.json", "api/v1/docs", "api/v1/manifest")
