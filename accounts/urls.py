@@ -2,7 +2,16 @@ from __future__ import annotations
 
 from django.urls import path
 
-from accounts.web import factor_views, filter_views, people_views, session_views, setup_views, sign_on_views, views
+from accounts.web import (
+    confirm_views,
+    factor_views,
+    filter_views,
+    people_views,
+    session_views,
+    setup_views,
+    sign_on_views,
+    views,
+)
 
 app_name = "accounts"
 urlpatterns = [
@@ -21,6 +30,7 @@ urlpatterns = [
     path("account/second-factor/confirm/", factor_views.confirm, name="second_factor_confirm"),
     path("account/second-factor/remove/", factor_views.remove, name="second_factor_remove"),
     path("account/second-factor/recovery-codes/", factor_views.renew, name="second_factor_renew"),
+    path("account/confirm/", confirm_views.confirm, name="confirm"),
     path("account/theme/", views.theme, name="theme"),
     path("account/sessions/<int:pk>/end/", session_views.end, name="session_end"),
     path("account/sessions/end-others/", session_views.end_others, name="session_end_others"),

@@ -86,6 +86,14 @@ def some_of(name: str, choices: Sequence[str]) -> frozenset[str]:
     return given
 
 
+def one_of(name: str, choices: Sequence[str]) -> str:
+    """One of these words; empty without any."""
+    given = text(name).strip()
+    if given and given not in choices:
+        raise BadEnvironment(f"{name} must be one of {', '.join(choices)}, not {given!r}")
+    return given
+
+
 def prices(name: str) -> dict[str, float]:
     """Comma-separated `product=price`."""
     out = {}

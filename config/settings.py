@@ -6,6 +6,7 @@ from pathlib import Path
 
 from config import env, logs, oidc, private
 from contract import names
+from jobs.diffs.changes import Disruption
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = Path(env.text("SETPOINT_VAR", str(BASE_DIR / "var")))
@@ -128,6 +129,9 @@ SETPOINT_OIDC = oidc.providers(env.words("SETPOINT_OIDC_PROVIDERS"))
 """Providers of single sign-on and what their groups may do: the operator's word, which no page or token changes."""
 SETPOINT_LOCAL_ACCOUNTS = oidc.local_accounts(env.words("SETPOINT_LOCAL_ACCOUNTS"), SETPOINT_OIDC)
 """Local accounts that alone may log in with a password, for emergencies; empty: every local account."""
+SETPOINT_STEP_UP = env.one_of("SETPOINT_STEP_UP", tuple(Disruption))
+"""Approving a plan that is so disruptive, or more, takes a log-in of the last minutes; empty: none does."""
+SETPOINT_STEP_UP_MINUTES = env.integer("SETPOINT_STEP_UP_MINUTES", 15, least=1)
 SETPOINT_SECOND_FACTOR = env.some_of("SETPOINT_SECOND_FACTOR", oidc.ROLES)
 """Roles whose people set up a second factor before anything else works in their browser; empty: each person decides."""
 SOCIALACCOUNT_ADAPTER = "accounts.signon.exchange.Adapter"

@@ -306,6 +306,7 @@ SHOTS: tuple[Shot, ...] = (
     Shot("notices:deliveries", "/alerts/deliveries/", "Deliveries", "What was sent, and what waits.", by="admin"),
     Shot("accounts:account", "/account/", "One's account", "Tokens with last use and expiry, sessions, roles."),
     Shot("accounts:second_factor", "/account/second-factor/", "Second factor", "Begun with one's password."),
+    Shot("accounts:confirm", "/account/confirm/", "Confirm that it is you", "For what takes a recent log-in."),
     Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
     Shot("api-docs", "/api/v1/docs", "The API", "OpenAPI from the code."),
     Shot("accounts:login", "/login/", "Log in", "Throttled and recorded.", by=""),

@@ -6,14 +6,14 @@ Where the account has a second factor, its code is an attempt of the same count,
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib import auth
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts.access import factors, halfway, requirement, sessions
+from accounts.access import factors, freshness, halfway, requirement, sessions
 from accounts.access.addresses import client_address
 from accounts.models import LoginAttempt, User
 from audit.services import record
@@ -75,7 +75,7 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
         return None
     with transaction.atomic():
         forgive(account, address)
-        enter(request, user)
+        enter(request, user, proved_at=now())
     return user
 
 
@@ -93,16 +93,20 @@ def log_in_with_code(request: HttpRequest, *, code: str) -> str:
     halfway.end(request)
     with transaction.atomic():
         forgive(half.account, address)
-        enter(request, half.user, way=f"with a code ({proof})", is_complete=True)
+        enter(request, half.user, proved_at=now(), way=f"with a code ({proof})", is_complete=True)
     return proof
 
 
 @transaction.atomic
-def enter(request: HttpRequest, user: User, *, way: str = "", is_complete: bool = False) -> None:
+def enter(
+    request: HttpRequest, user: User, *, proved_at: datetime | None, way: str = "", is_complete: bool = False
+) -> None:
     """Start a session for a user whose identity has been verified. `way`: how, where it was not by password alone.
 
-    `is_complete`: no second factor is asked for any more."""
+    `proved_at`: when they proved it (accounts.access.freshness). `is_complete`: no second factor is asked for any
+    more."""
     auth.login(request, user)
+    freshness.note(request, proved_at)
     if is_complete:
         requirement.note_complete(request)
     else:

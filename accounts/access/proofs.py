@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from accounts.access import login
+from accounts.access import factors, freshness, login
 from accounts.access.addresses import client_address
 from accounts.models import User
+from audit.services import record
+from common.clock import now
 from common.errors import Invalid
 
 WRONG_PASSWORD = "This is not your present password."  # noqa: S105 a message
@@ -24,6 +26,19 @@ def require_password(
         raise Invalid("Nothing was changed.", fields={field: [WRONG_PASSWORD]})
     if forgives:
         forgive(request, user)
+
+
+def confirm(request: HttpRequest, user: User, *, password: str, code: str = "") -> None:
+    """Prove again who is before the browser, as at a log-in. Raises Invalid, TooManyTries, factors.FactorUnusable."""
+    factor = factors.of(user)
+    require_password(request, user, password, forgives=factor is None)
+    if factor is not None:
+        if not factors.spend(factor, code):
+            raise Invalid("Nothing was confirmed.", fields={"code": [factors.WRONG_CODE]})
+        forgive(request, user)
+    freshness.note(request, now())
+    address = client_address(request)
+    record(by=user, action="session.confirm", target=f"user:{user.pk}", target_name=user.email, message=address)
 
 
 def count_try(request: HttpRequest, user: User) -> None:

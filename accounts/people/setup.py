@@ -90,7 +90,7 @@ def make_first_administrator(
     user = services.create_user(email=email, password=password, by=BY)
     for role in (Role.ADMIN, *((Role.OPERATOR,) if also_operates else ())):
         services.bind(user=user, role=role, scope="*", by=BY)
-    login.enter(request, user)
+    login.enter(request, user, proved_at=now())
     return user
 
 

@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from accounts.access import login
+from accounts.access import freshness, login
 from accounts.access.addresses import client_address
 from accounts.models import Identity, User
 from accounts.people import identities, services
@@ -53,7 +53,8 @@ def _admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) 
             raise Closed(f"The account {user.email} was changed in the database.")
         _follow_email(user, provider, claims)
         identities.set_roles(user, roles, provider.actor)
-        login.enter(request, user, way=f"by {provider.name}", is_complete=True)
+        proved_at = freshness.at_provider(claims)
+        login.enter(request, user, proved_at=proved_at, way=f"by {provider.name}", is_complete=True)
     return user
 
 

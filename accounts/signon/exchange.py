@@ -99,8 +99,12 @@ class Door(OpenIDConnectProvider):  # type: ignore[misc]
     oauth2_adapter_class = CodeFlow
 
 
-def begin(request: HttpRequest, provider: Provider, next_url: str) -> HttpResponseRedirect:
-    """Send the browser to the provider. Waits on the network. Raises SignOnRefused."""
+def begin(request: HttpRequest, provider: Provider, next_url: str, *, is_step_up: bool = False) -> HttpResponseRedirect:
+    """Send the browser to the provider. Waits on the network. Raises SignOnRefused.
+
+    `is_step_up`: the provider is asked not to rely on a log-in that it remembers, and to tell when the log-in was. One
+    that does not do so is noticed by that time.
+    """
     nonce = secrets.token_urlsafe(32)
     door = CodeFlow(request, provider.key).get_provider()
     try:
@@ -108,7 +112,7 @@ def begin(request: HttpRequest, provider: Provider, next_url: str) -> HttpRespon
             request,
             process="login",
             next_url=next_url,
-            auth_params={"nonce": nonce},
+            auth_params={"nonce": nonce} | ({"prompt": "login", "max_age": "0"} if is_step_up else {}),
             scope=list(provider.scopes),
             nonce=nonce,
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 
 from django.conf import settings
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from accounts.access import freshness
 from accounts.access import login as logins
 from accounts.access.addresses import client_address
 from accounts.models import User
@@ -28,13 +30,14 @@ log = logging.getLogger(__name__)
 def begin(request: HttpRequest, key: str) -> HttpResponse:
     """Send the browser to the provider. Another site's page cannot begin it: its visitor gets the log-in page."""
     provider, wanted = _provider(key), safe_next(request, request.GET.get("next", ""))
-    if isinstance(request.user, User):
+    is_step_up = isinstance(request.user, User) and request.GET.get("again") == "1"
+    if isinstance(request.user, User) and not is_step_up:
         return redirect(after_login(request))
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         return redirect("accounts:login")
     try:
         logins.count_start(client_address(request))
-        return exchange.begin(request, provider, wanted)
+        return exchange.begin(request, provider, wanted, is_step_up=is_step_up)
     except (logins.TooManyTries, SignOnRefused) as refusal:
         return _refused(request, refusal, wanted)
 
@@ -50,6 +53,12 @@ def back(request: HttpRequest, key: str) -> HttpResponse:
     except SignOnRefused as refusal:
         log.warning("single sign-on: %s: a log-in was refused (%s)", provider.key, refusal.code)
         return _refused(request, refusal)
+    if settings.SETPOINT_STEP_UP and freshness.proved_at(request) is None:
+        messages.warning(
+            request,
+            f"{provider.name} does not tell when you logged in there (claim auth_time), so that what takes a recent "
+            "log-in is not possible for you. Tell the operator of this installation.",
+        )
     return redirect(safe_next(request, verified.next) or settings.LOGIN_REDIRECT_URL)
 
 

@@ -15,7 +15,7 @@ from accounts.models import User
 from audit import services as audit
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
-from jobs.approvals import plan_actions
+from jobs.approvals import plan_actions, step_up
 from jobs.approvals.verdicts import approval_state
 from jobs.models import Approval, Plan
 from jobs.planning import consents
@@ -67,11 +67,16 @@ def _supersede(plan: Plan, by: User) -> None:
         _record(row, by, "plan.supersede", f"{plan} takes its place.", by_plan=str(plan.pk))
 
 
-def approve(plan: Plan, *, by: User, digest: str, comment: str = "", consent: str = "") -> Plan:
+def approve(
+    plan: Plan, *, by: User, digest: str, comment: str = "", consent: str = "", proved_at: datetime | None = None
+) -> Plan:
     """Approve exactly what `digest` names; `consent` is what a plan that destroys objects asks to be typed.
 
-    Raises NotAllowed, Invalid, WrongState when the plan is another one now.
+    `proved_at`: when the person last proved who they are (accounts.access.freshness).
+
+    Raises NotAllowed, FreshLoginNeeded, Invalid, WrongState when the plan is another one now.
     """
+    step_up.require_recent(plan, proved_at)
     return _judge(plan, by, Approval.Verdict.APPROVE, digest, comment, consent=consent)
 
 

@@ -11,6 +11,7 @@ from rest_framework import mixins
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
+from accounts.access import freshness
 from accounts.permissions import restrict
 from clusters.models import Pool
 from common.api import REPLAYED, ApiViewSet, accepted, created
@@ -103,10 +104,12 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     def approve(self, request: UserApiRequest, pk: object) -> Response:
         """Approve a plan, as it was read.
 
-        One that destroys objects asks for `consent`: its `summary.consent`, typed again.
+        One that destroys objects asks for `consent`: its `summary.consent`, typed again. Where a recent log-in is
+        asked for (`fresh-login-needed`), a token cannot approve.
         """
         plan = self.get_object()
-        return self._done(reviews.approve(plan, by=request.user, **read_body(plan_serializers.ApproveIn, request)))
+        proved_at, body = freshness.proved_at(request), read_body(plan_serializers.ApproveIn, request)
+        return self._done(reviews.approve(plan, by=request.user, proved_at=proved_at, **body))
 
     @extend_schema(request=plan_serializers.VerdictIn, responses={202: plan_serializers.PlanDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/request-changes")

@@ -31,12 +31,13 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
+from accounts.access import freshness
 from accounts.permissions import ANYWHERE, may
 from common import hooks
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
 from jobs import tasks
-from jobs.approvals import reviews
+from jobs.approvals import reviews, step_up
 from jobs.calendars import targets
 from jobs.forecast import strategy
 from jobs.models import Plan, Rollout, Step
@@ -109,11 +110,12 @@ def _add_errors(form: PlanForm, refusal: Refusal) -> None:
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
     context = plan_page.plan_page(row, request.user, request.GET.dict())
-    return render(request, "jobs/plan.html", context | _plan_panels(request, row))
+    return render(request, "jobs/plan.html", context | _of_request(request, row))
 
 
-def _plan_panels(request: UserRequest, row: Plan) -> dict[str, Any]:
-    return {"panels": sorted(hooks.plan_panels(request, row), key=lambda panel: panel.order)}
+def _of_request(request: UserRequest, row: Plan) -> dict[str, Any]:
+    panels = sorted(hooks.plan_panels(request, row), key=lambda panel: panel.order)
+    return {"panels": panels, "login_is_old": step_up.is_too_old(row, freshness.proved_at(request))}
 
 
 @require_GET
@@ -152,7 +154,10 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             row = reviews.request(row, by=request.user, message=comment)
         elif verb == "approve":
             consent = request.POST.get("consent", "")
-            row = reviews.approve(row, by=request.user, digest=digest, comment=comment, consent=consent)
+            proved_at = freshness.proved_at(request)
+            row = reviews.approve(
+                row, by=request.user, digest=digest, comment=comment, consent=consent, proved_at=proved_at
+            )
         elif verb == "request-changes":
             row = reviews.request_changes(row, by=request.user, digest=digest, comment=comment)
         elif verb == "reject":
@@ -178,7 +183,7 @@ def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal
         messages.error(request, str(refusal))
     typed = {"verb": verb} | {name: request.POST.get(name, "") for name in ("comment", "consent", "at")}
     context = plan_page.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
-    return render(request, "jobs/plan.html", context | _plan_panels(request, row), status=refusal.status)
+    return render(request, "jobs/plan.html", context | _of_request(request, row), status=refusal.status)
 
 
 def _start(request: UserRequest, row: Plan) -> HttpResponse:

@@ -85,3 +85,9 @@ def test_the_code_on_the_screen_sets_up_an_app_that_logs_in(page: Any, live_serv
     page.keyboard.press("Enter")
     page.wait_for_url(f"{live_server.url}/account/")
     assert obstacles(page) == []
+    page.goto(f"{live_server.url}/account/confirm/")
+    assert obstacles(page) == []
+    page.fill("input[name=password]", PASSWORD)
+    page.fill("input[name=code]", recovery[1])
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{live_server.url}/account/")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 
 from accounts.access import tokens
 from accounts.models import LiveSession, User
@@ -100,6 +102,27 @@ def test_groups_give_and_take_roles_from_log_in_to_log_in(
     assert not LiveSession.objects.exists()
     token.refresh_from_db()
     assert not token.is_live
+
+
+def test_a_recent_log_in_is_asked_for_there_though_the_provider_knows_the_browser(
+    page: Any, live_server: Any, provider: RealProvider
+) -> None:
+    provider.people = {"ada": {"email": "ada@example.com", "email_verified": True, "groups": ["ops"]}}
+    provider.start(in_token=True)
+    start(page, live_server)
+    log_in_there(page, "ada")
+    page.wait_for_url(f"{live_server.url}/")
+    page.goto(f"{live_server.url}/account/confirm/?next=/plans/")
+    assert obstacles(page) == []
+    page.click("text=Log in again with Example Corp")
+    page.fill("input[name=login]", "ada")  # it is asked for, and not remembered
+    page.fill("input[name=password]", "any")
+    page.click("button:has-text('Sign-in')")
+    page.wait_for_url(f"{live_server.url}/plans/")
+    session = LiveSession.objects.latest("started_at")
+    assert session.user.email == "ada@example.com"
+    proved = Session.objects.get(pk=session.key).get_decoded()["accounts.proved_at"]
+    assert 0 <= time.time() - proved < 60
 
 
 def test_a_log_in_that_is_cancelled_or_a_provider_that_is_down_says_so(

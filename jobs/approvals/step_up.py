@@ -1,0 +1,44 @@
+"""Step-up: approving a plan that is disruptive enough takes a recent proof of who is before the browser."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from common.clock import now
+from common.errors import NotAllowed
+from jobs.diffs.changes import Disruption
+from jobs.models import Plan
+
+CONFIRM = "/account/confirm/"
+CLOCKS_APART = timedelta(minutes=1)
+"""Of several servers. A proof from further ahead is of a clock that was wrong, and would stay recent for too long."""
+
+
+class FreshLoginNeeded(NotAllowed):
+    """The approver's log-in is too long ago, or there was none: a token has none."""
+
+    code = "fresh-login-needed"
+
+
+def is_too_old(plan: Plan, proved_at: datetime | None) -> bool:
+    """Return whether approving this plan needs a more recent proof than that."""
+    least = settings.SETPOINT_STEP_UP
+    if not least or Disruption(plan.worst_class).rank < Disruption(least).rank:
+        return False
+    if proved_at is None:
+        return True
+    age = now() - proved_at
+    return age > timedelta(minutes=settings.SETPOINT_STEP_UP_MINUTES) or age < -CLOCKS_APART
+
+
+def require_recent(plan: Plan, proved_at: datetime | None) -> None:
+    """Raises FreshLoginNeeded."""
+    if is_too_old(plan, proved_at):
+        minutes = settings.SETPOINT_STEP_UP_MINUTES
+        last = "the last minute" if minutes == 1 else f"the last {minutes} minutes"
+        raise FreshLoginNeeded(
+            f"Approving {plan} (class {plan.worst_class}) takes a log-in of {last} in this browser. Confirm that it is "
+            f"you under {CONFIRM}, then approve. An API token cannot."
+        )
