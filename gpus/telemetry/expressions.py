@@ -19,6 +19,8 @@ from gpus.telemetry.prometheus import Ask, NoQuery, NotThisOne, printable, refus
 MOST_BYTES = 4 * 1024 * 1024
 """Of one answer: 48 steps of 800 disks are 1 MB."""
 CALL_SECONDS = 8.0
+AT_ONCE = 8
+"""Expressions that are evaluated at the same time."""
 Labels = Mapping[str, str]
 Row = tuple[Labels, Sequence[tuple[float, float]]]
 """Labels of a series, and its points as time and value; values that are not finite are left out."""

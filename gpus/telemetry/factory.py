@@ -18,7 +18,7 @@ from clusters.net.egress import Policy
 from gpus.models import TelemetrySource
 from gpus.telemetry import autodetect, exporter_pods, hosts
 from gpus.telemetry.exporters import MEND, Scraping
-from gpus.telemetry.expressions import Expressions
+from gpus.telemetry.expressions import AT_ONCE, Expressions
 from gpus.telemetry.prometheus import Ask, Prometheus
 from gpus.telemetry.source import Telemetry, Unreadable
 
@@ -60,7 +60,7 @@ def expressions(source: TelemetrySource, *, seconds: float) -> Expressions:
     deadline = time.monotonic() + seconds
     try:
         if source.kind == Kind.PROMETHEUS:
-            ask, close = _asking(source)
+            ask, close = _asking(source, connections=AT_ONCE)
             return Expressions(ask, "Prometheus", source.selector, deadline, close)
         if source.kind == Kind.EXPORTERS:
             raise Unreadable(
@@ -107,7 +107,7 @@ def _addressed(source: TelemetrySource) -> Prometheus:
     return Prometheus(ask, title="Prometheus", selector=source.selector, learn=learn, close=close)
 
 
-def _asking(source: TelemetrySource) -> tuple[Ask, Callable[[], None]]:
+def _asking(source: TelemetrySource, *, connections: int = 1) -> tuple[Ask, Callable[[], None]]:
     """Return the way to the Prometheus at the source's address, and what closes it.
 
     Raises FleetError, crypto.CannotOpen, crypto.KeyUnusable.
@@ -122,7 +122,10 @@ def _asking(source: TelemetrySource) -> tuple[Ask, Callable[[], None]]:
     certificate = source.certificate if key else ""
     policy = Policy.of(settings.SETPOINT_ALLOW_NETWORKS)
     # A secret is never sent in the clear, also where the row says so.
-    door = HttpClient(policy, ca=source.ca, certificate=certificate, key=key, allows_http=source.auth == Auth.NONE)
+    allows_http = source.auth == Auth.NONE
+    door = HttpClient(
+        policy, ca=source.ca, certificate=certificate, key=key, allows_http=allows_http, connections=connections
+    )
     base = source.url.rstrip("/")
 
     def ask(path: str, query: Mapping[str, str], limit: int, seconds: float) -> Reply:

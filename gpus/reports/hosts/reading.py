@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from gpus.reports.hosts.queries import Query, alternatives
 from gpus.reports.hosts.targets import Target
-from gpus.telemetry.expressions import Expressions, Row, Span, Unanswered
+from gpus.telemetry.expressions import AT_ONCE, Expressions, Row, Span, Unanswered
 
-AT_ONCE = 8
 Steps = list[float | None]
 """One value for each step, the oldest first; None: unknown."""
 Parts = Mapping[tuple[str, ...], Steps]
