@@ -36,7 +36,7 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Equal steps up to `end`; each point stands for the step that ends with it."""
+    """Equal steps up to `end`; each point is of the step that ends with it."""
 
     end: datetime
     step: int

@@ -113,7 +113,7 @@ class JobHostOut(serializers.Serializer[Any]):
     node_name = serializers.CharField(source="name")
     why = serializers.CharField(allow_blank=True, help_text="Why there are no figures of this host.")
     figures = serializers.SerializerMethodField(help_text="By name: shares of 0-1, seconds, bytes in a second.")
-    worst = serializers.SerializerMethodField(help_text="Figures in which it stands out as the job's worst.")
+    worst = serializers.SerializerMethodField(help_text="Figures in which it is the worst of the job by far.")
     findings = HostFindingOut(many=True)
 
     def get_figures(self, host: nodes.SideHost) -> dict[str, float | None]:

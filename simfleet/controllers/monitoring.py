@@ -1,4 +1,4 @@
-"""A Prometheus in the simulated cluster that has scraped every host's node exporter for as long as anybody asks.
+"""A Prometheus in the simulated cluster that has scraped every node exporter at all times that a query names.
 
 It evaluates the PromQL of a page that shows hosts: `max`, `sum` or `count` by labels, of selectors joined by `or`, or
 of `rate` or `avg_over_time` of one; another expression is refused as Prometheus refuses what it cannot parse. Targets

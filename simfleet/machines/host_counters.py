@@ -1,4 +1,4 @@
-"""What a node exporter counts on a simulated host, at any time: rates that vary around a mean, and their integrals.
+"""Counters of the node exporter on a simulated host, at any time: rates that vary around a mean, and their integrals.
 
 Names, labels and types are the node exporter's own. A counter's value follows from the host's name and the time alone,
 so a history of a day is there at once, and every rate can be computed by hand.

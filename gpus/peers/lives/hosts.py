@@ -1,4 +1,4 @@
-"""Hosts of one job side by side, read from Prometheus when somebody looks."""
+"""Hosts of one job side by side, read from Prometheus for one page view."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ COLUMNS = (
 class JobHosts:
     report: SideBySide
     worst: dict[str, str]
-    """By column: the host whose value stands out among the job's."""
+    """By column: the host whose value is the worst by far among the job's."""
 
     @property
     def columns(self) -> list[Column]:

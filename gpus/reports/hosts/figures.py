@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpus.reports.hosts.queries import NVLINK_BOTH_SCALE
-from gpus.reports.hosts.reading import HostReading, Parts, Steps
+from gpus.reports.hosts.samples import HostReading, Parts, Steps
 
 NOT_EXPORTED = "not exported"
 SHARE, BYTES, THROUGHPUT, SECONDS = "share", "bytes", "bytes/s", "seconds"
@@ -109,7 +109,7 @@ class HostFigures:
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """By name, in the order in which they are shown."""
+        """Figures by name, in the order in which they are shown."""
         return {figure.name: figure for figure in self._figures()}
 
     def _figures(self) -> Iterator[Figure]:

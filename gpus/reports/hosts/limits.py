@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpus.reports.hosts.figures import ACTIVE, HostFigures, Port
-from gpus.reports.hosts.reading import Steps
+from gpus.reports.hosts.samples import Steps
 
 PRESSURE = {"pressure_io": 0.10, "pressure_memory": 0.10, "pressure_cpu": 0.20}
 """Shares of the time in which some task waited: Setpoint's own."""

@@ -12,11 +12,11 @@ from clusters.models import Node
 from common.clock import now
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, TelemetrySource
-from gpus.reports.hosts import limits, reading, targets
+from gpus.reports.hosts import limits, samples, targets
 from gpus.reports.hosts.figures import HostFigures
 from gpus.reports.hosts.limits import HostFinding
 from gpus.reports.hosts.queries import GPU, HOST, SIDE_BY_SIDE
-from gpus.reports.hosts.reading import Steps
+from gpus.reports.hosts.samples import Steps
 from gpus.reports.hosts.targets import HOSTNAME, HostName, Target
 from gpus.storage import history
 from gpus.telemetry import factory, quoting
@@ -99,9 +99,9 @@ def of_node(node: Node, hours: int) -> NodeHost:
             host.target, host.why = matched.targets.get(node.name), matched.why.get(node.name, "")
             if host.target is None:
                 return host
-            read = reading.read(expressions, [host.target], HOST, host.span)[host.target]
+            read = samples.read(expressions, [host.target], HOST, host.span)[host.target]
             if uuids:
-                reading.add_gpus(expressions, read, GPU, uuids)
+                samples.add_gpus(expressions, read, GPU, uuids)
     except (Unreadable, Unanswered) as error:
         host.why = _quoted(str(error), source)
         return host
@@ -128,7 +128,7 @@ def side_by_side(cluster_id: UUID, names: Sequence[str], end: datetime, seconds:
             report.title, report.warnings = expressions.title, expressions.warnings
             matched = targets.match(expressions, hosts, at=end)
             known = list(dict.fromkeys(matched.targets.values()))
-            readings = reading.read(expressions, known, SIDE_BY_SIDE, span) if known else {}
+            readings = samples.read(expressions, known, SIDE_BY_SIDE, span) if known else {}
     except (Unreadable, Unanswered) as error:
         report.why = _quoted(str(error), source)
         return report

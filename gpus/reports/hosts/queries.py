@@ -122,7 +122,7 @@ GPU: tuple[Query, ...] = tuple(
         ("nvlink_both", "DEV_NVLINK_BANDWIDTH_TOTAL"),
     )
 )  # fmt: skip
-"""Rates already, whatever type the exporter's list of counters calls them; the last one in MB/s."""
+"""Rates already, also where a list of counters calls them counters; the last one in MB/s."""
 NVLINK_BOTH_SCALE = 1e6
 _SIDE = frozenset(
     {

@@ -73,18 +73,18 @@ def test_the_better_label_wins_and_two_hosts_of_one_name_are_none():
 
 
 def test_addresses_of_queries_stay_short_and_a_name_cannot_leave_its_quotes():
-    asked = []
+    queries = []
 
     def ask(_path, query, _limit, _seconds):
-        asked.append(query)
+        queries.append(query)
         return Reply(200, b'{"data":{"result":[]}}')
 
     expressions = Expressions(ask, "Prometheus", 'cluster="a"', time.monotonic() + 60)
     names = [HostName(f"ip-10-0-{number}-200.eu-central-1.compute.internal") for number in range(40)]
     targets.match(expressions, [*names, HostName('x"} or vector(1) or {a="')], AT)
-    assert len(asked) == 6
-    assert max(len(urlencode(query)) for query in asked) < 8000
-    for query in asked:
+    assert len(queries) == 6
+    assert max(len(urlencode(query)) for query in queries) < 8000
+    for query in queries:
         assert "vector(1)" not in query["query"]
         assert query["query"].count('cluster="a"') == len(re.findall(r"node_uname_info\{", query["query"]))
 
