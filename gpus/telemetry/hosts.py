@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -23,24 +23,34 @@ KEEP = timedelta(hours=1)
 KEEP_NONE = timedelta(minutes=5)
 ASK_SECONDS = 4.0
 _lock = threading.Lock()
-_kept: dict[UUID, tuple[datetime, str]] = {}
-"""By cluster: until when, and the service or an empty text for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    until: datetime
+    service: str
+    """Empty: there is none."""
+    why: str = ""
+    """Of none: how the first service failed, as a sentence."""
+
+
+_kept: dict[UUID, _Choice] = {}
 
 
 def choose(source: TelemetrySource, served: Callable[[str], Expressions]) -> Expressions:
     """Return the Prometheus that knows the most hosts. Raises Unreadable where none of the services knows any."""
     with _lock:
-        until, service = _kept.get(source.cluster_id, (datetime.min.replace(tzinfo=now().tzinfo), ""))
-    if until <= now():
-        service = _best(source, served)
+        kept = _kept.get(source.cluster_id)
+    if kept is None or kept.until <= now():
+        kept = _best(source, served)
         with _lock:
-            _kept[source.cluster_id] = now() + (KEEP if service else KEEP_NONE), service
-    if not service:
+            _kept[source.cluster_id] = kept
+    if not kept.service:
         raise Unreadable(
             "No Prometheus with figures of hosts was found: none of the services at which one usually is has the node "
-            "exporter's node_uname_info. Name one in the settings of the source."
+            f"exporter's node_uname_info. {kept.why} Name one in the settings of the source."
         )
-    return served(service)
+    return served(kept.service)
 
 
 def forget(cluster_id: UUID) -> None:
@@ -49,18 +59,21 @@ def forget(cluster_id: UUID) -> None:
         _kept.pop(cluster_id, None)
 
 
-def _best(source: TelemetrySource, served: Callable[[str], Expressions]) -> str:
+def _best(source: TelemetrySource, served: Callable[[str], Expressions]) -> _Choice:
     query = f"count(node_uname_info{{{source.selector}}})"
 
-    def hosts(service: str) -> float:
+    def hosts(service: str) -> float | str:
         try:
             expressions = served(service)
             expressions = replace(expressions, deadline=min(expressions.deadline, time.monotonic() + ASK_SECONDS))
             return next((points[-1][1] for _, points in expressions.at(query, now()) if points), 0.0)
-        except Unanswered:
-            return 0.0
+        except Unanswered as error:
+            return str(error)
 
     with ThreadPoolExecutor(max_workers=len(WELL_KNOWN), thread_name_prefix="hosts") as pool:
-        counts = dict(zip(WELL_KNOWN, pool.map(hosts, WELL_KNOWN), strict=True))
-    best = max(counts, key=lambda name: counts[name])
-    return best if counts[best] else ""
+        answers = dict(zip(WELL_KNOWN, pool.map(hosts, WELL_KNOWN), strict=True))
+    counts = {name: answer for name, answer in answers.items() if isinstance(answer, float) and answer}
+    if counts:
+        return _Choice(now() + KEEP, max(counts, key=lambda name: counts[name]))
+    why = next((answer for answer in answers.values() if isinstance(answer, str)), "")
+    return _Choice(now() + KEEP_NONE, "", why)

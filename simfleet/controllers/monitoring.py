@@ -43,10 +43,10 @@ class Monitoring:
         self.hidden: set[str] = set()
         """Beginnings of names that no exporter prints: collectors that are switched off."""
         self._numbers: dict[str, int] = {}
-        cluster.proxies.answerers["services"].append(self._answer)
 
     def install(self) -> None:
         """Create the service by which Prometheus is reached."""
+        self._cluster.proxies.answerers["services"].append(self._answer)
         self._cluster.ensure_namespace(NAMESPACE)
         ports = [{"name": "http-web", "port": int(PORT), "targetPort": "http-web", "protocol": "TCP"}]
         metadata = {"name": NAME, "namespace": NAMESPACE, "labels": {"operated-prometheus": "true"}}
@@ -88,8 +88,11 @@ class Monitoring:
 
     def _at(self, query: Mapping[str, str], at: float) -> Vector:
         text = query["query"].strip()
-        if plain := _COUNTED.fullmatch(text):
-            text = f"count by () ({plain[1]})"
+        if counted := _COUNTED.fullmatch(text):
+            if _AGGREGATE.fullmatch(counted[1]):
+                number = len(self._at({"query": counted[1]}, at))
+                return {(): float(number)} if number else {}
+            text = f"count by () ({counted[1]})"
         match = _AGGREGATE.fullmatch(text)
         if match is None:
             raise _Refused(f"unknown expression {text[:80]!r}")
