@@ -10,11 +10,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from clusters.fleet import Reply
-from gpus.reports.hosts import targets
+from clusters.fleet import FleetUnavailable, Reply
+from gpus.reports.hosts import samples, targets
+from gpus.reports.hosts.figures import HostFigures
 from gpus.reports.hosts.queries import HOST, SIDE_BY_SIDE
 from gpus.reports.hosts.targets import HostName, Target
-from gpus.telemetry.expressions import Expressions
+from gpus.telemetry.expressions import Expressions, Span, Unanswered
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = HostName("gpu-1.eu.example", "gpu-1")
@@ -96,3 +97,30 @@ def test_every_query_names_its_figure_once_and_carries_the_sources_matchers():
         text = query.text(['instance=~"a"', 'cluster="a"'], 300)
         assert text.count('cluster="a"') == 1
         assert text.startswith(("max by (instance, job", "sum by (instance, job"))
+
+
+def test_one_deadline_bounds_all_queries_and_what_was_not_answered_says_so():
+    """A Prometheus that answers the first query only: the rest is not waited for one by one."""
+    calls = []
+
+    def ask(_path, query, _limit, seconds):
+        calls.append(seconds)
+        if "node_cpu_seconds_total" in query["query"]:
+            row = {"metric": {"instance": "a:1", "job": "j", "mode": "idle"}, "value": [AT.timestamp(), "0.5"]}
+            return Reply(200, json.dumps({"data": {"result": [row]}, "warnings": ["a store is away"]}).encode())
+        raise FleetUnavailable("it timed out")
+
+    expressions = Expressions(ask, "Prometheus", "", time.monotonic() + 3)
+    target = Target("a:1", "j", "node")
+    reading = samples.read(expressions, [target], HOST, Span(AT, 300, 1))[target]
+    assert max(calls) <= 3
+    assert set(reading.lacks) == {query.name for query in HOST} - {"cpu"}
+    assert expressions.warnings == ["Prometheus warns: a store is away"]
+    figures = HostFigures(reading).figures
+    assert (figures["cpu_busy"].mean, figures["cpu_busy"].lack) == (0.0, "")
+    assert "timed out" in figures["pressure_io"].lack
+    calls.clear()
+    late = Expressions(ask, "Prometheus", "", time.monotonic() - 1)
+    with pytest.raises(Unanswered, match="time for reading was over"):
+        samples.read(late, [target], HOST, Span(AT, 300, 1))
+    assert calls == []
