@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from gpus.web import cost_views, effects_views, export_views, job_views, peers_views, source_views, views
+from gpus.web import cost_views, effects_views, export_views, host_views, job_views, peers_views, source_views, views
 
 app_name = "gpus"
 urlpatterns = [
     path("gpus/", views.fleet, name="fleet"),
     path("gpus/jobs/", job_views.jobs, name="jobs"),
     path("gpus/jobs/<int:pk>/", job_views.job, name="job"),
+    path("gpus/jobs/<int:pk>/hosts/live/", host_views.job, name="job_hosts"),
+    path("gpus/nodes/<int:pk>/host/live/", host_views.node, name="node_host"),
     path("gpus/clusters/<uuid:pk>/jobs/<slug:key>/", job_views.job_of, name="job_of"),
     path("gpus/slower/", peers_views.slower, name="slower"),
     path("gpus/clusters/<uuid:pk>/", views.cluster, name="cluster"),

@@ -30,6 +30,7 @@ from simfleet.controllers.containers import Containers
 from simfleet.controllers.exporters import Exporters
 from simfleet.controllers.garbage import Garbage
 from simfleet.controllers.gpus import Gpus
+from simfleet.controllers.monitoring import Monitoring
 from simfleet.controllers.nodes import Nodes
 from simfleet.controllers.operators import Operators
 from simfleet.controllers.partitioning import MigManager
@@ -80,6 +81,7 @@ class SimCluster:
         self.agents = Agents(self, seed)
         self.gpus = Gpus(self, seed)
         self.exporters = Exporters(self)
+        self.monitoring = Monitoring(self)
         self.switches = Switches(self)
         self.mig = MigManager(self)
         self.store.listeners.append(self._changed)

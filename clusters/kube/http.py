@@ -33,7 +33,8 @@ class Response:
 class HttpClient:
     """Connection pool to one server. `ca` as PEM replaces the machine's trusted roots.
 
-    `allows_http`: for addresses that an administrator gave, and where no secret is sent.
+    `allows_http`: for addresses that an administrator gave, and where no secret is sent. `connections`: kept open
+    for calls at the same time.
     """
 
     def __init__(
@@ -43,12 +44,13 @@ class HttpClient:
         ca: str = "",
         certificate: str = "",
         key: str = "",
+        connections: int = 1,
         allows_http: bool = False,
         timeout: float = CALL_SECONDS,
     ) -> None:
         self._timeout, self._schemes = timeout, ("https", "http") if allows_http else ("https",)
         trust = Credentials(server="", ca=ca, client_certificate=certificate, client_key=key)
-        self._pools = PinnedPools(policy, num_pools=8, ssl_context=tls(trust))
+        self._pools = PinnedPools(policy, num_pools=8, maxsize=connections, ssl_context=tls(trust))
 
     def get(self, url: str, *, headers: Mapping[str, str], limit: int, deadline: float) -> Response:
         """`deadline` is time.monotonic()'s. Raises FleetUnavailable, FleetRefused, Untrusted, WrongCertificate."""

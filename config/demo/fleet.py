@@ -15,6 +15,7 @@ from simfleet.clock import Clock
 from simfleet.core import SimCluster
 from simfleet.fleets import more_gpu_nodes, training_cluster
 from simfleet.http import Door
+from simfleet.machines.host_counters import SLOW_DISK
 from simfleet.machines.instances import ALL_1G, ALL_3G, BALANCED, HALF_3G, Layout
 
 BOOT_SECONDS = 10.0
@@ -63,6 +64,8 @@ SITES: Sequence[Site] = (
 )
 """The fourth is connected and then lost. The fifth is new and bare, for visitors to equip; the last one is there for
 them to connect, by page or by API."""
+WORN = 5
+"""Number of the node with a slow disk, which is one of a job's."""
 EXTRA_POOL = "pretrain"
 """Of the nodes that join."""
 LEAST_NODES = SITES[0].nodes + SITES[0].control_planes
@@ -107,6 +110,9 @@ class ServedCluster:
             boot_seconds=BOOT_SECONDS,
             is_equipped=site.is_equipped,
         )
+        if site.is_equipped:
+            self.sim.monitoring.install()
+            self.sim.monitoring.loads |= {f"{site.name}-gpu-{WORN:03}": SLOW_DISK} if site.nodes > WORN else {}
         self._token, self._persons = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._ca, context = tls.server_context(site.name)
         tokens = {self._token: SETPOINT, self._persons: person("you@example.com")}

@@ -21,7 +21,7 @@ from common.clock import now
 from gpus.models import TelemetrySource
 from gpus.reports import data_quality
 from gpus.services import polling
-from gpus.telemetry import exporter_pods
+from gpus.telemetry import exporter_pods, hosts
 from gpus.telemetry.factory import SERVICE
 
 Kind, Auth = TelemetrySource.Kind, TelemetrySource.Auth
@@ -65,6 +65,7 @@ def update(source: TelemetrySource, *, by: User, version: int, secret: str | Non
             after=record_fields(changed) | remotes.new_secret(changed, secret),
         )
     exporter_pods.forget(source.cluster_id)
+    hosts.forget(source.cluster_id)
     source.refresh_from_db()
 
 

@@ -119,7 +119,7 @@ class Prometheus:
         """GPUs that it has series of. One query. Raises Unreadable."""
         try:
             return sum(int(point.value) for point in self._points(census(self._selector), into))
-        except (FleetError, _NoQuery, _NotThisOne, ValueError, OverflowError) as error:
+        except (FleetError, NoQuery, NotThisOne, ValueError, OverflowError) as error:
             raise Unreadable(_sentence(self._title, error)) from error
 
     def series(self, into: Gathering) -> Iterator[Series]:
@@ -136,9 +136,9 @@ class Prometheus:
                         into.findings.add(Code.SERIES_OVER_LIMIT, name)
                         return
                     yield Series(name or "up", known, value, scraped.get(known.get("instance", "")))
-            except _NotThisOne as error:
+            except NotThisOne as error:
                 into.missed(title, str(error))
-            except (FleetError, _NoQuery) as error:
+            except (FleetError, NoQuery) as error:
                 if not number:
                     raise Unreadable(_sentence(self._title, error)) from error
                 into.missed(title, str(error))
@@ -150,7 +150,7 @@ class Prometheus:
         try:
             before = now()
             points = {p.labels.get("instance", ""): p for p in self._points(ages(self._selector), into)}
-        except (FleetError, _NoQuery, _NotThisOne):
+        except (FleetError, NoQuery, NotThisOne):
             return {}  # what the queries themselves answer decides
         if points:
             middle = before + (now() - before) / 2
@@ -164,18 +164,18 @@ class Prometheus:
     def _points(
         self, query: str, into: Gathering, labels: _Labels | None = None, title: str = ""
     ) -> Iterator[InstantSample]:
-        """`title`: a part of its answer counts as such. Raises FleetError, _NoQuery, _NotThisOne."""
+        """`title`: a part of its answer counts as such. Raises FleetError, NoQuery, NotThisOne."""
         if not into.left:
-            raise _NoQuery("It was not asked: the time for one reading was over.")
+            raise NoQuery("It was not asked: the time for one reading was over.")
         reply = self._ask("api/v1/query", {"query": query}, MOST_BYTES, min(CALL_SECONDS, into.left))
         if reply.status != 200:
-            raise _refusal(reply)
+            raise refusal(reply)
         text = reply.body.decode(errors="replace")
         del reply  # it is large, and its text is as large
         points = _vector(text, labels or _Labels(into.findings), lambda: into.left > 0)
         if (warnings := (yield from points)) and title:
             into.partial += 1
-            into.note_reason(title, f"Prometheus warns: {_printable(warnings[0])}")
+            into.note_reason(title, f"Prometheus warns: {printable(warnings[0])}")
 
 
 class _Labels:
@@ -221,11 +221,11 @@ class _Labels:
         self._findings.add(Code.LINES_REFUSED, json.dumps(raw)[:100])
 
 
-class _NoQuery(Exception):
+class NoQuery(Exception):
     """No query would be answered now."""
 
 
-class _NotThisOne(Exception):
+class NotThisOne(Exception):
     """This query failed for itself; others may not."""
 
 
@@ -234,19 +234,19 @@ def _sentence(title: str, error: Exception) -> str:
     return f"{title} could not be read: {text}."
 
 
-def _refusal(reply: Reply) -> Exception:
+def refusal(reply: Reply) -> Exception:
     status, message = reply.status, _error_text(reply.body)
     if status in (401, 403):
-        return _NoQuery(f"It does not accept the credentials ({status}). Give them again in the source's settings.")
+        return NoQuery(f"It does not accept the credentials ({status}). Give them again in the source's settings.")
     if status == 404:
-        return _NoQuery("There is no Prometheus at this address (404). Give it without /api/v1.")
+        return NoQuery("There is no Prometheus at this address (404). Give it without /api/v1.")
     if 300 <= status < 400:
-        return _NoQuery(f"It answers with a redirect ({status}), which is not followed. Give the address it leads to.")
+        return NoQuery(f"It answers with a redirect ({status}), which is not followed. Give the address it leads to.")
     if status in (400, 422):
-        return _NotThisOne(f"Prometheus could not carry the query out ({status}){message}.")
+        return NotThisOne(f"Prometheus could not carry the query out ({status}){message}.")
     if status in (429, 502, 503, 504):
-        return _NoQuery(f"Prometheus is overloaded, or is just starting ({status}){message}.")
-    return _NoQuery(f"It answered {status}{message}.")
+        return NoQuery(f"Prometheus is overloaded, or is just starting ({status}){message}.")
+    return NoQuery(f"It answered {status}{message}.")
 
 
 def _error_text(body: bytes) -> str:
@@ -255,10 +255,10 @@ def _error_text(body: bytes) -> str:
         text = json.loads(body[:100_000]).get("error")
     except (ValueError, AttributeError, RecursionError):
         return ""
-    return f": {_printable(text)}" if text else ""
+    return f": {printable(text)}" if text else ""
 
 
-def _printable(text: Any) -> str:
+def printable(text: Any) -> str:
     """Return the beginning of a source's own words, without line breaks and other controls."""
     return "".join(c if c.isprintable() else " " for c in str(text)[:200])
 
@@ -268,7 +268,7 @@ def _vector(
 ) -> Generator[InstantSample, None, list[Any]]:
     """The points of an answer, one by one, and behind the last one the answer's warnings.
 
-    Raises _NoQuery when the time is over or it is something else, _NotThisOne when it breaks off.
+    Raises NoQuery when the time is over or it is something else, NotThisOne when it breaks off.
 
     Prometheus prints without a space, so an element can be cut up in place: no quotation mark inside of a JSON
     string follows a comma or a colon, so none of the marks looked for can be part of a label. An answer that looks
@@ -276,12 +276,12 @@ def _vector(
     """
     start = _START.search(text[:10_000])
     if start is None:
-        raise _NoQuery("What answers there is not Prometheus.")
+        raise NoQuery("What answers there is not Prometheus.")
     at, end, number = start.end(), len(text), 0
     while True:
         number += 1
         if not number % POINTS_A_LOOK and not has_time():
-            raise _NoQuery("Its answers are larger than the time for one reading.")
+            raise NoQuery("Its answers are larger than the time for one reading.")
         while at < end and text[at] in _BETWEEN:
             at += 1
         if at < end and text[at] == "]":
@@ -319,11 +319,11 @@ def _printed(text: str, at: int, labels: _Labels) -> tuple[InstantSample, int] |
 
 
 def _decoded(text: str, at: int, labels: _Labels) -> tuple[InstantSample | None, int]:
-    """None where it is no series, which is counted. Raises _NotThisOne."""
+    """None where it is no series, which is counted. Raises NotThisOne."""
     try:
         raw, over = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError) as error:
-        raise _NotThisOne("The answer breaks off in the middle.") from error
+        raise NotThisOne("The answer breaks off in the middle.") from error
     try:
         name, known = labels.of_object(raw["metric"])
         when, value = raw["value"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -29,8 +30,10 @@ class Job:
 class Prometheus(Server):
     kind = "prometheus"
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job], history: str = "") -> None:
+        """`history`: OpenMetrics text with times, which it has already when it starts."""
         super().__init__()
+        self._history = history
         self.url = f"http://127.0.0.1:{self.port}"
         self._jobs = jobs
         self._exporters = exporters({f"/{job.name}": job.text for job in jobs})
@@ -48,6 +51,10 @@ class Prometheus(Server):
         ]
         config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": scraped}
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        if self._history:
+            (self.folder / "history.om").write_text(self._history)
+            command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "history.om", "data"]
+            subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
 
     def _command(self) -> list[str]:
         program = shutil.which("prometheus")
