@@ -20,7 +20,15 @@ FREEZE_IS_ACTIVE = "A freeze is active:"
 def recurrence_of(row: CalendarRule) -> Recurrence | None:
     """None: the row cannot be read any more."""
     try:
-        return rule_text.read(row.starts, row.zone, row.minutes, row.rule, tuple(row.excluded))
+        return rule_text.read(
+            row.starts,
+            row.zone,
+            row.minutes,
+            row.rule,
+            tuple(row.excluded),
+            added=tuple(row.added),
+            is_whole_days=row.whole_days,
+        )
     except rule_text.Unreadable:
         return None
 

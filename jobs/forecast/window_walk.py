@@ -27,7 +27,7 @@ WAYS, MOST_STARTS = 15, 15_000
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """What a step of one class takes, in seconds."""
+    """Times of a step of one class, in seconds."""
 
     spread: tuple[float, ...]
     """In rising order, equally likely; of one value it is a constant."""

@@ -1,4 +1,4 @@
-"""What fits into the windows of a plan's target, if it started now: the windows that it needs, and its end."""
+"""Forecast of a plan over the windows of its target, if it started now: the windows that it needs, and its end."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(responses={200: fit_serializers.WindowForecastOut})
     @action(detail=True, methods=["get"])
     def windows(self, request: UserApiRequest, pk: object) -> Response:
-        """What fits into the windows of its target if it started now, from measured durations; and when it ends."""
+        """Forecast which nodes fit into which window of the target, and the end, if the plan started now."""
         plan = self.get_object()
         calendar = targets.entries_of(plan.cluster, plan.pool_id)
         freeze = targets.active_freeze(plan.cluster, plan.pool_id, calendar)

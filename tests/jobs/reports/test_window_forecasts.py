@@ -1,4 +1,4 @@
-"""What fits into its windows, on a plan's page and over REST: both say the same, and the engine does it."""
+"""Forecast of a plan over its windows: page and REST say the same, and the engine does it."""
 
 from __future__ import annotations
 
