@@ -29,7 +29,7 @@ ONCE = ("DTSTART", "DTEND", "DURATION", "RRULE", "RECURRENCE-ID")
 
 
 class Unusable(Exception):
-    """Why an event makes no rule."""
+    """Reason for which an event makes no rule."""
 
 
 @dataclass(frozen=True, slots=True)

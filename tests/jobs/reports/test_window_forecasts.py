@@ -80,7 +80,7 @@ def test_a_freeze_set_by_hand_ends_first(world):
 def test_the_engine_ends_when_the_forecast_says(world, settings, strategy):
     """Nightly windows of half an hour; the forecast is given what the steps of the simulated fleet really take."""
     measuring = world.started(world.plan(world.revision(settings), canary=0, batch="3"))
-    world.run(measuring, seconds=7200, step=15)
+    world.run(measuring, seconds=7200, step=30)
     took = {
         step.worst_class: sum(step.stages.values()) - step.stages.get("queued", 0) for step in measuring.steps.all()
     }
@@ -110,7 +110,7 @@ def run_over_nights(world, rollout) -> None:
             return
         opening = targets.opening_of(world.cluster, world.pool.pk)
         is_busy = opening.is_open or rollout.steps.filter(status__in=Step.ACTIVE).exists()
-        world.tick(15 if is_busy else (opening.upcoming.start - now()).total_seconds())
+        world.tick(30 if is_busy else (opening.upcoming.start - now()).total_seconds())
 
 
 def forecast_of_started(plan: Plan) -> WindowForecast:
