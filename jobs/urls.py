@@ -11,6 +11,7 @@ from jobs.web import (
     timeline_views,
     views,
 )
+from jobs.web.calendars import file_views as calendar_file_views
 from jobs.web.calendars import views as calendar_views
 
 app_name = "jobs"
@@ -45,6 +46,8 @@ urlpatterns = [
     ),
     path("clusters/<uuid:cluster_pk>/takeover/", takeover_views.takeover, name="takeover"),
     path("windows/", calendar_views.window_list, name="windows"),
+    path("windows/import/", calendar_file_views.window_import, name="window_import"),
+    path("windows/export.ics", calendar_file_views.window_export, name="window_export"),
     path("windows/<int:pk>/", calendar_views.window, name="window"),
     path("windows/<int:pk>/end/", calendar_views.window_end, name="window_end"),
     path("freezes/", views.freeze_list, name="freezes"),

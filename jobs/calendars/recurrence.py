@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from heapq import merge
 from itertools import count, islice
 from zoneinfo import ZoneInfo
 
@@ -56,6 +57,10 @@ class Recurrence:
     week_start: int = 0
     excluded: frozenset[datetime] = frozenset()
     """Local starts that are left out (EXDATE)."""
+    added: tuple[datetime, ...] = ()
+    """Local starts besides, in order (RDATE)."""
+    is_whole_days: bool = False
+    """The length is in days of the zone, which may have 23 or 25 hours: of an event that lasts all day."""
 
     @property
     def length(self) -> timedelta:
@@ -67,24 +72,35 @@ class Recurrence:
         """
         return local.replace(tzinfo=ZoneInfo(self.zone), fold=0).astimezone(UTC)
 
+    def end_of(self, local: datetime) -> datetime:
+        """Return the instant at which the occurrence of a local start ends."""
+        return self.at(local + self.length) if self.is_whole_days else self.at(local) + self.length
+
     def local_starts(self, first: date, last: date) -> Iterator[datetime]:
-        """Yield local starts from one day to another, excluded ones left out, in order."""
+        """Yield local starts from one day to another, excluded ones left out, in order and each once."""
+        added = (local for local in self.added if first <= local.date() <= last)
+        before: datetime | None = None
+        for local in merge(self._recurring(first, last), added):
+            if local not in self.excluded and local != before:
+                yield local
+            before = local
+
+    def _recurring(self, first: date, last: date) -> Iterator[datetime]:
         final = _last_counted(self) if self.count else None
         for local in _unbounded(self, first, last):
             if final and local > final:
                 return
             if self.until and self.at(local) > self.until:
                 return
-            if local not in self.excluded:
-                yield local
+            yield local
 
     def occurrences(self, begin: datetime, end: datetime) -> Iterator[Occurrence]:
         """Yield the occurrences that overlap the time from `begin` to `end`, by their start."""
         first, last = begin - self.length - FARTHEST_OFFSET, end + FARTHEST_OFFSET
         for local in self.local_starts(first.date(), last.date()):
-            start = self.at(local)
-            if start < end and start + self.length > begin:
-                yield Occurrence(start, start + self.length)
+            start, ends = self.at(local), self.end_of(local)
+            if start < end and ends > begin:
+                yield Occurrence(start, ends)
 
     def following(self, after: datetime, limit: int) -> list[Occurrence]:
         """Return the next occurrences that have not ended by `after`, `limit` of them at most."""

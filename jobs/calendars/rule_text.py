@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -18,6 +18,7 @@ MOST_INTERVAL = 400
 MOST_EXCLUDED = 500
 LEAST_MINUTES, MOST_MINUTES = 5, 92 * 24 * 60
 """Of one occurrence. Nothing useful fits into less; a freeze of more than a quarter is "until it is lifted"."""
+MINUTES_OF_A_DAY = 1440
 LOCAL_TIME = "%Y-%m-%dT%H:%M"
 _DAY = re.compile(r"([+-]?\d{1,2})?(MO|TU|WE|TH|FR|SA|SU)")
 _UNTIL = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)(\d\d)(Z?))?")
@@ -39,8 +40,19 @@ def zones() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def read(starts: str, zone: str, minutes: int, rule: str, excluded: tuple[str, ...]) -> Recurrence:
-    """Read a recurrence; `starts` and `excluded` are local times, `rule` is an RRULE's value. Raises Unreadable."""
+def read(
+    starts: str,
+    zone: str,
+    minutes: int,
+    rule: str,
+    excluded: tuple[str, ...],
+    *,
+    added: tuple[str, ...] = (),
+    is_whole_days: bool = False,
+) -> Recurrence:
+    """Read a recurrence; `starts`, `excluded` and `added` are local times, `rule` is an RRULE's value.
+    Raises Unreadable.
+    """
     errors: dict[str, list[str]] = {}
     start = _local(starts, "starts", errors)
     if start and not FIRST_YEAR <= start.year <= LAST_YEAR:
@@ -49,14 +61,19 @@ def read(starts: str, zone: str, minutes: int, rule: str, excluded: tuple[str, .
         errors["zone"] = ["Must be an IANA time zone, such as Europe/Berlin or UTC."]
     if not LEAST_MINUTES <= minutes <= MOST_MINUTES:
         errors["minutes"] = [f"Must be {LEAST_MINUTES} to {MOST_MINUTES} minutes (92 days)."]
-    left_out = _excluded(excluded, errors)
+    if is_whole_days and (minutes % MINUTES_OF_A_DAY or (start and start.time() != time())):
+        errors["whole_days"] = ["Needs a start at 00:00, and a length of whole days (1440 minutes each)."]
+    left_out = _starts("excluded", excluded, errors)
+    besides = _starts("added", added, errors)
     parts = _parts(rule, errors)
     if errors or start is None:
         raise Unreadable(errors)
     wanted = _RuleReader(parts, start, zone).fields(errors)
     if errors:
         raise Unreadable(errors)
-    out = Recurrence(start, zone, minutes, excluded=left_out, **wanted)
+    out = Recurrence(
+        start, zone, minutes, excluded=left_out, added=tuple(sorted(besides)), is_whole_days=is_whole_days, **wanted
+    )
     _check_whole(out)
     return out
 
@@ -80,14 +97,14 @@ def _local(text: str, name: str, errors: dict[str, list[str]]) -> datetime | Non
         return None
 
 
-def _excluded(texts: Sequence[str], errors: dict[str, list[str]]) -> frozenset[datetime]:
+def _starts(name: str, texts: Sequence[str], errors: dict[str, list[str]]) -> frozenset[datetime]:
     if len(texts) > MOST_EXCLUDED:
-        errors["excluded"] = [f"At most {MOST_EXCLUDED} dates."]
+        errors[name] = [f"At most {MOST_EXCLUDED} dates."]
         return frozenset()
-    times = [_local(text, "excluded", errors) for text in texts]
-    if "excluded" in errors:
-        errors["excluded"] = ["Each must be a local start, such as 2026-12-25T22:00."]
-    return frozenset(time for time in times if time)
+    starts = [_local(text, name, errors) for text in texts]
+    if name in errors or not all(start and FIRST_YEAR <= start.year <= LAST_YEAR for start in starts):
+        errors[name] = ["Each must be a local start, such as 2026-12-25T22:00."]
+    return frozenset(start for start in starts if start)
 
 
 def _parts(rule: str, errors: dict[str, list[str]]) -> dict[str, str]:

@@ -18,7 +18,10 @@ from jobs.models import CalendarRule
 
 MOST_RULES = 500
 """That apply at one time: a judgment. Each start of a step reads those of its target."""
-FIELDS = ("name", "kind", "environment", "cluster", "pool", "starts", "zone", "minutes", "rule", "excluded")
+FIELDS = (
+    "name", "kind", "environment", "cluster", "pool", "starts", "zone", "minutes", "rule", "excluded", "added",
+    "whole_days",
+)  # fmt: skip
 
 
 def reason_not_to_change(user: User) -> str:
@@ -113,14 +116,24 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
         minutes = rule_text.LEAST_MINUTES
     texts = {key: str(given.get(key) or "").strip() for key in ("starts", "zone", "rule")}
     texts["rule"] = texts["rule"].upper().removeprefix("RRULE:")
-    excluded = [str(text) for text in given.get("excluded") or ()]
+    excluded, added = ([str(text) for text in given.get(key) or ()] for key in ("excluded", "added"))
+    whole_days = bool(given.get("whole_days"))
     try:
-        rule_text.read(texts["starts"], texts["zone"], minutes, texts["rule"], tuple(excluded))
+        rule_text.read(
+            texts["starts"],
+            texts["zone"],
+            minutes,
+            texts["rule"],
+            tuple(excluded),
+            added=tuple(added),
+            is_whole_days=whole_days,
+        )
     except rule_text.Unreadable as error:
         errors = error.fields | errors
     if errors:
         raise Invalid("The rule is not valid.", fields=errors)
-    return {"name": name, "kind": kind, **target, **texts, "minutes": minutes, "excluded": excluded}
+    return {"name": name, "kind": kind, **target, **texts, "minutes": minutes, "excluded": excluded,
+            "added": added, "whole_days": whole_days}  # fmt: skip
 
 
 def _checked_target(given: Mapping[str, Any], errors: dict[str, list[str]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -20,7 +20,15 @@ FREEZE_IS_ACTIVE = "A freeze is active:"
 def recurrence_of(row: CalendarRule) -> Recurrence | None:
     """None: the row cannot be read any more."""
     try:
-        return rule_text.read(row.starts, row.zone, row.minutes, row.rule, tuple(row.excluded))
+        return rule_text.read(
+            row.starts,
+            row.zone,
+            row.minutes,
+            row.rule,
+            tuple(row.excluded),
+            added=tuple(row.added),
+            is_whole_days=row.whole_days,
+        )
     except rule_text.Unreadable:
         return None
 
@@ -48,20 +56,25 @@ class ActiveFreeze:
     """None: until it is lifted."""
 
 
-def active_freeze(cluster: Cluster, pool_id: int | None) -> ActiveFreeze | None:
-    """Return a freeze that is in effect for a target, those set by hand first. Two queries at most."""
+def active_freeze(
+    cluster: Cluster, pool_id: int | None, calendar: Sequence[CalendarEntry] | None = None
+) -> ActiveFreeze | None:
+    """Return a freeze that is in effect for a target, those set by hand first. Two queries at most; `calendar`: of the
+    target, where it is read already.
+    """
     if row := Freeze.standing(cluster.pk).first():
         return ActiveFreeze(row.reason, row.until)
-    span = opening_of(cluster, pool_id).freeze
-    return ActiveFreeze(f"{span.name}, of the calendar.", span.end) if span else None
+    opening = opening_of(cluster, pool_id) if calendar is None else opening_at(calendar, now())
+    return ActiveFreeze(f"{opening.freeze.name}, of the calendar.", opening.freeze.end) if opening.freeze else None
 
 
 def local_time(span: Span) -> str:
     """Format the start of a span in the zone of its rule: `Fri 27 Nov 22:00 Europe/Berlin`."""
-    return _local_time(span.start, span.zone)
+    return local_moment(span.start, span.zone)
 
 
-def _local_time(at: datetime, zone: str) -> str:
+def local_moment(at: datetime, zone: str) -> str:
+    """Format an instant in a zone: `Fri 27 Nov 22:00 Europe/Berlin`."""
     return f"{at.astimezone(ZoneInfo(zone)):%a %d %b %H:%M} {zone}"
 
 
@@ -69,7 +82,7 @@ def freeze_sentence(opening: Opening) -> str:
     """Name the freeze of the calendar that is in effect; empty: none is."""
     if not opening.freeze:
         return ""
-    until = f", until {_local_time(opening.freeze.end, opening.freeze.zone)}" if opening.freeze.name else ""
+    until = f", until {local_moment(opening.freeze.end, opening.freeze.zone)}" if opening.freeze.name else ""
     return f"{FREEZE_IS_ACTIVE} {opening.freeze.name}{until}."
 
 

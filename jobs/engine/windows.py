@@ -56,7 +56,7 @@ class StartGate:
     def __init__(self, rollout: Rollout) -> None:
         self._rollout, self._entries = rollout, calendar(rollout)
         self.opening = opening_at(self._entries, now())
-        self._measured: dict[str, float] = {}
+        self._needed: dict[str, float] = {}
 
     def refusal(self, step: Step) -> str:
         """Explain, in a sentence, why this step must not start now; empty when it may."""
@@ -67,27 +67,29 @@ class StartGate:
         if self.opening.closes_at is None:
             return ""
         left = self.opening.closes_at - now()
-        needed = timedelta(seconds=window_fit.with_margin(self.seconds(step)))
+        needed = timedelta(seconds=self.needed_seconds(step))
         if needed <= left:
             return ""
-        what = f"Needs about {duration(needed.total_seconds())}, the window closes in {duration(left.total_seconds())}."
-        later = opening_at(self._entries, self.opening.closes_at)
-        if window_fit.is_ever_long_enough(self._entries, needed, now()):
-            return f"{what} {targets.closed_sentence(later)}"
+        lack = f"{duration(needed)} needed, {duration(left)} left"
+        if later := window_fit.next_long_enough(self._entries, needed, self.opening.closes_at):
+            return f"{targets.closed_sentence(Opening(is_open=False, upcoming=later)).removesuffix('.')}: {lack}."
         kind = "window" if any(entry.kind == WINDOW for entry in self._entries) else "time between freezes"
-        return f"{what} No {kind} within {window_fit.HORIZON.days} days is long enough: make one longer."
+        return f"No {kind} within {window_fit.HORIZON.days} days is long enough: {lack}. Make one longer."
 
-    def seconds(self, step: Step) -> float:
-        """Return what a step takes: as planned, or as such steps take by now if that is more."""
+    def needed_seconds(self, step: Step) -> float:
+        """Return the seconds that must be left in the window: as planned, or as such steps take by now if that is more.
+
+        An upper quantile, not the median: half of all steps take longer than that.
+        """
         summary = self._rollout.plan.summary
         if step.kind != Step.Kind.NODE:
-            return window_fit.part_seconds(summary, step.component, step.kind)
-        if step.worst_class not in self._measured:
+            return window_fit.part_needed(summary, step.component, step.kind)
+        if step.worst_class not in self._needed:
             worst = Disruption(step.worst_class)
             estimate = estimates.estimate_durations(self._rollout.cluster_id, [worst])
-            known = 0.0 if worst in estimate.guessed else estimate.seconds[worst]
-            self._measured[step.worst_class] = max(known, estimates.planned_seconds(summary, step.worst_class))
-        return self._measured[step.worst_class]
+            known = 0.0 if worst in estimate.guessed else estimate.needed[worst]
+            self._needed[step.worst_class] = max(known, estimates.planned_needed(summary, step.worst_class))
+        return self._needed[step.worst_class]
 
     def held_back(self, views: Iterable[tuple[StepView, StepOutcome]]) -> list[tuple[StepView, StepOutcome]]:
         """Turn each start that the windows refuse into waiting."""

@@ -1,13 +1,14 @@
 """Time of one node by class of change: the median of what such steps took, else a constant; and which of the two.
+Beside it the spread of these times, and the time that a step needs in a window: an upper quantile.
 
 Only the last few rollouts are looked at: what a cluster did a year ago says little, and the cost does not grow with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median, quantiles
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,10 @@ PART_SECONDS = {
     PlanComponent.Kind.RELEASE: 180.0,
     PlanComponent.Kind.POLICIES: 5.0,
 }
+MARGIN = 1.25
+"""How much longer than a time that is not measured, or by few steps, one may take. A judgment."""
+MANY = 20
+"""Steps of a class that a quantile of 95 % can be read from; of fewer, the longest counts, or the median and MARGIN."""
 RECENT = 10
 """Rollouts looked at: two queries a class at most."""
 
@@ -40,6 +45,10 @@ class DurationEstimate:
     """Steps of all clusters, for classes that were hardly done here."""
     guessed: tuple[Disruption, ...] = ()
     """Classes for which only the constant is known."""
+    needed: Mapping[Disruption, float] = field(default_factory=dict)
+    """Seconds that must be left in a window: 95 of 100 such steps took no longer."""
+    spread: Mapping[Disruption, list[float]] = field(default_factory=dict)
+    """Seconds at 5 %, 10 % … 95 % of the steps; of a class that is guessed, none."""
 
     def basis(self) -> str:
         """Describe the source of the estimate, as a clause."""
@@ -55,12 +64,19 @@ class DurationEstimate:
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        return {"seconds": {str(c): s for c, s in self.seconds.items()}, "basis": self.basis()}
+        return {
+            "seconds": {str(c): s for c, s in self.seconds.items()},
+            "needed": {str(c): s for c, s in self.needed.items()},
+            "spread": {str(c): list(s) for c, s in self.spread.items()},
+            "basis": self.basis(),
+        }
 
 
 def estimate_durations(cluster_id: UUID, classes: Collection[Disruption]) -> DurationEstimate:
     """Estimate these classes on this cluster: by steps there, else on all clusters, else by the constants."""
     seconds: dict[Disruption, float] = {}
+    needed: dict[Disruption, float] = {}
+    spread: dict[Disruption, list[float]] = {}
     here = elsewhere = 0
     guessed = []
     for worst in sorted(classes, key=lambda c: c.rank):
@@ -73,10 +89,24 @@ def estimate_durations(cluster_id: UUID, classes: Collection[Disruption]) -> Dur
                 elsewhere += len(times)
         if len(times) >= ENOUGH:
             seconds[worst] = round(median(times), 1)
+            needed[worst], spread[worst] = round(upper_of(times), 1), spread_of(times)
         else:
             seconds[worst] = SECONDS_EACH[worst]
+            needed[worst] = SECONDS_EACH[worst] * MARGIN
             guessed.append(worst)
-    return DurationEstimate(seconds, here, elsewhere, tuple(guessed))
+    return DurationEstimate(seconds, here, elsewhere, tuple(guessed), needed, spread)
+
+
+def spread_of(times: Sequence[float]) -> list[float]:
+    """Return the times at 5 %, 10 % … 95 % of measured ones."""
+    return [round(at, 1) for at in quantiles(times, n=20, method="inclusive")]
+
+
+def upper_of(times: Sequence[float]) -> float:
+    """Return the time that 95 of 100 such steps do not exceed, as far as these tell."""
+    if len(times) >= MANY:
+        return quantiles(times, n=20, method="inclusive")[-1]
+    return max(*times, median(times) * MARGIN)
 
 
 def part_durations(cluster_id: UUID, rows: Collection[PlanComponent]) -> tuple[dict[str, float], str]:
@@ -117,6 +147,20 @@ def planned_seconds(summary: Mapping[str, Any], worst: str) -> float:
     """Return what a plan reckoned with for a node of this class; the constant for plans older than estimates."""
     known: Mapping[str, float] = (summary.get("estimate") or {}).get("seconds", {})
     return float(known.get(worst, SECONDS_EACH[Disruption(worst)])) or 1.0
+
+
+def planned_needed(summary: Mapping[str, Any], worst: str) -> float:
+    """Return the seconds in a window that a plan reckoned with for a node of this class; of an older plan, what it
+    reckoned with at all, and MARGIN.
+    """
+    known: Mapping[str, float] = (summary.get("estimate") or {}).get("needed", {})
+    return float(known.get(worst) or planned_seconds(summary, worst) * MARGIN)
+
+
+def planned_spread(summary: Mapping[str, Any], worst: str) -> tuple[float, ...]:
+    """Return the times that a plan reckoned with, in rising order and equally likely; one where none were measured."""
+    known: Mapping[str, list[float]] = (summary.get("estimate") or {}).get("spread", {})
+    return tuple(known.get(worst) or ()) or (planned_seconds(summary, worst),)
 
 
 def active_seconds(stages: Mapping[str, float]) -> float:

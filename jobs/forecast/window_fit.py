@@ -1,4 +1,4 @@
-"""Time that a step needs in a window of its target: its median, and a margin."""
+"""Time that a step needs in a window of its target, and whether any window has it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.calendars.open_times import CalendarEntry, open_spans
-from jobs.forecast.estimates import PART_SECONDS
+from jobs.calendars.open_times import CalendarEntry, Span, open_spans
+from jobs.forecast.estimates import MARGIN, PART_SECONDS
 from jobs.models import PlanComponent
 
-MARGIN = 1.25
-"""How much longer than the median a step may take and still end inside its window. A judgment, not measured; what takes
-longer finishes after the window closed."""
 HORIZON = timedelta(days=62)
 """How far windows are looked for: what waits longer is a mistake in the calendar."""
-
-
-def with_margin(seconds: float) -> float:
-    """Return the time that must be left in a window for a step of a median of `seconds`."""
-    return seconds * MARGIN
 
 
 def part_seconds(summary: Mapping[str, Any], component: str, kind: str) -> float:
@@ -28,6 +20,14 @@ def part_seconds(summary: Mapping[str, Any], component: str, kind: str) -> float
     return float(known.get(component) or PART_SECONDS[PlanComponent.Kind(kind)])
 
 
-def is_ever_long_enough(entries: Sequence[CalendarEntry], needed: timedelta, at: datetime) -> bool:
-    """Return whether any open time within HORIZON holds a step of this length."""
-    return any(span.end - span.start >= needed for span in open_spans(entries, at, at + HORIZON))
+def part_needed(summary: Mapping[str, Any], component: str, kind: str) -> float:
+    """Return the seconds that must be left in a window for a component or a group of policy objects: one time is
+    known of it, the last, so a margin is added.
+    """
+    return part_seconds(summary, component, kind) * MARGIN
+
+
+def next_long_enough(entries: Sequence[CalendarEntry], needed: timedelta, at: datetime) -> Span | None:
+    """Return the first open time within HORIZON that holds a step of this length; None: there is none."""
+    spans = open_spans(entries, at, at + HORIZON)
+    return next((span for span in spans if span.end - span.start >= needed), None)

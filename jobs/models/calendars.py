@@ -42,6 +42,10 @@ class CalendarRule(models.Model):
     minutes = models.PositiveIntegerField(help_text="Length of each occurrence, as elapsed time.")
     rule = models.CharField(max_length=500, blank=True, help_text="RRULE of RFC 5545; empty: once.")
     excluded = models.JSONField(default=list, help_text="Local starts that are left out (EXDATE).")
+    added = models.JSONField(default=list, db_default=[], help_text="Local starts besides (RDATE).")
+    whole_days = models.BooleanField(
+        default=False, db_default=False, help_text="The length is in days of the zone, of 23 to 25 hours."
+    )
     version = models.PositiveIntegerField(default=1)
     changed_at = models.DateTimeField(default=now)
     changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

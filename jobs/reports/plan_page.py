@@ -14,7 +14,7 @@ from jobs.diffs import staleness
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan
 from jobs.planning import digests
-from jobs.reports import plan_changes, plan_components, plan_disks
+from jobs.reports import plan_changes, plan_components, plan_disks, window_forecasts
 
 SHOWN_NODES = 20
 SHOWN_PLAN_NODES = 50
@@ -27,6 +27,9 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
     given = verdicts.stored_verdicts(plan)
     standing = verdicts.approval_state(plan, given)
     can = plan_actions.check_actions(plan, user, given)
+    calendar = targets.entries_of(plan.cluster, plan.pool_id)
+    freeze = targets.active_freeze(plan.cluster, plan.pool_id, calendar)
+    is_to_start = plan.status in plan.NEXT
     return {
         "plan": plan,
         "summary": plan.summary,
@@ -41,7 +44,8 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
         "approvals": given,
         "strategy": Strategy.from_json(plan.strategy),
         "rollout": getattr(plan, "rollout", None),
-        "freeze": targets.active_freeze(plan.cluster, plan.pool_id),
+        "freeze": freeze,
+        "fits": window_forecasts.window_forecast(plan, calendar, freeze) if calendar and is_to_start else None,
         "can": {verb.replace("-", "_"): answer for verb, answer in can.items()},
         "may_judge": any(can[verb].is_possible for verb in VERDICTS),
         "has_approved": user.pk in {u.pk for u in standing.approved_by},

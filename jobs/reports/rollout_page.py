@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import Case, Count, F, When, Window
@@ -14,6 +15,7 @@ from accounts.permissions import may
 from common import counting
 from common.clock import now
 from jobs.calendars import targets
+from jobs.calendars.open_times import CalendarEntry
 from jobs.engine import event_log
 from jobs.forecast import slots
 from jobs.forecast.strategy import Strategy
@@ -55,6 +57,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
     failing = steps.filter(status__in=_TROUBLED).order_by(worst, "-entered_at", "-pk").first()
     verbs = offered_actions(rollout, user, kinds)
+    calendar = targets.entries_of(rollout.cluster, rollout.plan.pool_id)
     return {
         **parts,
         "failed_first": None if failing else first_failure(rollout),
@@ -83,7 +86,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "failed_parts": failed.total(),
         "parts_failed": event_log.kinds_sentence(failed) if failed else "",
         "failed_in_all": counts[Step.Status.FAILED] + failed.total(),
-        "pace": eta.remaining_time(rollout, strategy, counts, by_batch) if rollout.is_live else None,
+        "pace": _pace(eta.remaining_time(rollout, strategy, counts, by_batch), calendar) if rollout.is_live else None,
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] + troubled - 1),
@@ -93,8 +96,15 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "actions": verbs,
         "ending": ended_sentence(rollout, [entry["action"] for entry in verbs]),
         "is_operator": may(user, "operator", rollout.cluster.scopes),
-        "freeze": targets.active_freeze(rollout.cluster, rollout.plan.pool_id),
+        "freeze": targets.active_freeze(rollout.cluster, rollout.plan.pool_id, calendar),
     }
+
+
+def _pace(left: eta.RemainingTime, calendar: Sequence[CalendarEntry]) -> eta.RemainingTime:
+    """Say that time between windows comes on top, where the target has a calendar."""
+    if left.seconds is None or not calendar:
+        return left
+    return replace(left, why=f"{left.why} Time between windows is not counted.")
 
 
 def _events(rollout: Rollout, failing: Step | None) -> dict[str, list[StepEvent]]:

@@ -20,12 +20,14 @@ from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import tasks
 from jobs.approvals import plan_actions, reviews
+from jobs.calendars import targets
 from jobs.forecast.strategy import parse
 from jobs.models import Plan, PlanComponent, PlanNode
 from jobs.planning import repeated
-from jobs.reports import selectors
+from jobs.reports import selectors, window_forecasts
 from jobs.rollouts import rollout_actions
 from jobs.web import component_serializers, filters, plan_serializers, rollout_serializers
+from jobs.web.calendars import fit_serializers
 from jobs.web.request_bodies import read_body
 from profiles.services import editing
 
@@ -83,6 +85,16 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         if made.is_repeated:
             answer[REPLAYED] = "true"
         return answer
+
+    @extend_schema(responses={200: fit_serializers.WindowForecastOut})
+    @action(detail=True, methods=["get"])
+    def windows(self, request: UserApiRequest, pk: object) -> Response:
+        """Forecast which nodes fit into which window of the target, and the end, if the plan started now."""
+        plan = self.get_object()
+        calendar = targets.entries_of(plan.cluster, plan.pool_id)
+        freeze = targets.active_freeze(plan.cluster, plan.pool_id, calendar)
+        forecast = window_forecasts.window_forecast(plan, calendar, freeze)
+        return Response(fit_serializers.WindowForecastOut(forecast).data)
 
     def _detail(self, plan: Plan) -> Any:
         return plan_serializers.PlanDetailOut(plan, context=self.get_serializer_context()).data

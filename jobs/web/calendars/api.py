@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins
+from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from accounts.permissions import restrict
@@ -15,10 +18,12 @@ from clusters.models import Cluster, Pool
 from common.api import ApiViewSet, created, expected_version, with_etag
 from common.errors import Invalid
 from common.requests import UserApiRequest
-from jobs.calendars import rulebook
+from jobs.calendars import calendar_imports, rulebook
 from jobs.models import CalendarRule
 from jobs.reports import calendars
+from jobs.web.calendars import file_serializers
 from jobs.web.calendars import serializers as calendar_serializers
+from jobs.web.calendars.file_answers import calendar_file_answer
 from jobs.web.request_bodies import read_body
 
 UNKNOWN = ["There is none like this that you can see."]
@@ -33,7 +38,7 @@ class CalendarRuleViewSet(mixins.ListModelMixin, ApiViewSet):
     lookup_value_converter = "int"
     ordering_fields = ("name", "kind", "changed_at")
     is_versioned = True
-    scope_for = {"GET": "read", "create": "admin", "partial_update": "admin", "destroy": "admin"}
+    scope_for = {"GET": "read", "create": "admin", "partial_update": "admin", "import_": "admin", "destroy": "admin"}
 
     def get_queryset(self) -> QuerySet[CalendarRule]:
         return calendars.visible_calendar_rules(self.request.user)
@@ -62,6 +67,21 @@ class CalendarRuleViewSet(mixins.ListModelMixin, ApiViewSet):
         row = self.get_object()
         rulebook.end(row, by=request.user, version=expected_version(request, row))
         return Response(status=204)
+
+    @extend_schema(request=file_serializers.CalendarFileIn, responses={200: file_serializers.CalendarFileOut})
+    @action(detail=False, methods=["post"], url_path="actions/import", url_name="import")
+    def import_(self, request: UserApiRequest) -> Response:
+        """Make a rule of each event of an iCalendar file. Errors name the line and UID of each that is refused."""
+        body = self._with_rows(read_body(file_serializers.CalendarFileIn, request))
+        content = body.pop("file").encode("utf-8", "surrogatepass")
+        result = calendar_imports.import_file(content, by=request.user, **body)
+        return Response(file_serializers.CalendarFileOut(result).data)
+
+    @extend_schema(responses={(200, "text/calendar"): OpenApiTypes.STR})
+    @action(detail=False, methods=["get"], url_path="export", pagination_class=None)
+    def export(self, request: UserApiRequest) -> HttpResponse:
+        """All rules that you can see, as an iCalendar file."""
+        return calendar_file_answer(self.get_queryset())
 
     def _with_rows(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Cluster and pool as objects. Raises Invalid."""

@@ -26,6 +26,7 @@ class CalendarRuleOut(serializers.ModelSerializer[CalendarRule]):
     cluster = serializers.UUIDField(source="cluster_id", allow_null=True)
     pool = serializers.IntegerField(source="pool_id", allow_null=True)
     excluded = serializers.ListField(child=serializers.CharField(), help_text="Local starts that are left out.")
+    added = serializers.ListField(child=serializers.CharField(), help_text="Local starts besides those of the rule.")
     about = serializers.SerializerMethodField(help_text="What it applies to, in words.")
     times = serializers.SerializerMethodField(help_text="When it applies, in words.")
     occurrences = serializers.SerializerMethodField(help_text="The next ten that have not ended.")
@@ -70,3 +71,11 @@ class CalendarRuleIn(Body[Any]):
         child=serializers.CharField(max_length=16), max_length=rule_text.MOST_EXCLUDED, required=False,
         help_text="Local starts that are left out (EXDATE).",
     )  # fmt: skip
+    added = serializers.ListField(
+        child=serializers.CharField(max_length=16), max_length=rule_text.MOST_EXCLUDED, required=False,
+        help_text="Local starts besides those of the rule (RDATE).",
+    )  # fmt: skip
+    whole_days = serializers.BooleanField(
+        required=False,
+        help_text="The length is in days of the zone, which may have 23 or 25 hours; it begins at 00:00.",
+    )

@@ -1,7 +1,8 @@
 """Pages of calendar rules, and the verbs on them.
 
 Contexts:
-windows.html    rules [(rule, target, times, next occurrences)], form (CalendarRuleForm), preview, why_not
+windows.html    rules [(rule, target, times, next occurrences)], form (CalendarRuleForm), preview, why_not,
+                file_form (CalendarFileForm)
 window.html     rule, form, about, times, occurrences, preview, why_not
 """
 
@@ -19,7 +20,7 @@ from jobs.calendars import rulebook
 from jobs.models import CalendarRule
 from jobs.reports import calendars
 from jobs.reports.calendars import OccurrenceShown
-from jobs.web.calendars.forms import CalendarRuleForm
+from jobs.web.calendars.forms import CalendarFileForm, CalendarRuleForm
 
 require_safe_or_post = require_http_methods(["GET", "HEAD", "POST"])
 LISTED = 2
@@ -41,7 +42,19 @@ def window_list(request: UserRequest) -> HttpResponse:
                 return redirect("jobs:windows")
         except Refusal as refusal:
             form.refuse(refusal)
+    return list_page(request, form, preview=preview)
+
+
+def list_page(
+    request: UserRequest,
+    form: CalendarRuleForm,
+    *,
+    preview: list[OccurrenceShown] | None = None,
+    file_form: CalendarFileForm | None = None,
+) -> HttpResponse:
+    """Render the list with its forms, as they were sent."""
     rows = calendars.visible_calendar_rules(request.user)
+    file_form = file_form or CalendarFileForm(user=request.user)
     context = {
         "rules": [
             (
@@ -53,10 +66,11 @@ def window_list(request: UserRequest) -> HttpResponse:
             for row in rows
         ],
         "form": form,
+        "file_form": file_form,
         "preview": preview,
         "why_not": rulebook.reason_not_to_change(request.user),
     }
-    return render(request, "jobs/windows.html", context, status=422 if form.errors else 200)
+    return render(request, "jobs/windows.html", context, status=422 if form.errors or file_form.errors else 200)
 
 
 @require_safe_or_post

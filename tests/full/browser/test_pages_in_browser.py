@@ -154,6 +154,7 @@ NO_PAGES = {
     "gpus/alerts/prometheus-rule.yaml", "gpus/alerts/grafana.json", "gpus/slower.csv", "gpus/slower.json",
     "gpus/cost/statement.csv", "gpus/cost/focus.csv",
     "plans/P-<int:number>/components/<int:pk>/role.yaml", "components/site/entries/<slug:name>/file/",
+    "windows/export.ics",
 }  # fmt: skip
 """What the table of access gives an admin, and is no page: files, words for machines."""
 PARTS = ("/live/", "/lately/", "/found/", "/weak/")

@@ -211,3 +211,67 @@ def test_the_reason_of_a_freeze_of_the_calendar_is_that_of_the_engine(world):
     world.slice(rollout)
     assert rollout.status == "queued"
     assert rollout.waiting_for.startswith(FREEZE_IS_ACTIVE)
+
+
+def test_what_the_slowest_in_twenty_take_must_be_left_not_the_median(world):
+    plan = world.plan(canary=0, batch="3")
+    plan.summary["estimate"] = {"seconds": {"live": 4.0}, "needed": {"live": 900.0}, "spread": {}, "basis": ""}
+    plan.save(update_fields=["summary"])
+    rule = window(world, timedelta(minutes=-50), 60)  # 10 minutes are left
+    rollout = world.started(plan)
+    since = len(list(world.sim.audit))
+    world.run(rollout, seconds=60, step=5)
+
+    assert first_writes(world, since) == []
+    assert "15 min needed" in rollout.waiting_for
+    CalendarRule.objects.filter(pk=rule.pk).update(minutes=600)
+    world.run(rollout, seconds=600, step=5)
+    assert rollout.status == "succeeded"
+
+
+def test_what_waits_names_the_next_window_that_is_long_enough(world):
+    window(world, timedelta(minutes=-20), 35)
+    window(world, timedelta(hours=1), 16)
+    long = window(world, timedelta(hours=3), 120)
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=0, batch="3"))
+    world.run(rollout, seconds=30, step=5)
+    assert long.name in rollout.waiting_for
+    assert "18 min needed" in rollout.waiting_for
+
+
+@pytest.mark.parametrize("jump", [timedelta(minutes=40), timedelta(minutes=-40)])
+def test_a_clock_that_jumps_starts_nothing_outside_a_window(world, jump):
+    """Forwards over the end of the window, or backwards before its beginning, between two slices."""
+    window(world, timedelta(minutes=-30), 60)
+    rollout = world.started(world.plan(canary=0, batch="1", soak_seconds=60))
+    world.until(rollout, "succeeded")
+    world.clock.forward(jump.total_seconds())
+    since = len(list(world.sim.audit))
+    for _ in range(20):
+        world.slice(rollout)
+        world.tick(5)
+
+    assert first_writes(world, since) == []
+    assert rollout.status == "running"
+    assert "Waits for" in rollout.waiting_for
+
+
+@pytest.mark.parametrize("verb", ["abort", "revert"])
+def test_an_operator_is_never_held_by_a_window_that_has_no_room(world, verb):
+    """One node was changed; the others wait, because too little is left."""
+    rollout = world.started(world.plan(canary=1, batch="1", soak_seconds=60))
+    world.until(rollout, "succeeded")
+    changed = world.value("n1")
+    window(world, timedelta(minutes=-59), 60)
+    world.run(rollout, seconds=90, step=5)
+    assert rollout.steps.filter(status="queued").count() == 2
+    rollout_actions.pause(rollout, by=world.operator)
+    assert rollout.status == "paused"
+    if verb == "abort":
+        rollout_actions.abort(rollout, by=world.operator)
+    else:
+        rollout_actions.revert(rollout, by=world.operator)
+    world.run(rollout, seconds=600, step=5)
+    assert not rollout.is_live
+    assert (world.value("n1") == changed) is (verb == "abort")
+    assert not Step.objects.filter(slot__isnull=False).exists()

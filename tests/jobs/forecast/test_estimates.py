@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -53,6 +54,27 @@ def test_five_steps_on_this_cluster_are_its_median_without_waiting_and_soaking(w
     done(world, [4, 6, 8, 10, 300])
     known = estimates.estimate_durations(world.cluster.pk, {LIVE})
     assert (known.seconds, known.basis()) == ({LIVE: 8}, "from 5 steps on this cluster")
+
+
+def test_a_window_must_have_what_the_slowest_in_twenty_took(world: World):
+    done(world, [4.0] * 37 + [900.0] * 3)
+    known = estimates.estimate_durations(world.cluster.pk, {LIVE})
+    assert (known.seconds[LIVE], known.needed[LIVE]) == (4, 900)
+    assert known.spread[LIVE] == sorted(known.spread[LIVE])
+    plan = world.plan(world.revision({"vm.swappiness": "71"}))
+    assert estimates.planned_needed(plan.summary, "live") == 900
+    assert estimates.planned_spread(plan.summary, "live") == tuple(known.spread[LIVE])
+
+
+@pytest.mark.parametrize(("took", "needed"), [([4, 4, 4, 4, 4], 5), ([4, 4, 4, 4, 30], 30), ([4] * 30, 4)])
+def test_of_few_steps_the_longest_counts_or_a_margin(took: list[float], needed: float):
+    assert estimates.upper_of(took) == needed
+
+
+def test_of_a_plan_older_than_quantiles_a_margin_counts():
+    summary = {"estimate": {"seconds": {"live": 8.0}}}
+    assert estimates.planned_needed(summary, "live") == 8 * estimates.MARGIN
+    assert estimates.planned_spread(summary, "live") == (8.0,)
 
 
 def test_four_steps_are_anecdotes(world: World):

@@ -121,6 +121,8 @@ CREDENTIAL = {"server": URL, "token": "fresh"}
 NEW = {"name": "new", "environment": "staging", "server": OTHER, "token": "fresh"}
 NIGHT = {"name": "nightly", "kind": "window", "starts": "2026-01-05T22:00", "zone": "UTC", "minutes": 60}
 NIGHT |= {"rule": "FREQ=DAILY"}
+EVENT = "BEGIN:VEVENT\nUID:n\nSUMMARY:nights\nDTSTART:20260105T220000Z\nDURATION:PT1H\nEND:VEVENT"
+NIGHTS = f"BEGIN:VCALENDAR\n{EVENT}\nEND:VCALENDAR\n"
 ALL = [
     Sent("POST", "api/v1/users", _always(email="new@example.com"), ("admin",)),
     Sent("POST", "api/v1/role-bindings", _binding, ("admin",)),
@@ -136,6 +138,7 @@ ALL = [
     Sent("POST", "api/v1/approval-rules", _here(name="more", approvers=3), ("admin",)),
     Sent("PATCH", "api/v1/approval-rules/<int:pk>", _always(approvers=3), ("admin",)),
     Sent("POST", "api/v1/calendar-rules", _here(**NIGHT), ("admin",)),
+    Sent("POST", "api/v1/calendar-rules/actions/import", _here(file=NIGHTS, kind="window"), ("admin",)),
     Sent("PATCH", "api/v1/calendar-rules/<int:pk>", _always(minutes=90), ("admin",)),
     Sent("POST", "api/v1/alerts/<uuid:pk>/actions/silence", _silence, ("operator",)),
     Sent("PATCH", "api/v1/alert-rules/<slug:name>", _always(is_enabled=False), ("admin",)),
