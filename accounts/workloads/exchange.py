@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
@@ -106,7 +107,7 @@ def _objection(rule: WorkloadRule, assertion: Assertion, address: str) -> str:
 
 
 @transaction.atomic
-def _issue(pk: object, assertion: Assertion, wish: Wish) -> Exchanged:
+def _issue(pk: UUID, assertion: Assertion, wish: Wish) -> Exchanged:
     rule = WorkloadRule.objects.select_for_update().get(pk=pk)
     _check_account(rule)
     scopes = wish.scopes or tuple(rule.scopes)

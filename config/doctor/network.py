@@ -114,7 +114,7 @@ def configured() -> list[Destination]:
 
 
 def stored() -> list[Destination]:
-    """Destinations that people entered: channels, chart repositories, issuers of workloads, Prometheus at an address."""
+    """Destinations that people entered: channels, chart repositories, issuers of workloads, Prometheus by address."""
     destinations = [
         Destination(f"The receiver of channel {row.name}", row.url or incidents.URL, row.ca)
         for row in Channel.objects.filter(is_enabled=True).exclude(kind=Channel.Kind.MAIL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import jwt
@@ -104,6 +105,11 @@ def hmac_by_public_key(claims: dict[str, Any]) -> str:
     return jwt.encode(claims, str(published(KEY)["x"]), algorithm="HS256", headers={"kid": "1"})
 
 
+def jws(payload: str) -> str:
+    """Sign what is no set of claims."""
+    return jwt.PyJWS().encode(payload.encode(), KEY, algorithm="ES256", headers={"kid": "1"})
+
+
 def altered(claims: dict[str, Any]) -> str:
     head, _, signature = signed(claims | {"sub": "repo:mallory/x:environment:prod"}).split(".")
     return ".".join((head, signed(claims).split(".")[1], signature))
@@ -123,7 +129,9 @@ TOKENS: dict[str, Sign] = {
     "nested without end": lambda c: jwt.utils.base64url_encode(b'{"alg":"ES256","a":' + b"[" * 7000).decode() + ".e30.",
     "another issuer": over(iss="https://evil.example.com"),
     "an issuer with NUL": over(iss="https://evil\0"),
-    "an issuer of another type": over(iss=["x"]),
+    "an issuer of another type": lambda claims: jws(json.dumps(claims | {"iss": ["x"]})),
+    "claims that are a list": lambda claims: jws("[]"),
+    "claims that are no JSON": lambda claims: jws("{"),
     "no issuer": over(iss=None),
     "the audience of another service": over(aud="sts.amazonaws.com"),
     "an audience below": over(aud=f"{AUDIENCE}/x"),
@@ -187,6 +195,7 @@ def test_a_pods_token_is_exchanged_again_where_the_rule_says_so(bench: Bench) ->
 
 
 def test_what_was_exchanged_is_remembered_until_it_expires(bench: Bench, clock: Any) -> None:
+    clock.at = datetime.now(UTC)
     bench.rule()
     bench.post(bench.token())
     exchange.forget_old()
@@ -259,7 +268,7 @@ RUNS: dict[str, tuple[dict[str, str], dict[str, Any], bool]] = {
     "GitHub, an environment": ({"repository": "octo-org/octo-repo", "environment": "prod"}, GITHUB, True),
     "GitHub, another environment": ({"repository": "octo-org/octo-repo", "environment": "dev"}, GITHUB, False),
     "GitHub, a repository of the owner": ({"repository": "octo-org/*", "ref": "refs/heads/main"}, GITHUB, True),
-    "GitHub, an owner with a longer name": ({"repository": "octo-org/*"}, GITHUB | {"repository": "octo-orgs/x"}, False),
+    "GitHub, a longer owner": ({"repository": "octo-org/*"}, GITHUB | {"repository": "octo-orgs/x"}, False),
     "GitHub, a fork's pull request": ({"repository": "octo-org/octo-repo"}, GITHUB_FORK, False),
     "GitHub, a fork that names its branch main": ({"repository_owner": "octo-org"}, GITHUB_FORK, False),
     "GitHub, pull requests by a pattern": ({"sub": "repo:octo-org/octo-repo:*"}, GITHUB_FORK, False),
