@@ -5,8 +5,8 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def ready(self) -> None:
-        from accounts import filters, repeats
-        from accounts.access import factors
+        from accounts import filters
+        from accounts.access import factors, repeats
         from accounts.people import factor_resets
         from accounts.workloads import rules
         from common import hooks

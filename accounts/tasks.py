@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from accounts import repeats
-from accounts.access import enrollment, login, sessions, tokens
+from accounts.access import enrollment, login, repeats, sessions, tokens
 from accounts.people import pending, telling
 from accounts.workloads import exchange
 

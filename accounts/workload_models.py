@@ -11,8 +11,8 @@ from common.clock import now
 
 
 class WorkloadRule(Marked):
-    """Whose tokens of an outside issuer are exchanged for short-lived API tokens, and for which. It is never changed,
-    but for being enabled."""
+    """A rule: which tokens of an outside issuer are exchanged for short-lived API tokens. It is never changed, but for
+    being enabled."""
 
     MARKED = ("id", "name", "issuer", "keys", "audience", "conditions", "account_id", "scopes", "minutes", "may_repeat",
               "networks", "is_enabled", "made_at")  # fmt: skip

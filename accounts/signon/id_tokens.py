@@ -12,7 +12,7 @@ from typing import Any
 
 import jwt
 
-from accounts.jose import ALGORITHMS, LEEWAY_SECONDS, LONGEST_SUBJECT, public_key
+from accounts.access.jose import ALGORITHMS, LEEWAY_SECONDS, LONGEST_SUBJECT, public_key
 from accounts.providers import Provider
 from accounts.signon.refusals import BadToken
 

@@ -50,7 +50,7 @@ class WorkloadRuleIn(Body[WorkloadRule]):
     account = serializers.EmailField(help_text="The service account that its tokens act as.")
     conditions = serializers.DictField(
         child=serializers.CharField(max_length=500, trim_whitespace=False),
-        help_text="Claim, as a dotted path: value, in which * stands for any characters but / and :. All must hold.",
+        help_text="Claim, as a dotted path: value, in which * matches any characters but / and :. All must hold.",
     )
     scopes = serializers.ListField(child=serializers.CharField(max_length=10), min_length=1, max_length=5)
     minutes = serializers.IntegerField(

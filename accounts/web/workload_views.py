@@ -43,7 +43,7 @@ class RuleForm(forms.Form):
     )
     conditions = LinesField(
         placeholder=CONDITIONS,
-        help_text="One a line: claim = value. All must hold. * stands for any characters but / and :. Runs for pull "
+        help_text="One a line: claim = value. All must hold. * matches any characters but / and :. Runs for pull "
         "requests are refused unless event_name or pipeline_source is named.",
     )
     account = forms.ModelChoiceField(

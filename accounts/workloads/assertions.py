@@ -9,14 +9,14 @@ from typing import Any
 
 import jwt
 
-from accounts.jose import ALGORITHMS, LEEWAY_SECONDS, LONGEST_SUBJECT, public_key
+from accounts.access.jose import ALGORITHMS, LEEWAY_SECONDS, LONGEST_SUBJECT, public_key
 from accounts.models import WorkloadRule
 from accounts.workloads import issuers
 from accounts.workloads.refusals import ExchangeRefused, bad_token
 
 LONGEST_TOKEN = 16 * 1024
 MOST_SECONDS = 24 * 3600
-"""From a token's issue to its end. Who takes part in a replay has that long."""
+"""From a token's issue to its end: so long its exchange is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _unverified(token: str) -> tuple[dict[str, Any], object]:
 
 
 def _rules_of(issuer: object) -> list[WorkloadRule]:
-    """Only what a rule names is ever asked for keys. Raises ExchangeRefused."""
+    """Return the enabled rules of an issuer; no other issuer is ever connected to. Raises ExchangeRefused."""
     is_name = isinstance(issuer, str) and issuer.isprintable()
     rows = WorkloadRule.objects.filter(issuer=issuer, is_enabled=True).select_related("account") if is_name else []
     rules = [row for row in rows if row.is_genuine]
@@ -115,7 +115,7 @@ def _check_claims(claims: Mapping[str, Any]) -> None:
 
 
 def _digest(token: str, claims: Mapping[str, Any]) -> str:
-    """By jti where there is one. Else by what is signed: of one signature there may be several spellings."""
+    """Identify it by jti, else by what is signed: of one signature there may be several spellings."""
     jti = claims.get("jti")
     name = f"jti:{jti}" if isinstance(jti, str) and jti else f"jws:{token.rpartition('.')[0]}"
     return hashlib.sha256(f"{claims['iss']}\0{name}".encode()).hexdigest()

@@ -1,6 +1,6 @@
 """Conditions of a rule on the claims of a token: what may be asked for, and whether a token meets it. Pure.
 
-A value is compared letter by letter; `*` in it stands for any characters but `/` and `:`, so that it never reaches into
+A value is compared letter by letter; `*` in it matches any characters but `/` and `:`, so that it never reaches into
 the next part of a path or a subject. A rule must name one tenant of its issuer: everyone may have a repository at
 GitHub, and a token that GitHub signed proves no more than that.
 """
@@ -36,7 +36,7 @@ BINDING: Mapping[str, str] = {
 
 _PROPOSED = re.compile(r"refs/(pull|merge-requests)/")
 _EVENTS = {"event_name": "pull_request", "pipeline_source": "merge_request"}
-"""Claim, and how its values begin, of a run for a change that somebody outside of the repository may have proposed."""
+"""Claim, and how its values begin, of a run for a change that was proposed, perhaps from outside of the repository."""
 _OTHER_EVENTS = frozenset({"external_pull_request_event"})
 
 

@@ -16,8 +16,8 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 
 from accounts.access import tokens
+from accounts.access.jose import LEEWAY_SECONDS
 from accounts.access.networks import admits
-from accounts.jose import LEEWAY_SECONDS
 from accounts.models import ApiToken, LoginAttempt, UsedAssertion, WorkloadRule
 from accounts.workloads import assertions, conditions, parameters
 from accounts.workloads.assertions import Assertion
@@ -150,7 +150,7 @@ def _check_account(rule: WorkloadRule) -> None:
 
 
 def _spend(assertion: Assertion, rule: WorkloadRule) -> None:
-    """Of several at once the database lets one in. Raises NotAccepted."""
+    """Remember the token as exchanged; of several at once the database lets one in. Raises NotAccepted."""
     ends = datetime.fromtimestamp(int(assertion.claims["exp"]) + LEEWAY_SECONDS, UTC)
     try:
         with transaction.atomic():

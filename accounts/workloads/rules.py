@@ -17,9 +17,9 @@ import jwt
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
+from accounts.access.jose import LEAST_RSA_BITS
 from accounts.access.networks import canonical
 from accounts.access.tokens import MOST_MINUTES
-from accounts.jose import LEAST_RSA_BITS
 from accounts.models import ApiToken, PendingChange, User, WorkloadRule
 from accounts.people import pending
 from accounts.people.pending import Proposed

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 
-from accounts.models import User, WorkloadRule
+from accounts.models import ApiToken, User, WorkloadRule
 from accounts.workloads import issuers, rules
 from tests.accounts.signon.issuer import Issuer, signed
 from tests.accounts.workloads.claims import GITHUB
@@ -60,6 +60,17 @@ class Bench:
     def post(self, token: str, *, address: str = "192.0.2.7", **sent: Any) -> Any:
         body = urlencode({**GRANT, "subject_token": token, **sent}, doseq=True)
         return Client().post("/oauth/token", body, content_type=FORM, REMOTE_ADDR=address)
+
+
+def call(text: str, path: str = "/api/v1/me", *, address: str = "192.0.2.7") -> Any:
+    return Client().get(path, headers={"Authorization": f"Bearer {text}"}, REMOTE_ADDR=address)
+
+
+def refused(answer: Any, error: str = "invalid_request", status: int = 400) -> str:
+    """Return the description of a refusal, which made no token."""
+    assert (answer.status_code, answer.json()["error"]) == (status, error), answer.content
+    assert ApiToken.objects.filter(kind="workload").count() == 0
+    return str(answer.json()["error_description"])
 
 
 @pytest.fixture

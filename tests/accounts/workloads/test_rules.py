@@ -90,10 +90,10 @@ VALUES = st.lists(st.sampled_from(["repo:", "project_path:", "system:serviceacco
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)
-@given(claim=st.sampled_from(sorted(conditions.BINDING)), value=VALUES, one=TENANTS, other=TENANTS)
-def test_no_rule_accepts_two_owners_at_one_issuer(claim: str, value: str, one: str, other: str) -> None:
-    """Of two tokens that differ in nothing but who owns what ran, a rule that may be made accepts at most one."""
-    if one == other or conditions.errors({claim: value}):
+@given(claim=st.sampled_from(sorted(conditions.BINDING)), value=VALUES, first=TENANTS, other=TENANTS)
+def test_no_rule_accepts_two_owners_at_one_issuer(claim: str, value: str, first: str, other: str) -> None:
+    """A rule that may be made accepts at most one of two tokens that differ in nothing but the owner of what ran."""
+    if first == other or conditions.errors({claim: value}):
         return
     forms = {
         "sub": ("repo:{}/a:b", "project_path:{}/a:b", "system:serviceaccount:{}:a"),
@@ -103,7 +103,7 @@ def test_no_rule_accepts_two_owners_at_one_issuer(claim: str, value: str, one: s
     }.get(claim, ("{}",))
     for form in forms:
         accepted = []
-        for owner in (one, other):
+        for owner in (first, other):
             inner: dict[str, Any] = {claim: form.format(owner)}
             accepted.append(not conditions.objection({claim: value}, inner))
         assert not all(accepted), (claim, value)

@@ -54,8 +54,10 @@ def acts(answer: Any) -> str:
     return str(Client().get("/api/v1/me", headers=headers).json()["email"])
 
 
-def key_set(kid: str) -> dict[str, Any]:
+def key_set(kid: str, *, is_public: bool = False) -> dict[str, Any]:
     key = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1())))
+    if is_public:
+        del key["d"]
     return {"keys": [{**key, "kid": kid, "use": "sig", "alg": "ES256"}]}
 
 
@@ -101,6 +103,7 @@ def test_service_accounts_of_a_real_cluster_and_of_no_other(plane: Plane) -> Non
     elsewhere = plane.kubectl("create", "token", "default", "-n", "kube-system", f"--audience={AUDIENCE}").strip()
     for refused in (for_the_cluster, both, elsewhere):
         assert exchange(refused).status_code == 400
+    kid = str(jwt.get_unverified_header(token)["kid"])
     rules.delete(rule=made, by=UserFactory(roles=["admin"]))
-    rule(issuer=issuer, conditions=conditions, keys=key_set(str(jwt.get_unverified_header(token)["kid"])))
+    rule(issuer=issuer, conditions=conditions, keys=key_set(kid, is_public=True))
     assert exchange(token).status_code == 400, "another cluster's keys under the same names"

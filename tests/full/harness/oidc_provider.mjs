@@ -13,6 +13,7 @@ const provider = new Provider(`http://127.0.0.1:${given.port}`, {
     redirect_uris: [given.redirect],
     grant_types: ["authorization_code", ...(given.audience ? ["client_credentials"] : [])],
     response_types: ["code"],
+    ...(given.jwks ? { id_token_signed_response_alg: "ES256" } : {}),
   }],
   ...(given.jwks ? { jwks: given.jwks } : {}),
   features: given.audience ? {

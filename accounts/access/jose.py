@@ -1,4 +1,4 @@
-"""What is accepted of signed tokens (JWS, RFC 7515) of an issuer: algorithms of a fixed list, by a key it publishes."""
+"""Signed tokens (JWS, RFC 7515): the algorithms that are accepted, and the key of an issuer that verifies one."""
 
 from __future__ import annotations
 
