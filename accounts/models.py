@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable
 from datetime import datetime
@@ -352,6 +353,16 @@ class PendingChange(Marked):
     decided_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
     decided_at = models.DateTimeField(null=True)
     told_at = models.DateTimeField(null=True, help_text="When administrators were sent mail of it.")
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """Return what the proposed object says, by field, where the sentence leaves something out."""
+        if self.kind != "workload-rule.make":
+            return []
+        filled = [
+            (name.replace("_", " "), value) for name, value in self.wanted.items() if value not in ([], {}, False)
+        ]
+        return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in filled]
 
     class Meta:
         ordering = ["-proposed_at", "pk"]
