@@ -5,13 +5,15 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def ready(self) -> None:
-        from accounts import filters, repeats
-        from accounts.access import factors
+        from accounts import filters
+        from accounts.access import factors, repeats
         from accounts.people import factor_resets
+        from accounts.workloads import rules
         from common import hooks
         from common.idempotency import idempotency
 
         idempotency.claim = repeats.claim
         factor_resets.register()
+        rules.register()
         hooks.stored_secrets.subscribe(factors.stored_secrets)
         hooks.kept_filters.subscribe(lambda page, user: [filters.of_page(page, user)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,8 +13,15 @@ from django.db import models
 from django.utils.functional import cached_property
 
 from accounts.browsers import described
+from accounts.workload_models import UsedAssertion, WorkloadRule
 from audit.marked import Marked, MarkedQuerySet
 from common.clock import now
+
+__all__ = [
+    "ApiToken", "ApiTokenQuerySet", "Identity", "Invitation", "LiveSession", "LoginAttempt", "PendingChange", "People",
+    "RecoveryCode", "RepeatableRequest", "RoleBinding", "SavedFilter", "SecondFactor", "Setup", "UsedAssertion", "User",
+    "WorkloadRule", "granted_by",
+]  # fmt: skip
 
 
 class People(UserManager["User"]):
@@ -117,6 +125,7 @@ class ApiToken(Marked):
     class Kind(models.TextChoices):
         PERSONAL = "personal"
         SERVICE = "service"
+        WORKLOAD = "workload"
 
     class Scope(models.TextChoices):
         READ = "read"
@@ -135,6 +144,15 @@ class ApiToken(Marked):
     expires_at = models.DateTimeField()
     last_used_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
+    rule = models.ForeignKey("WorkloadRule", null=True, on_delete=models.SET_NULL, related_name="tokens")
+    subject = models.CharField(
+        max_length=255, blank=True, default="", db_default="", help_text="Of the workload that exchanged its own token."
+    )
+    networks = models.CharField(
+        max_length=1000, blank=True, default="", db_default="",
+        help_text="Address ranges it is accepted from, in the hash of the secret; empty: any.",
+    )  # fmt: skip
+    refused_at = models.DateTimeField(null=True, help_text="When a use from another address was last recorded.")
 
     objects = ApiTokenQuerySet.as_manager()
 
@@ -335,6 +353,16 @@ class PendingChange(Marked):
     decided_by = models.ForeignKey(User, null=True, on_delete=models.PROTECT, related_name="+")
     decided_at = models.DateTimeField(null=True)
     told_at = models.DateTimeField(null=True, help_text="When administrators were sent mail of it.")
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """Return what the proposed object says, by field, where the sentence leaves something out."""
+        if self.kind != "workload-rule.make":
+            return []
+        filled = [
+            (name.replace("_", " "), value) for name, value in self.wanted.items() if value not in ([], {}, False)
+        ]
+        return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in filled]
 
     class Meta:
         ordering = ["-proposed_at", "pk"]

@@ -4,6 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def issuer_objection(url: str) -> str:
+    """Return why this is not the address of an issuer, to be read after its field's name; empty when it is one."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        return f"is not a URL: {url!r}"
+    if parts.query or parts.fragment or parts.username or not host or "/.well-known/" in url:
+        return f"must be the issuer itself, as its discovery document has it, not {url!r}"
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        return f"must begin with https://, not {url!r}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

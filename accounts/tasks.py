@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from accounts import repeats
-from accounts.access import enrollment, login, sessions
+from accounts.access import enrollment, login, repeats, sessions, tokens
 from accounts.people import pending, telling
+from accounts.workloads import exchange
 
 
 @shared_task(name="accounts.tasks.forget_old", ignore_result=True)
@@ -14,6 +14,8 @@ def forget_old() -> None:
     login.forget_old()
     sessions.forget_old()
     enrollment.forget_old()
+    tokens.forget_old()
+    exchange.forget_old()
 
 
 @shared_task(name="accounts.tasks.pending", ignore_result=True)

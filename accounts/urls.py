@@ -4,6 +4,7 @@ from django.urls import path
 
 from accounts.web import (
     confirm_views,
+    exchange_views,
     factor_views,
     filter_views,
     people_views,
@@ -11,6 +12,7 @@ from accounts.web import (
     setup_views,
     sign_on_views,
     views,
+    workload_views,
 )
 
 app_name = "accounts"
@@ -44,6 +46,11 @@ urlpatterns = [
     path("people/changes/<uuid:pk>/refuse/", people_views.change_decide, {"verb": "refuse"}, name="change_refuse"),
     path("link/<str:secret>/", people_views.link, name="link"),
     path("people/<int:pk>/sessions/end/", session_views.end_of_person, name="person_sessions_end"),
+    path("oauth/token", exchange_views.token, name="token_exchange"),
+    path("workloads/", workload_views.workloads, name="workloads"),
+    path("workloads/<uuid:pk>/enable/", workload_views.set_enabled, {"is_enabled": True}, name="workload_enable"),
+    path("workloads/<uuid:pk>/disable/", workload_views.set_enabled, {"is_enabled": False}, name="workload_disable"),
+    path("workloads/<uuid:pk>/delete/", workload_views.delete, name="workload_delete"),
     path("people/roles/", people_views.role_grant, name="role_grant"),
     path("people/roles/<int:pk>/revoke/", people_views.role_revoke, name="role_revoke"),
 ]

@@ -43,6 +43,7 @@ SECTIONS = {
     ("compliance", "node_timeline"): "nodes",
     ("compliance", "profile_timeline"): "profiles",
     ("accounts", "people"): "people",
+    ("accounts", "workloads"): "workloads",
     ("jobs", None): "plans",
 }
 """A page's section in the side bar where its app's name is not that section."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
-from accounts.providers import GroupRole, Provider
+from accounts.providers import GroupRole, Provider, issuer_objection
 from common import yaml
 from config import env
 from config.env import BadEnvironment
@@ -21,7 +20,6 @@ LISTED = f"{PREFIX}PROVIDERS"
 REQUIRED = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET", "ROLES")
 OPTIONAL = ("NAME", "SCOPES", "GROUPS_CLAIM", "TRUST_EMAIL", "AUTH_METHOD")
 AUTH_METHODS = ("client_secret_basic", "client_secret_post")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 ROLES = ("viewer", "operator", "approver", "admin")
 SCOPE = re.compile(r"\*|env:(development|staging|production)|cluster:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -96,15 +94,8 @@ def _variable(key: str, part: str) -> str:
 
 
 def _issuer(name: str, url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        raise BadEnvironment(f"{name} is not a URL: {url!r}") from None
-    if parts.query or parts.fragment or parts.username or not host or "/.well-known/" in url:
-        raise BadEnvironment(f"{name} must be the issuer itself, as its discovery document has it, not {url!r}")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
-        raise BadEnvironment(f"{name} must begin with https://, not {url!r}")
+    if objection := issuer_objection(url):
+        raise BadEnvironment(f"{name} {objection}")
     return url
 
 

@@ -308,6 +308,7 @@ SHOTS: tuple[Shot, ...] = (
     Shot("accounts:second_factor", "/account/second-factor/", "Second factor", "Begun with one's password."),
     Shot("accounts:confirm", "/account/confirm/", "Confirm that it is you", "For what takes a recent log-in."),
     Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
+    Shot("accounts:workloads", "/workloads/", "Workload identity", "Rules for tokens of pipelines.", by="admin"),
     Shot("api-docs", "/api/v1/docs", "The API", "OpenAPI from the code."),
     Shot("accounts:login", "/login/", "Log in", "Throttled and recorded.", by=""),
     Shot("accounts:setup", "/setup/?token={token}", "First run", "Only the printed token opens it, once.", by=""),
@@ -321,6 +322,7 @@ NO_PAGE: dict[str, str] = {
     "accounts:login_code": "a right password opens it",
     "accounts:sign_on": "leads to a provider of single sign-on",
     "accounts:sign_on_back": "leads back from it",
+    "accounts:token_exchange": _PROGRAM,
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
     **dict.fromkeys(
         (
@@ -354,6 +356,7 @@ NO_PAGE: dict[str, str] = {
             "accounts:second_factor_begin", "accounts:second_factor_confirm", "accounts:second_factor_remove",
             "accounts:second_factor_renew", "accounts:person_reset_factor",
             "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
+            "accounts:workload_enable", "accounts:workload_disable", "accounts:workload_delete",
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
             "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift",

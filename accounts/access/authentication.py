@@ -7,6 +7,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from accounts.access import tokens
+from accounts.access.addresses import client_address
 from accounts.models import ApiToken, User
 
 _REFUSED = "This token is unknown, expired or revoked."
@@ -23,7 +24,7 @@ class BearerToken(BaseAuthentication):
             return None
         if scheme.lower() != "bearer":
             raise AuthenticationFailed("Only Authorization: Bearer sp_<id>.<secret> is accepted.")
-        token = tokens.authenticate(text.strip())
+        token = tokens.authenticate(text.strip(), address=client_address(request._request))
         if token is None:
             raise AuthenticationFailed(_REFUSED)
         return token.user, token

@@ -11,12 +11,14 @@ import re
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from accounts.models import ApiToken, ApiTokenQuerySet, User
+from accounts.access.networks import admits, canonical
+from accounts.models import ApiToken, ApiTokenQuerySet, User, WorkloadRule
 from accounts.permissions import GLOBAL, Role, may, require_person
 from audit.services import record
 from common.clock import now
@@ -25,6 +27,9 @@ from common.errors import Invalid, Missing, NotAllowed
 APPROVE_DAYS = 30
 """A token that may approve is a person's signature: it lives no longer than this."""
 MOST_DAYS = 365
+MOST_MINUTES = 60
+"""Of a token that a workload exchanged its own for."""
+WORKLOADS_KEPT = timedelta(days=7)
 USED_EVERY = timedelta(minutes=1)
 """`last_used_at` is written at most this often, so that a busy client costs no write a request."""
 
@@ -33,35 +38,64 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @transaction.atomic
-def issue(*, user: User, name: str, scopes: Sequence[str], days: int, by: User) -> tuple[ApiToken, str]:
+def issue(
+    *, user: User, name: str, scopes: Sequence[str], days: int, by: User, networks: Sequence[str] = ()
+) -> tuple[ApiToken, str]:
     """A token that acts as `user`, and its text, which exists only in this answer.
 
     One makes one's own, administrators make those of service accounts. Raises Invalid, NotAllowed.
     """
     kind = ApiToken.Kind.SERVICE if user.is_service else ApiToken.Kind.PERSONAL
     _check_wishes(name, scopes, days, kind)
+    ranges, wrong = canonical(networks)
+    if wrong:
+        raise Invalid("The token was not made.", fields={"networks": wrong})
     if kind == ApiToken.Kind.SERVICE:
         require_person(by, Role.ADMIN, GLOBAL, "make a token for a service account")
     elif user.pk != by.pk:
         raise NotAllowed("A personal token acts as its owner: only they can make it.")
     if by.acting_token and (more := set(scopes) - set(by.acting_token.scopes)):
         raise NotAllowed(f"A token cannot make a stronger one: yours has no scope {', '.join(sorted(more))}.")
-    secret = secrets.token_urlsafe(32)
-    token = ApiToken.objects.create(
-        id="".join(secrets.choice(_ALPHABET) for _ in range(12)),
-        kind=kind,
-        name=name.strip(),
-        user=user,
-        secret_hash=hash_of(secret),
-        scopes=[scope for scope in ApiToken.Scope.values if scope in scopes],
-        expires_at=now() + timedelta(days=days),
+    token, text = _make(
+        kind=kind, name=name.strip(), user=user, scopes=scopes, networks=ranges, lasts=timedelta(days=days)
     )
     record(
         by=by,
         action="token.create",
         target=f"token:{token.pk}",
         target_name=token.name,
-        after={"user": user.email, "kind": kind, "scopes": token.scopes, "expires_at": token.expires_at},
+        after={
+            "user": user.email,
+            "kind": kind,
+            "scopes": token.scopes,
+            "expires_at": token.expires_at,
+            "networks": ranges,
+        },
+    )
+    return token, text
+
+
+def issue_by_rule(rule: WorkloadRule, *, subject: str, scopes: Sequence[str]) -> tuple[ApiToken, str]:
+    """A token that acts as the rule's service account, and its text; the caller has checked all, and records it."""
+    lasts = timedelta(minutes=min(rule.minutes, MOST_MINUTES))
+    allowed = [scope for scope in scopes if scope in rule.scopes and scope != ApiToken.Scope.APPROVE]
+    name = f"{rule.name}: {subject}"[:80]
+    kind = ApiToken.Kind.WORKLOAD
+    return _make(
+        kind=kind, name=name, user=rule.account, scopes=allowed, networks=rule.networks, lasts=lasts, rule=rule,
+        subject=subject,
+    )  # fmt: skip
+
+
+def _make(*, scopes: Sequence[str], networks: str, lasts: timedelta, **fields: Any) -> tuple[ApiToken, str]:
+    secret = secrets.token_urlsafe(32)
+    token = ApiToken.objects.create(
+        id="".join(secrets.choice(_ALPHABET) for _ in range(12)),
+        secret_hash=hash_of(secret, networks),
+        scopes=[scope for scope in ApiToken.Scope.values if scope in scopes],
+        networks=networks,
+        expires_at=now() + lasts,
+        **fields,
     )
     return token, f"sp_{token.pk}.{secret}"
 
@@ -77,21 +111,38 @@ def revoke(*, token: ApiToken, by: User) -> ApiToken:
     return token
 
 
-def authenticate(text: str) -> ApiToken | None:
-    """The live token this text is, with its user; None for anything else, at the same cost."""
+def authenticate(text: str, *, address: str) -> ApiToken | None:
+    """The live token this text is, with its user; None for anything else, at the same cost.
+
+    Raises NotAllowed where it is not accepted from this address.
+    """
     match = _FORM.fullmatch(text)
     if not match:
         return None
     identifier, secret = match.groups()
     token = ApiToken.objects.select_related("user").filter(pk=identifier).first()
-    right = hmac.compare_digest(hash_of(secret), token.secret_hash if token else "0" * 64)
+    expected, networks = (token.secret_hash, token.networks) if token else ("0" * 64, "")
+    right = hmac.compare_digest(hash_of(secret, networks), expected)
     if token is None or not right or not token.is_live or not token.user.is_active:
         return None
     if not token.is_genuine:  # another owner, or more scopes, than it was made with
         return None
+    if not admits(token.networks, address):
+        _note_refusal(token, address)
+        raise NotAllowed(f"This token is not accepted from {address or 'an unknown address'}: it has address ranges.")
     token.user.acting_token = token
     note_use(token)
     return token
+
+
+@transaction.atomic
+def _note_refusal(token: ApiToken, address: str) -> None:
+    """Record it, at most once a minute: a stolen token must not flood the record."""
+    at = now()
+    stale = Q(refused_at=None) | Q(refused_at__lte=at - USED_EVERY)
+    if ApiToken.objects.filter(stale, pk=token.pk).update(refused_at=at):
+        target = f"token:{token.pk}"
+        record(by="anonymous", action="token.refuse", target=target, target_name=token.name, message=address)
 
 
 def note_use(token: ApiToken) -> None:
@@ -104,7 +155,7 @@ def note_use(token: ApiToken) -> None:
 
 def visible_to(user: User) -> ApiTokenQuerySet:
     """One's own; administrators see all."""
-    everything = ApiToken.objects.select_related("user")
+    everything = ApiToken.objects.select_related("user", "rule")
     return everything if may(user, Role.ADMIN, GLOBAL) else everything.filter(user=user)
 
 
@@ -116,8 +167,16 @@ def get(user: User, pk: str) -> ApiToken:
     return token
 
 
-def hash_of(secret: str) -> str:
-    return hmac.new(settings.SETPOINT_TOKEN_PEPPER.encode(), secret.encode(), hashlib.sha256).hexdigest()
+def hash_of(secret: str, networks: str = "") -> str:
+    """The address ranges are hashed with the secret: a token whose ranges were changed in the table is none."""
+    text = f"{secret} {networks}" if networks else secret
+    return hmac.new(settings.SETPOINT_TOKEN_PEPPER.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def forget_old() -> int:
+    """Delete the short-lived tokens of workloads that expired long ago, and return how many. The record has each."""
+    old = ApiToken.objects.filter(kind=ApiToken.Kind.WORKLOAD, expires_at__lt=now() - WORKLOADS_KEPT)
+    return old.delete()[0]
 
 
 def longest(scopes: Sequence[str]) -> int:

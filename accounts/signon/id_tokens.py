@@ -12,14 +12,9 @@ from typing import Any
 
 import jwt
 
+from accounts.access.jose import ALGORITHMS, LEEWAY_SECONDS, LONGEST_SUBJECT, public_key
 from accounts.providers import Provider
 from accounts.signon.refusals import BadToken
-
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""With public keys only: `none`, and HMAC over a secret that the provider shares with us, prove nothing more."""
-LEEWAY_SECONDS = 60
-"""Between the provider's clock and ours."""
-LONGEST_SUBJECT = 255
 
 _CLOCKS = "The clocks of the provider and of this installation differ: an operator should look at both."
 
@@ -62,14 +57,11 @@ def _check_person(claims: Mapping[str, Any], provider: Provider, nonce: str) -> 
 
 
 def _key(keys: object, header: Mapping[str, Any], algorithm: str, provider: Provider) -> Any:
-    """Return the public key that the token names; without a name, the only one there is. Raises BadToken, PyJWTError"""
-    rows = keys.get("keys") if isinstance(keys, dict) else None
-    usable = [row for row in rows if isinstance(row, dict) and row.get("use", "sig") == "sig"] if rows else []
-    named = [row for row in usable if row.get("kid") == header["kid"]] if "kid" in header else usable
-    fitting = [row for row in named if row.get("alg", algorithm) == algorithm and row.get("kty") != "oct"]
-    if len(fitting) != 1:
+    """Return the public key that the token names. Raises BadToken, PyJWTError."""
+    key = public_key(keys, header, algorithm)
+    if key is None:
         raise BadToken(f"{provider.name} signed its token with a key that it does not publish.")
-    return jwt.PyJWK(fitting[0], algorithm=algorithm).key
+    return key
 
 
 def _refused(error: jwt.PyJWTError, provider: Provider) -> BadToken:

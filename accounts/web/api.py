@@ -16,6 +16,7 @@ from accounts.people import factor_resets, services
 from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, may, require
 from accounts.web.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
+from accounts.web.workload_api import NETWORKS
 from common.api import ApiView, ApiViewSet, created
 from common.bodies import Body, without_body
 from common.errors import Invalid, NotAllowed
@@ -35,12 +36,20 @@ class TokenOut(serializers.ModelSerializer[ApiToken]):
     user = serializers.EmailField(source="user.email", read_only=True)
     scopes = serializers.ListField(child=serializers.ChoiceField(ApiToken.Scope.choices))
     is_live = serializers.BooleanField(read_only=True)
+    rule = serializers.CharField(
+        source="rule.name", default=None, allow_null=True, read_only=True, help_text="Of a workload's; null: of none."
+    )
+    networks = serializers.SerializerMethodField(help_text=NETWORKS)
 
     class Meta:
         model = ApiToken
         fields = [
             "id", "kind", "name", "user", "scopes", "created_at", "expires_at", "last_used_at", "revoked_at", "is_live",
+            "rule", "subject", "networks",
         ]  # fmt: skip
+
+    def get_networks(self, token: ApiToken) -> list[str]:
+        return token.networks.split()
 
 
 class MeOut(serializers.ModelSerializer[User]):
@@ -219,6 +228,9 @@ class TokenIn(Body[ApiToken]):
         help_text=f"How long it lives; at most {tokens.APPROVE_DAYS} with the scope approve.",
     )
     user = serializers.EmailField(required=False, help_text="A service account; left out: yourself.")
+    networks = serializers.ListField(
+        child=serializers.CharField(max_length=60), required=False, default=list, help_text=NETWORKS
+    )
 
 
 class TokenMade(TokenOut):

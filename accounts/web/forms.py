@@ -10,6 +10,18 @@ from accounts.models import ApiToken, RoleBinding, User
 from accounts.people import scopes
 
 
+class LinesField(forms.CharField):
+    """A list of texts, one a line."""
+
+    def __init__(self, *, placeholder: str = "", **options: Any) -> None:
+        attrs = {"rows": 3, "class": "mono", "spellcheck": "false", "placeholder": placeholder}
+        super().__init__(max_length=20_000, widget=forms.Textarea(attrs=attrs), **options)
+
+    def clean(self, value: Any) -> list[str]:
+        text: str = super().clean(value)
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 class LoginForm(forms.Form):
     email = forms.EmailField(
         max_length=150, widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
@@ -106,6 +118,11 @@ class TokenForm(forms.Form):
         max_value=tokens.MOST_DAYS,
         initial=30,
         help_text=f"Days until it expires; at most {tokens.APPROVE_DAYS} if it may approve.",
+    )
+    networks = LinesField(
+        required=False,
+        label="Address ranges",
+        help_text="One a line, such as 10.0.0.0/8: it is accepted from there only.",
     )
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from django.conf import settings
 from django.db import connection
 
+from accounts.models import WorkloadRule
 from clusters.fleet import FleetError
 from clusters.kube.http import HttpClient
 from clusters.kube.transport import shake_hands
@@ -113,7 +114,7 @@ def configured() -> list[Destination]:
 
 
 def stored() -> list[Destination]:
-    """Destinations that people entered: channels, chart repositories, Prometheus at an address."""
+    """Destinations that people entered: channels, chart repositories, issuers of workloads, Prometheus by address."""
     destinations = [
         Destination(f"The receiver of channel {row.name}", row.url or incidents.URL, row.ca)
         for row in Channel.objects.filter(is_enabled=True).exclude(kind=Channel.Kind.MAIL)
@@ -122,6 +123,8 @@ def stored() -> list[Destination]:
         Destination(f"The chart repository {row.name}", row.url.replace("oci://", "https://", 1), row.ca)
         for row in Repository.objects.filter(is_enabled=True)
     ]
+    issuers = WorkloadRule.objects.filter(is_enabled=True, keys={}).order_by("issuer").values_list("issuer", flat=True)
+    destinations += [Destination(f"The issuer of workloads {issuer}", issuer) for issuer in issuers.distinct()]
     destinations += [
         Destination(f"Prometheus of {row.cluster}", row.url, row.ca)
         for row in TelemetrySource.objects.filter(is_enabled=True, kind=TelemetrySource.Kind.PROMETHEUS).select_related(

@@ -2,8 +2,8 @@
 
 The form, or the Idempotency-Key, names the request; its content counts too, so that a form changed and sent again makes
 another plan. The key is stored with the plan, in its transaction, and is unique: of two at once the database lets one
-in, and a process killed before the end leaves nothing behind. The answers that accounts.repeats keeps come before this;
-they are written after the plan, and are lost with a process killed between the two.
+in, and a process killed before the end leaves nothing behind. The answers that accounts.access.repeats keeps come
+before this; they are written after the plan, and are lost with a process killed between the two.
 """
 
 from __future__ import annotations

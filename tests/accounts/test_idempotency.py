@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import connections
 
-from accounts import repeats
+from accounts.access import repeats
 from accounts.models import ApiToken, RepeatableRequest, User
 from audit.models import Record
 from common.idempotency import KeyInUse

@@ -148,7 +148,7 @@ def test_the_file_for_programs_is_its_owners_alone_and_its_tokens_can_what_the_r
     held = {}
     for name in everybody:
         assert everybody[name].user.check_password(values[f"SETPOINT_PASSWORD_{name.upper()}"])
-        token = tokens.authenticate(values[f"SETPOINT_TOKEN_{name.upper()}"])
+        token = tokens.authenticate(values[f"SETPOINT_TOKEN_{name.upper()}"], address="127.0.0.1")
         assert token
         held[name] = {role for role in permissions.Role.values if permissions.may(token.user, role, ["*"])}
     assert held == {

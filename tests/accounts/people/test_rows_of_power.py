@@ -24,10 +24,12 @@ from accounts.models import (
     SecondFactor,
     Setup,
     User,
+    WorkloadRule,
 )
 from accounts.people import bootstrap, invitations, pending, services
 from accounts.people.pending import Proposed
 from accounts.permissions import may
+from accounts.workloads import rules
 from audit.marked import mark_rows
 from audit.models import Record
 from common.clock import now
@@ -67,7 +69,11 @@ def test_each_row_that_setpoint_writes_is_genuine(mallory, approver):
     services.change_user(user=mallory, by=admins[0], is_active=True)
     services.reset_password(user=UserFactory(), by=admins[0])
     enroll(mallory)
-    for kind in (User, RoleBinding, ApiToken, Invitation, PendingChange, Setup, SecondFactor, RecoveryCode):
+    machine = UserFactory(is_service=True)
+    sent = {"name": "x", "issuer": "https://gitlab.com", "audience": rules.default_audience(), "minutes": 5}
+    rules.make(by=admins[0], account=machine.email, conditions={"sub": "x"}, scopes=["read"], **sent)
+    marked = (User, RoleBinding, ApiToken, Invitation, PendingChange, Setup, SecondFactor, RecoveryCode, WorkloadRule)
+    for kind in marked:
         rows = list(kind.objects.all())
         assert rows
         assert all(row.is_genuine for row in rows), kind

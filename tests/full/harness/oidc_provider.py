@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+import requests
 
 from accounts.providers import GroupRole, Provider
 from tests.ports import free_port
@@ -32,15 +35,27 @@ class RealProvider:
     def save(self) -> None:
         self._file.write_text(json.dumps(self.people))
 
-    def start(self, *, in_token: bool) -> None:
-        """`in_token`: claims are in the ID token; else, as the standard has it, in the user information alone."""
+    def start(self, *, in_token: bool = False, **more: Any) -> None:
+        """`in_token`: claims are in the ID token; else, as the standard has it, in the user information alone.
+
+        `audience`: tokens for a workload (`token_of_workload`); `jwks`: the keys that it signs with.
+        """
         self.save()
         given = {"port": self.port, "redirect": self._redirect, "people": str(self._file), "secret": SECRET}
-        command = [_node(), str(SCRIPT), json.dumps({**given, "inToken": in_token})]
+        command = [_node(), str(SCRIPT), json.dumps({**given, "inToken": in_token, **more})]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout
         lines = iter(self._process.stdout.readline, "")
         assert any(line.strip() == "ready" for line in lines), "the provider ended before it was ready"
+
+    def token_of_workload(self) -> str:
+        """Ask for a token of the client itself (RFC 6749, section 4.4)."""
+        answer = requests.post(
+            f"{self.issuer}/token", {"grant_type": "client_credentials"}, auth=("setpoint", quote(SECRET)), timeout=30
+        )
+        answer.raise_for_status()
+        token: str = answer.json()["access_token"]
+        return token
 
     def stop(self) -> None:
         if self._process:

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from accounts.models import PendingChange, RoleBinding, SavedFilter, User
+from accounts.models import PendingChange, RoleBinding, SavedFilter, User, WorkloadRule
 from accounts.people import services
 from accounts.people.pending import Proposed
 from audit.models import Record
@@ -187,9 +187,19 @@ def _change(subject: User) -> PendingChange:
     return done.change
 
 
+def _rule() -> WorkloadRule:
+    """A rule of workload identity; its issuer is never connected to."""
+    machine = UserFactory(is_service=True)
+    return WorkloadRule.objects.create(
+        name="deploy", issuer="https://issuer.example", audience="http://testserver", account=machine,
+        conditions={"sub": "x"}, scopes=["read"], minutes=15, made_by="x",
+    )  # fmt: skip
+
+
 def _accounts(other: User) -> dict[str, Any]:
     """Another person, with roles, changes that wait for consent, tokens and sessions."""
     return {
+        **dict.fromkeys(("workload-rules/<uuid:pk>", "workloads/<uuid:pk>"), _rule().pk),
         "users/<int:pk>": other.pk,
         "link/<str:secret>": "x" * 43,
         "changes/<uuid:pk>": _change(other).pk,
@@ -338,7 +348,7 @@ def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
     open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
     assert open_ == {
         "healthz", "readyz", "metrics", "login/", "login/with/<slug:key>/", "login/with/<slug:key>/back/", "setup/",
-        "link/<str:secret>/", "clusters/setpoint.yaml", "api/v1/manifest",
+        "link/<str:secret>/", "clusters/setpoint.yaml", "api/v1/manifest", "oauth/token",
     }  # fmt: skip
 
 

@@ -57,6 +57,7 @@ REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
     "ConnectInRequest": lambda room: {"server": SERVER, "ca": "", "token": "s3cret"},
     "RepositoryInRequest": lambda room: {"stands_for": ""},  # cilium's has a mirror already, among the doors
     "TakeoverInRequest": lambda room: room.newer(),
+    "WorkloadRuleInRequest": lambda room: {"account": UserFactory(is_service=True).email},
     "PlanInRequest": lambda room: {"pool": room.world.pool.pk, "revision": room.revision.digest},
 }
 """What an example cannot know, by the body's component."""

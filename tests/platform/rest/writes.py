@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from accounts.models import WorkloadRule
 from common.clock import now
 from components.charts import archives
 from jobs.models import Plan, Rollout, Takeover
@@ -54,6 +55,12 @@ def _here(**fields: Any) -> Callable[[World, Doors], dict[str, Any]]:
 
 def _binding(world: World, doors: Doors) -> dict[str, Any]:
     return {"user": doors.people["viewer"].email, "role": "viewer", "scope": f"cluster:{world.cluster.pk}"}
+
+
+def _workload_rule(world: World, doors: Doors) -> dict[str, Any]:
+    account = WorkloadRule.objects.get().account.email
+    sent = {"name": "other", "issuer": "https://gitlab.com", "conditions": {"project_path": "ml/infra"}}
+    return sent | {"account": account, "scopes": ["read"]}
 
 
 def _plan(world: World, doors: Doors) -> dict[str, Any]:
@@ -126,6 +133,8 @@ NIGHTS = f"BEGIN:VCALENDAR\n{EVENT}\nEND:VCALENDAR\n"
 ALL = [
     Sent("POST", "api/v1/users", _always(email="new@example.com"), ("admin",)),
     Sent("POST", "api/v1/role-bindings", _binding, ("admin",)),
+    Sent("POST", "api/v1/workload-rules", _workload_rule, ("admin",)),
+    Sent("PATCH", "api/v1/workload-rules/<uuid:pk>", _always(is_enabled=False), ("admin",)),
     Sent("POST", "api/v1/saved-filters", _always(page="nodes", name="y", query="q=x"), ROLES, elsewhere=True),
     Sent("POST", f"{A_CLUSTER}/pools", _always(name="others", selector=SELECTOR), ("operator",)),
     Sent("POST", "api/v1/clusters/<uuid:pk>/pools/preview", _always(selector=SELECTOR), ROLES),

@@ -1,0 +1,1 @@
+"""Workload identity: tokens of outside issuers, exchanged for short-lived API tokens by rules of administrators."""
