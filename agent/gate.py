@@ -14,7 +14,7 @@ from agent.host import Command, CommandResult, Host
 from agent.kinds import formatting
 from agent.kinds.base import WriteRefused
 from contract import disk_layouts, fitness, judging, keys, nics
-from contract.disk_layouts import Layout
+from contract.disk_layouts import Layout, Volume
 from contract.judging import NodeCapacity
 
 FILES = frozenset(
@@ -113,8 +113,8 @@ class Gate:
 
     def run(self, command: Command, *words: str) -> CommandResult:
         """Raises Denied."""
-        if command in formatting.COMMANDS.values():
-            raise Denied(f"{command.name} runs by format_disk alone")
+        if command in formatting.OWN_COMMANDS:
+            raise Denied(f"{command.name} runs for a layout's disks alone")
         if command in (Command.MODPROBE, Command.UNLOAD):
             for word in words:
                 self._judge(f"module.{word}", "loaded")
@@ -136,10 +136,20 @@ class Gate:
     def hold_disk(self, name: str, *, exclusively: bool = False) -> AbstractContextManager[None]:
         return self._host.hold_disk(name, exclusively=exclusively)
 
-    def format_disk(self, layout: Layout, serial: str) -> None:
+    def format_volume(self, layout: Layout, volume: Volume) -> None:
         """Raises Denied, NotTouched, WriteRefused; see agent.kinds.formatting."""
         self._judge(disk_layouts.KEY, layout.to_text())
-        formatting.format_disk(self._host, layout, serial)
+        formatting.format_volume(self._host, layout, volume)
+
+    def make_array(self, layout: Layout, volume: Volume) -> None:
+        """Raises Denied, NotTouched, WriteRefused; see agent.kinds.formatting."""
+        self._judge(disk_layouts.KEY, layout.to_text())
+        formatting.make_array(self._host, layout, volume)
+
+    def assemble(self, layout: Layout, volume: Volume) -> None:
+        """Raises Denied, NotTouched; see agent.kinds.formatting."""
+        self._judge(disk_layouts.KEY, layout.to_text())
+        formatting.assemble(self._host, layout, volume)
 
     def _judge(self, key: str, value: str) -> None:
         if reason := self.refusal(key, value):
