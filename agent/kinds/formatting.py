@@ -17,9 +17,9 @@ import contextlib
 import errno
 from collections.abc import Iterator, Sequence
 
-from agent import arrays
 from agent import disks as looks
 from agent.host import Command, Host
+from agent.kinds import arrays
 from agent.kinds.base import WriteRefused
 from contract import disk_layouts, disks
 from contract.disk_layouts import Layout, Volume

@@ -109,7 +109,19 @@ class Hardware:
     @property
     def programs(self) -> frozenset[str]:
         extra = {"grub": {"update-grub"}, "grubby": {"grubby"}}.get(self.boot_loader, set())
-        always = {"modprobe", "systemctl", "nsenter", "mkfs.ext4", "mkfs.xfs", "sh", "mv", "rm", "cat", "sleep"}
+        always = {
+            "modprobe",
+            "systemctl",
+            "nsenter",
+            "mkfs.ext4",
+            "mkfs.xfs",
+            "mdadm",
+            "sh",
+            "mv",
+            "rm",
+            "cat",
+            "sleep",
+        }
         return frozenset(always | extra)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent.arrays import PLACE
+from agent.kinds.arrays import PLACE
 from contract import disk_layouts
 from contract.disk_layouts import Volume, parsed
 from tests.full.harness.client import eventually

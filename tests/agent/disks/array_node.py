@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.arrays import PLACE
 from agent.host import Command, CommandResult
+from agent.kinds.arrays import PLACE
 from contract.disk_layouts import Volume, parsed
 from tests.agent.disks.layout_node import KEY, LayoutNode
 from tests.agent.disks.node import SIZE
@@ -39,7 +39,7 @@ class ArrayNode(LayoutNode):
     def run(self, command: Command, *words: str) -> CommandResult:
         devices = [word.removeprefix("/dev/") for word in words if word.startswith("/dev/nvme")]
         if command is Command.MAKE_RAID0 and any(self.content[name] for name in devices):
-            return CommandResult(1, "mdadm: create aborted.")  # it asked whether to go on, and nothing answered
+            return CommandResult(1, "mdadm: create aborted.")  # it asks for confirmation, and gets none
         if command in (Command.MAKE_RAID0, Command.ASSEMBLE_ARRAY) and any(map(self.holders, devices)):
             return CommandResult(2, f"mdadm: cannot open {devices[0]}: Device or resource busy")
         return super().run(command, *words)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.arrays import PLACE
 from agent.gate import Denied, Gate
 from agent.host import Command
+from agent.kinds.arrays import PLACE
 from contract import disk_layouts
 from contract.disk_layouts import parsed
 from contract.nodetuning import Restore
@@ -72,6 +72,16 @@ def test_an_array_and_single_disks_share_no_identifier():
     assert raid.array_uuid(VOLUME.name) not in {uuid.replace("-", "") for uuid in uuids}
     assert raid.array_uuid(VOLUME.name) != raid.array_uuid("+".join(SERIALS[:2]))
     assert raid.volumes(reversed(SERIALS)) == (VOLUME,)
+
+
+def test_an_agent_from_before_arrays_is_planned_no_array_and_refuses_one_that_comes_anyway(agent, node):
+    """Its answer is without mdadm, also where the host has it, and its grammar has no raid0."""
+    older = "empty=S6AAAA:1,S6BBBB:1,S6CCCC:1;mkfs=ext4+xfs"
+
+    assert disk_layouts.selected(RAID, older) == ()
+    assert disk_layouts.filesystems_of(SEEN) == disk_layouts.filesystems_of(older) == ("ext4", "xfs")
+    assert ask(agent, RAID, older).state == "Moved"
+    assert (node.joined, node.formats) == ([], [])
 
 
 # ── the array is made, and stays ──────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +165,7 @@ def test_a_disk_that_changed_between_plan_and_run_is_joined_to_nothing(agent, no
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_disk_that_changes_at_the_last_moment_is_joined_to_nothing(agent, node, change):
-    """After the comparison with the plan and the look at every disk, before the second look that precedes mdadm."""
+    """Between the first look at every disk and the exclusive one right before mdadm."""
     claims = []
 
     def before_claim(name):
