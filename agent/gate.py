@@ -16,6 +16,7 @@ from agent.kinds.base import WriteRefused
 from contract import disk_layouts, fitness, judging, keys, nics
 from contract.disk_layouts import Layout, Volume
 from contract.judging import NodeCapacity
+from contract.key_lists import CPU_LATENCY
 
 FILES = frozenset(
     {
@@ -50,6 +51,7 @@ _PATHS = (
     ),
     (re.compile(r"/sys/kernel/mm/transparent_hugepage/(\w+)"), lambda m: f"transparent_hugepage.{m[1]}"),
     (re.compile(r"/sys/devices/system/cpu/cpufreq/policy\d+/scaling_governor"), lambda m: "cpu.scaling_governor"),
+    (re.compile(r"/sys/devices/system/cpu/cpu\d+/power/pm_qos_resume_latency_us"), lambda m: CPU_LATENCY),
     (re.compile(r"/sys/module/(\w+)/parameters/(\w+)"), lambda m: f"module_parameter.{m[1]}.{m[2]}"),
     (re.compile(r"/sys/block/(nvme|sd|vd|xvd)\w+/queue/(\w+)"), lambda m: f"block.{m[1]}.{m[2]}"),
 )
