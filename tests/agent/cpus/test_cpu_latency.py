@@ -40,7 +40,7 @@ def test_every_cpu_gets_the_limit_now_and_at_the_next_boot():
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from(["0", "1", "20", "n/a", "100000"]), min_size=1, max_size=5), st.integers(0, 9))
 def test_each_cpu_gets_its_own_back(before, cut):
-    """Also after a power cut in the middle of the writes, and where another tool had CPUs not sleep at all."""
+    """A power cut in the middle of the writes changes nothing of it, nor a tool that had CPUs not sleep at all."""
     node = node_of(*before)
     agent = Agent(node)
     seen = agent.ask(mode="observe", observe=(KEY,)).observed[KEY]
