@@ -14,8 +14,9 @@ from agent.host import Command, CommandResult, Host
 from agent.kinds import formatting
 from agent.kinds.base import WriteRefused
 from contract import disk_layouts, fitness, judging, keys, nics
-from contract.disk_layouts import Layout
+from contract.disk_layouts import Layout, Volume
 from contract.judging import NodeCapacity
+from contract.key_lists import CPU_LATENCY
 
 FILES = frozenset(
     {
@@ -50,6 +51,7 @@ _PATHS = (
     ),
     (re.compile(r"/sys/kernel/mm/transparent_hugepage/(\w+)"), lambda m: f"transparent_hugepage.{m[1]}"),
     (re.compile(r"/sys/devices/system/cpu/cpufreq/policy\d+/scaling_governor"), lambda m: "cpu.scaling_governor"),
+    (re.compile(r"/sys/devices/system/cpu/cpu\d+/power/pm_qos_resume_latency_us"), lambda m: CPU_LATENCY),
     (re.compile(r"/sys/module/(\w+)/parameters/(\w+)"), lambda m: f"module_parameter.{m[1]}.{m[2]}"),
     (re.compile(r"/sys/block/(nvme|sd|vd|xvd)\w+/queue/(\w+)"), lambda m: f"block.{m[1]}.{m[2]}"),
 )
@@ -113,8 +115,8 @@ class Gate:
 
     def run(self, command: Command, *words: str) -> CommandResult:
         """Raises Denied."""
-        if command in formatting.COMMANDS.values():
-            raise Denied(f"{command.name} runs by format_disk alone")
+        if command in formatting.OWN_COMMANDS:
+            raise Denied(f"{command.name} runs for a layout's disks alone")
         if command in (Command.MODPROBE, Command.UNLOAD):
             for word in words:
                 self._judge(f"module.{word}", "loaded")
@@ -136,10 +138,20 @@ class Gate:
     def hold_disk(self, name: str, *, exclusively: bool = False) -> AbstractContextManager[None]:
         return self._host.hold_disk(name, exclusively=exclusively)
 
-    def format_disk(self, layout: Layout, serial: str) -> None:
+    def format_volume(self, layout: Layout, volume: Volume) -> None:
         """Raises Denied, NotTouched, WriteRefused; see agent.kinds.formatting."""
         self._judge(disk_layouts.KEY, layout.to_text())
-        formatting.format_disk(self._host, layout, serial)
+        formatting.format_volume(self._host, layout, volume)
+
+    def make_array(self, layout: Layout, volume: Volume) -> None:
+        """Raises Denied, NotTouched, WriteRefused; see agent.kinds.formatting."""
+        self._judge(disk_layouts.KEY, layout.to_text())
+        formatting.make_array(self._host, layout, volume)
+
+    def assemble(self, layout: Layout, volume: Volume) -> None:
+        """Raises Denied, NotTouched; see agent.kinds.formatting."""
+        self._judge(disk_layouts.KEY, layout.to_text())
+        formatting.assemble(self._host, layout, volume)
 
     def _judge(self, key: str, value: str) -> None:
         if reason := self.refusal(key, value):

@@ -65,6 +65,12 @@ class Command(enum.Enum):
     minutes on some disks; an empty disk has nothing to discard."""
     MAKE_XFS = ("mkfs.xfs", "-q", "-K")
     """+ -m uuid=UUID, perhaps -L label, device. Never -f: it refuses a device that has a signature or is in use."""
+    LOAD_RAID0 = ("modprobe", "--", "raid0")
+    MAKE_RAID0 = ("mdadm", "--create", "--level=0", "--metadata=1.2", "--homehost=any")
+    """+ --uuid, --name, --raid-devices, array, members. Never --run or --force: it asks about a member that has a
+    signature, gets no answer and ends; it refuses one that is in use."""
+    ASSEMBLE_ARRAY = ("mdadm", "--assemble")
+    """+ --uuid, array, members. Never --run or --force: it starts an array only of all its members."""
     MOUNT_UNIT = ("systemctl", "enable", "--now", "--")
     """+ unit of a layout's disk"""
     UNMOUNT_UNIT = ("systemctl", "stop", "--")

@@ -158,7 +158,8 @@ class LaidDisk:
 
     serial: str
     state: str = ""
-    """Empty: not touched. `formatting`: from just before its program runs. `formatted`: the program succeeded."""
+    """Empty: not touched. `formatting`: from just before its program runs. `formatted`: the program succeeded. Before
+    these, for disks of an array: `joining` and `joined`, likewise."""
 
 
 @dataclass(slots=True)

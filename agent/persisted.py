@@ -54,7 +54,9 @@ def _module_options(entries: Mapping[str, JournalEntry]) -> Lines:
 
 def _tmpfiles(entries: Mapping[str, JournalEntry]) -> Lines:
     """systemd-tmpfiles writes these early in the boot, before the kubelet counts huge pages."""
-    kinds = (KeyKind.HUGEPAGES, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.MODULE_PARAMETER)
+    kinds = (
+        KeyKind.HUGEPAGES, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.CPU_LATENCY, KeyKind.BLOCK, KeyKind.MODULE_PARAMETER,
+    )  # fmt: skip
     return [f"w {_pattern(key)} - - - - {value}" for key, value in _written(entries, *kinds)]
 
 
@@ -69,6 +71,8 @@ def _pattern(key: str) -> str:
             return f"/sys/kernel/mm/transparent_hugepage/{parts[1]}"
         case KeyKind.GOVERNOR:
             return "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
+        case KeyKind.CPU_LATENCY:
+            return "/sys/devices/system/cpu/cpu[0-9]*/power/pm_qos_resume_latency_us"
         case KeyKind.BLOCK:
             disks = {"nvme": "nvme*n*"}.get(parts[1], f"{parts[1]}*")
             return f"/sys/block/{disks}/queue/{parts[2]}"

@@ -16,6 +16,9 @@ from contract.disks import is_serial
 
 KEY = "disks.layout"
 FILESYSTEMS = ("ext4", "xfs")
+SINGLE, RAID0 = "single", "raid0"
+MDADM = "mdadm"
+"""Beside file systems in an answer: the host can join disks. An agent that does not know arrays never answers it."""
 OPTIONS = ("discard", "lazytime", "noatime", "nodev", "nodiratime", "noexec", "nosuid", "relatime")
 """Mount options that lose no data and open no door, in the order in which they are written."""
 ROOTS = ("data", "mnt", "scratch", "srv")
@@ -23,7 +26,8 @@ ROOTS = ("data", "mnt", "scratch", "srv")
 MOST_GB = 999_999
 GB = 10**9
 FORM = (
-    "layout=single,filesystem=ext4,mount=/mnt/fast-disks[,options=noatime+discard][,label=fast][,min=1000][,max=8000]"
+    "layout=single,filesystem=ext4,mount=/mnt/fast-disks[,options=noatime+discard][,label=fast][,min=1000][,max=8000], "
+    "or with layout=raid0"
 )
 
 _MOUNT = re.compile(rf"/(?:{'|'.join(ROOTS)})(?:/[a-z0-9][a-z0-9_-]{{0,31}}){{1,3}}")
@@ -31,7 +35,7 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,11}")
 """XFS keeps 12 characters."""
 _SIZE = re.compile(r"[1-9][0-9]{0,5}")
 _FIELDS = ("layout", "filesystem", "mount", "options", "label", "min", "max")
-_ANSWER = re.compile(r"empty=(?P<disks>[^;]*);mkfs=(?P<filesystems>[a-z0-9+]*)")
+_ANSWER = re.compile(r"empty=(?P<disks>[^;]*);mkfs=(?P<programs>[a-z0-9+]*)")
 _UNMOUNTED = "unmounted="
 _NUMBERED = re.compile(r"(?P<serial>.+):(?P<gb>[0-9]{1,6})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -45,8 +49,26 @@ class BadLayout(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Volume:
+    """One file system of a layout, and the serial numbers of the disks that it is on; sorted."""
+
+    serials: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The serial number; of an array those of all its disks, joined by a character that none contains."""
+        return "+".join(self.serials)
+
+    @property
+    def is_array(self) -> bool:
+        return len(self.serials) > 1
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """Each empty disk of the node becomes one file system, mounted below `mount` in a folder named by its UUID."""
+    """Each empty disk of the node becomes one file system, or all of them one of RAID 0: mounted below `mount` in a
+    folder named by its UUID.
+    """
 
     filesystem: str
     mount: str
@@ -54,9 +76,10 @@ class Layout:
     label: str = ""
     least_gb: int = 0
     most_gb: int = MOST_GB
+    kind: str = SINGLE
 
     def to_text(self) -> str:
-        words = ["layout=single", f"filesystem={self.filesystem}", f"mount={self.mount}"]
+        words = [f"layout={self.kind}", f"filesystem={self.filesystem}", f"mount={self.mount}"]
         if self.options:
             words.append(f"options={'+'.join(self.options)}")
         if self.label:
@@ -67,13 +90,31 @@ class Layout:
             words.append(f"max={self.most_gb}")
         return ",".join(words)
 
-    def where(self, serial: str) -> str:
-        """Return the folder in which the file system of this disk is mounted."""
-        return f"{self.mount}/{self.uuid(serial)}"
+    def volumes(self, serials: Iterable[str]) -> tuple[Volume, ...]:
+        """Return the file systems that this layout makes of these disks."""
+        ordered = tuple(sorted(serials))
+        if self.kind == RAID0:
+            return (Volume(ordered),) if len(ordered) > 1 else ()
+        return tuple(Volume((serial,)) for serial in ordered)
 
-    def uuid(self, serial: str) -> str:
-        """Return the UUID of this layout's file system on a disk: always the same one (RFC 9562, version 8)."""
-        digest = hashlib.sha256(f"{self.to_text()}\n{serial}".encode()).hexdigest()
+    def where(self, volume: str) -> str:
+        """Return the folder in which the file system of this name is mounted."""
+        return f"{self.mount}/{self.uuid(volume)}"
+
+    def uuid(self, volume: str) -> str:
+        """Return the UUID of this layout's file system of this name: always the same one (RFC 9562, version 8)."""
+        return self._uuid(volume)
+
+    def array_uuid(self, volume: str) -> str:
+        """Return the UUID in the superblocks of this layout's array of this name, as 32 hexadecimal digits."""
+        return self._uuid(f"array {volume}").replace("-", "")
+
+    def array_name(self, volume: str) -> str:
+        """Return the name in the superblocks of this layout's array."""
+        return f"setpoint-{self.array_uuid(volume)[:8]}"
+
+    def _uuid(self, name: str) -> str:
+        digest = hashlib.sha256(f"{self.to_text()}\n{name}".encode()).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
     def takes(self, gb: int) -> bool:
@@ -98,6 +139,7 @@ def parsed(text: str) -> Layout:
         label=words["label"],
         least_gb=int(words["min"] or 0),
         most_gb=int(words["max"] or MOST_GB),
+        kind=words["layout"],
     )
     if layout.least_gb > layout.most_gb:
         raise BadLayout("min is more than max")
@@ -107,8 +149,8 @@ def parsed(text: str) -> Layout:
 
 
 def _check(words: dict[str, str]) -> None:
-    if words["layout"] != "single":
-        raise BadLayout("layout must be single: one file system for each disk")
+    if words["layout"] not in (SINGLE, RAID0):
+        raise BadLayout("layout must be single (one file system for each disk) or raid0 (one on all of them)")
     if words["filesystem"] not in FILESYSTEMS:
         raise BadLayout(f"filesystem must be {' or '.join(FILESYSTEMS)}")
     if not _MOUNT.fullmatch(words["mount"]):
@@ -137,12 +179,12 @@ def bad_value(text: str) -> str:
     return ""
 
 
-def answer(disks: Iterable[tuple[str, int]], filesystems: Iterable[str]) -> str:
-    """Return what an agent answers on a node without a layout: serial number and bytes of each empty disk, and the file
-    systems that the host has programs for.
+def answer(disks: Iterable[tuple[str, int]], programs: Iterable[str]) -> str:
+    """Return what an agent answers on a node without a layout: serial number and bytes of each empty disk, the file
+    systems that the host has programs for, and `mdadm` where it has that.
     """
     words = sorted(f"{serial}:{size // GB}" for serial, size in disks)
-    return f"empty={','.join(words)};mkfs={'+'.join(sorted(filesystems))}"
+    return f"empty={','.join(words)};mkfs={'+'.join(sorted(programs))}"
 
 
 def unmounted(serials: Iterable[str]) -> str:
@@ -161,24 +203,52 @@ def is_absent(effective: str | None) -> bool:
 
 def filesystems_of(effective: str | None) -> tuple[str, ...]:
     """Return the file systems that the host can make, by its agent's answer."""
+    return tuple(word for word in _programs(effective) if word in FILESYSTEMS)
+
+
+def has_mdadm(effective: str | None) -> bool:
+    """Return whether the host can join disks, by its agent's answer."""
+    return MDADM in _programs(effective)
+
+
+def _programs(effective: str | None) -> tuple[str, ...]:
     match = _ANSWER.fullmatch(effective or "")
-    return tuple(filter(None, match["filesystems"].split("+"))) if match else ()
+    return tuple(match["programs"].split("+")) if match else ()
 
 
 def selected(value: str, effective: str | None) -> tuple[str, ...]:
     """Return the serial numbers of the disks that this layout would format, by an agent's answer; sorted.
 
-    Empty for an answer that is not understood whole: a part of it is never acted upon.
+    Empty for an answer that is not understood whole: a part of it is never acted upon. Empty, too, where disks that
+    would be joined are fewer than two or not of one size.
     """
-    match = _ANSWER.fullmatch(effective or "")
     layout = parsed(value)
-    if match is None or not match["disks"] or layout.filesystem not in match["filesystems"].split("+"):
+    disks = fitting(value, effective)
+    if layout.filesystem not in _programs(effective):
         return ()
+    if layout.kind == RAID0 and (MDADM not in _programs(effective) or len(disks) < 2 or len(set(disks.values())) > 1):
+        return ()
+    return tuple(sorted(disks))
+
+
+def why_none(value: str) -> str:
+    """Return why a node whose host has the programs would have no disk selected, as half a sentence."""
+    if parsed(value).kind == RAID0:
+        return "there are not two empty local disks that the layout takes, or they are not of one size"
+    return "no local disk is empty and of the size that the layout takes"
+
+
+def fitting(value: str, effective: str | None) -> dict[str, int]:
+    """Return the size in GB of each disk within the layout's limits, by serial number; empty as `selected`."""
+    match = _ANSWER.fullmatch(effective or "")
+    if match is None or not match["disks"]:
+        return {}
+    layout = parsed(value)
     disks = [_NUMBERED.fullmatch(word) for word in match["disks"].split(",")]
-    serials = [disk["serial"] for disk in disks if disk and is_serial(disk["serial"])]
-    if len(serials) != len(disks) or len(set(serials)) != len(disks):
-        return ()
-    return tuple(sorted(disk["serial"] for disk in disks if disk and layout.takes(int(disk["gb"]))))
+    sizes = {disk["serial"]: int(disk["gb"]) for disk in disks if disk and is_serial(disk["serial"])}
+    if len(sizes) != len(disks):
+        return {}
+    return {serial: gb for serial, gb in sizes.items() if layout.takes(gb)}
 
 
 def unit_of(where: str) -> str:

@@ -99,6 +99,8 @@ BLOCK_ATTRIBUTES = _keys(
     "", "read_ahead_kb scheduler nr_requests rq_affinity nomerges max_sectors_kb wbt_lat_usec add_random iostats"
 )
 
+CPU_LATENCY = "cpu.resume_latency_us"
+
 ALLOWED_CMDLINE = _keys(
     "",
     """iommu intel_iommu amd_iommu iommu.passthrough iommu.strict pci init_on_alloc init_on_free numa_balancing
@@ -123,7 +125,7 @@ ALLOWED: frozenset[str] = (
     ALLOWED_SYSCTLS
     | _keys("hugepages-", "2Mi 1Gi")
     | _keys("transparent_hugepage.", "enabled defrag")
-    | {"cpu.scaling_governor"}
+    | {"cpu.scaling_governor", CPU_LATENCY}
     | {f"module.{name}" for name in ALLOWED_MODULES}
     | {f"module_parameter.{name}" for name in ALLOWED_MODULE_PARAMETERS}
     | {f"block.{of}.{attribute}" for of in BLOCK_CLASSES for attribute in BLOCK_ATTRIBUTES}

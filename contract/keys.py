@@ -16,6 +16,7 @@ from contract.key_lists import (
     BLOCK_CLASSES,
     CNI_OWNED,
     COUPLED,
+    CPU_LATENCY,
     DENIED,
     DENIED_FAMILIES,
     DENIED_VALUES,
@@ -40,6 +41,8 @@ class KeyKind(enum.StrEnum):
     HUGEPAGES = "hugepages"
     THP = "transparent_hugepage"
     GOVERNOR = "cpu_governor"
+    CPU_LATENCY = "cpu_latency"
+    """The longest that a CPU may take to wake."""
     MODULE = "module"
     MODULE_PARAMETER = "module_parameter"
     BLOCK = "block"
@@ -86,6 +89,8 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
 # command in grub.cfg.
 _VALUE = re.compile(r"[A-Za-z0-9_.,:=+@/ -]*")
 _WORD = re.compile(r"[A-Za-z0-9_.,:=+@/-]+")
+NO_LATENCY = "n/a"
+"""How the kernel writes that a CPU may not sleep at all: an original that goes back, and no value of a profile."""
 _COUNT = re.compile(r"0|[1-9][0-9]{0,9}")
 _OTHER_BASE = re.compile(r"[+-]?0[0-9A-Za-z]+")
 """What the kernel takes for an octal or a hexadecimal number."""
@@ -145,6 +150,8 @@ def _kind(key: str) -> KeyKind | None:
         return KeyKind.THP
     if key == "cpu.scaling_governor":
         return KeyKind.GOVERNOR
+    if key == CPU_LATENCY:
+        return KeyKind.CPU_LATENCY
     if first in SYSCTL_ROOTS and rest:
         return KeyKind.SYSCTL
     if first == "module" and len(rest) == 1:
@@ -193,6 +200,8 @@ def check_value(key: str, value: str) -> None:
         raise BadValue(f"{key}: the kernel's numbers have 64 bits")
     if kind is KeyKind.HUGEPAGES and not _COUNT.fullmatch(value):
         raise BadValue(f"{key}: must be a whole number of pages")
+    if kind is KeyKind.CPU_LATENCY and not (value == NO_LATENCY or _COUNT.fullmatch(value)):
+        raise BadValue(f"{key}: must be a whole number of microseconds, 0 for no limit")
     if kind is KeyKind.MODULE and value != "loaded":
         raise BadValue(f"{key}: can only be 'loaded'")
     if kind in (KeyKind.KUBELET, KeyKind.SERVICE_LIMIT) and (why := kubelet.bad_value(key, value)):
@@ -280,7 +289,7 @@ def satisfied(operator: str, wanted: str, effective: str | None) -> bool:
     return all(_one_satisfied(operator, w, h) for w, h in zip(want, have, strict=True))
 
 
-_SPREAD = (KeyKind.BLOCK, KeyKind.GOVERNOR, KeyKind.NIC)
+_SPREAD = (KeyKind.BLOCK, KeyKind.GOVERNOR, KeyKind.CPU_LATENCY, KeyKind.NIC)
 """Kinds of several places, of which some may have gone or come since the original was read."""
 
 

@@ -18,7 +18,7 @@ from agent.kinds.nic import Nic
 from agent.kinds.readonly import ReadOnly
 from agent.kinds.service_limits import ServiceLimit
 from agent.kinds.sysctl import Sysctl
-from agent.kinds.sysfs import Block, Governor, ModuleParameter, TransparentHugepage
+from agent.kinds.sysfs import Block, Governor, ModuleParameter, ResumeLatency, TransparentHugepage
 from agent.services import Running
 from contract.keys import KeyKind
 
@@ -33,6 +33,7 @@ def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
         KeyKind.HUGEPAGES: Hugepages(),
         KeyKind.THP: TransparentHugepage(),
         KeyKind.GOVERNOR: Governor(),
+        KeyKind.CPU_LATENCY: ResumeLatency(),
         KeyKind.MODULE: Module(),
         KeyKind.MODULE_PARAMETER: ModuleParameter(),
         KeyKind.BLOCK: Block(),
@@ -52,6 +53,7 @@ ORDER = (
     KeyKind.SYSCTL,
     KeyKind.THP,
     KeyKind.GOVERNOR,
+    KeyKind.CPU_LATENCY,
     KeyKind.BLOCK,
     KeyKind.NIC,
     KeyKind.HUGEPAGES,

@@ -1,9 +1,11 @@
-"""Layouts of local disks: empty disks that an approved plan names are formatted and mounted by systemd.
+"""Layouts of local disks: empty disks that an approved plan names are formatted, alone or joined to one array of
+RAID 0, and mounted by systemd.
 
 The value that the node answers without a layout lists its empty disks; the plan has it as what it saw, and the agent
 formats the disks in that list and no other. What was begun is in the journal before a disk is written to, so a second
 run knows its own work: a disk that was formatted is mounted, one whose formatting was cut short is formatted again
-only if it still is empty, and named with what is on it otherwise.
+only if it still is empty, and named with what is on it otherwise. An array that was made is known by the UUID in the
+superblock of each member; one that was cut short while it was made is named.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ from agent.journal import DiskLayout, Journal, LaidDisk
 from agent.kinds import formatting
 from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
 from contract import disk_layouts, disks
-from contract.disk_layouts import Layout, parsed
+from contract.disk_layouts import RAID0, Layout, Volume, parsed
 from contract.disks import Disk
 from contract.nodetuning import MAX_VALUE
 
+JOINING, JOINED = "joining", "joined"
 FORMATTING, FORMATTED = "formatting", "formatted"
 OWN = "# Written by the Setpoint agent for disk "
 _UNIT = """\
-{own}{serial}; changes here are overwritten.
+{own}{name}; changes here are overwritten.
 [Unit]
-Description=Local disk {serial}
+Description=Local {disks}
 Before=kubelet.service
 
 [Mount]
@@ -42,13 +45,14 @@ WantedBy=multi-user.target
 """
 
 
-def unit_text(layout: Layout, serial: str) -> str:
-    """Return the unit that mounts a disk. Nothing requires it: a node whose disk died boots without it."""
+def unit_text(layout: Layout, volume: Volume) -> str:
+    """Return the unit that mounts a file system. Nothing requires it: a node whose disk died boots without it."""
     return _UNIT.format(
         own=OWN,
-        serial=serial,
-        uuid=layout.uuid(serial),
-        where=layout.where(serial),
+        name=volume.name,
+        disks=f"disk{'s' if volume.is_array else ''} {' '.join(volume.serials)}",
+        uuid=layout.uuid(volume.name),
+        where=layout.where(volume.name),
         filesystem=layout.filesystem,
         options=",".join(layout.options) or "defaults",
     )
@@ -68,18 +72,18 @@ class DiskLayouts(Handler):
         if layout.done:
             made = _known(layout.value)
             mounts = _mounts(host)
-            names = {disk.serial: disk.name for disk in _distinct(there)}
             missing = [
-                disk.serial
-                for disk in layout.disks
-                if not _is_seen(host, mounts, made, disk.serial, names.get(disk.serial))
+                serial
+                for volume in self._volumes(made)
+                if not _is_seen(host, mounts, made, volume)
+                for serial in volume.serials
             ]
             return EffectiveValue((disk_layouts.unmounted(missing) if missing else layout.value)[:MAX_VALUE])
         if not there:
             return EffectiveValue(None)
         begun = {disk.serial for disk in layout.disks if disk.state}
         free = [(disk.serial, disk.size) for disk in _distinct(there) if disk.is_empty or disk.serial in begun]
-        answer = disk_layouts.answer(free, formatting.filesystems(host))
+        answer = disk_layouts.answer(free, formatting.programs(host))
         # An answer that was cut would name some disks, and look whole.
         return EffectiveValue(answer if len(answer) <= MAX_VALUE else disk_layouts.answer((), ()))
 
@@ -91,13 +95,13 @@ class DiskLayouts(Handler):
             raise WriteRefused(f"this node's disks have the layout {self._layout.value}: revert that first")
         if self._layout.done:
             return
-        if not host.has(formatting.PROGRAMS[layout.filesystem]):
-            raise Unsupported(f"unsupported here: the host has no {formatting.PROGRAMS[layout.filesystem]}")
+        for program in (formatting.PROGRAMS[layout.filesystem], *[disk_layouts.MDADM] * (layout.kind == RAID0)):
+            if not host.has(program):
+                raise Unsupported(f"unsupported here: the host has no {program}")
         if not disk_layouts.selected(value, self.read(host, key).value):
-            raise Unsupported("unsupported here: no local disk is empty and of the size that the layout takes")
-        for disk in self._layout.disks:
-            if disk.state == FORMATTING:
-                self._refuse_half_formatted(host, disk.serial)
+            raise Unsupported(f"unsupported here: {disk_layouts.why_none(value)}")
+        for volume in self._volumes(layout):
+            self._refuse_half_made(host, layout, volume)
 
     def intend(self, host: Host, key: str, value: str, expect: str | None) -> None:
         """Note the disks that the plan was approved with; those that are begun keep their state."""
@@ -114,13 +118,17 @@ class DiskLayouts(Handler):
         if self._layout.value != value or not self._layout.disks or not isinstance(host, gate.Gate):
             raise WriteRefused("no disk was approved for this layout")
         layout = parsed(value)
-        for disk in self._layout.disks:
-            self._refuse_foreign_place(host, layout, disk.serial)
-            if not disk.state and not self._layout.done:
-                formatting.check_disk(host, layout, disk.serial)  # all of them, before the first is written to
-        for disk in self._layout.disks:
-            if disk.state != FORMATTED and not self._layout.done:
-                self._format(host, layout, disk)
+        volumes = self._volumes(layout)
+        if not volumes:
+            raise WriteRefused("an array takes at least two disks, and the plan named fewer")
+        for volume in volumes:
+            self._refuse_foreign_place(host, layout, volume)
+            if not self._layout.done and not self._state(volume):
+                for serial in volume.serials:
+                    formatting.check_disk(host, layout, serial)  # all of them, before the first is written to
+        for volume in volumes:
+            if not self._layout.done and self._state(volume) != FORMATTED:
+                self._format(host, layout, volume)
         self._mount(host, layout)
         self._layout.done = True
         self._journal.save()
@@ -132,15 +140,15 @@ class DiskLayouts(Handler):
                 return
             raise WriteRefused("this node's journal knows of no layout: unmount the disks by hand")
         layout = _known(self._layout.value)
-        for disk in self._layout.disks:
-            where = layout.where(disk.serial)
+        for volume in self._volumes(layout):
+            where = layout.where(volume.name)
             path = _unit_file(where)
             if not (host.read_text(path) or "").startswith(OWN):
                 continue
             ran = host.run(Command.UNMOUNT_UNIT, disk_layouts.unit_of(where))
             if where in _mounts(host):
                 raise WriteRefused(
-                    f"{where} (disk {disk.serial}) is busy and stays mounted: end what uses it, then retry "
+                    f"{where} ({formatting.titled(volume)}) is busy and stays mounted: end what uses it, then retry "
                     f"(systemctl answered {ran.code}: {ran.output})"
                 )
             host.run(Command.FORGET_UNIT, disk_layouts.unit_of(where))
@@ -149,53 +157,99 @@ class DiskLayouts(Handler):
         self._journal.content.layout = DiskLayout()
 
     def left_behind(self, key: str) -> str:
-        serials = [disk.serial for disk in self._layout.disks if disk.state]
-        return f"unmounted only: the file systems and their data stay on {', '.join(serials)}" if serials else ""
+        begun = [disk for disk in self._layout.disks if disk.state]
+        if not begun:
+            return ""
 
-    def _format(self, host: gate.Gate, layout: Layout, disk: LaidDisk) -> None:
-        if disk.state == FORMATTING:
-            self._refuse_half_formatted(host, disk.serial)
-        before, disk.state = disk.state, FORMATTING
+        kept = "the array and its data" if "layout=raid0" in self._layout.value else "the file systems and their data"
+        return f"unmounted only: {kept} stay on {', '.join(disk.serial for disk in begun)}"
+
+    def _volumes(self, layout: Layout) -> tuple[Volume, ...]:
+        return layout.volumes(disk.serial for disk in self._layout.disks)
+
+    def _state(self, volume: Volume) -> str:
+        """Return what was begun with the volume; disks of one are always in one state, and saved together."""
+        return next(disk.state for disk in self._layout.disks if disk.serial in volume.serials)
+
+    def _note(self, volume: Volume, state: str) -> None:
+        for disk in self._layout.disks:
+            if disk.serial in volume.serials:
+                disk.state = state
         self._journal.save()
+
+    def _format(self, host: gate.Gate, layout: Layout, volume: Volume) -> None:
+        self._refuse_half_made(host, layout, volume)
+        if volume.is_array and self._state(volume) in ("", JOINING):
+            self._join(host, layout, volume)
+        if volume.is_array:
+            host.assemble(layout, volume)
+        before = self._state(volume)
+        self._note(volume, FORMATTING)
         try:
-            host.format_disk(layout, disk.serial)
+            host.format_volume(layout, volume)
         except formatting.NotTouched:
-            disk.state = before
-            self._journal.save()
+            self._note(volume, before)
             raise
-        disk.state = FORMATTED
-        self._journal.save()
+        self._note(volume, FORMATTED)
 
-    def _refuse_half_formatted(self, host: Host, serial: str) -> None:
-        for name in formatting.names_of(host, serial):
-            disk = self._disks.read(host, name)
-            if disk and not disk.is_empty:
-                raise WriteRefused(
-                    f"formatting disk {serial} was cut short, and it {disk.state}: look at it, wipe it by hand, then "
-                    "retry"
-                )
+    def _join(self, host: gate.Gate, layout: Layout, volume: Volume) -> None:
+        if self._state(volume) == JOINING and not self._are_empty(host, volume):
+            host.assemble(layout, volume)  # each has the superblock: mdadm had written all that it writes
+        else:
+            self._note(volume, JOINING)
+            try:
+                host.make_array(layout, volume)
+            except formatting.NotTouched:
+                self._note(volume, "")
+                raise
+        self._note(volume, JOINED)
 
-    def _refuse_foreign_place(self, host: Host, layout: Layout, serial: str) -> None:
+    def _refuse_half_made(self, host: Host, layout: Layout, volume: Volume) -> None:
+        """Refuse what a cut left neither empty nor whole: an operator looks at it, and wipes it by hand."""
+        state, why = self._state(volume), ""
+        if state == JOINING and not self._are_empty(host, volume):
+            try:
+                formatting.refuse_foreign_members(host, layout, volume)
+            except formatting.NotTouched as error:
+                why = f"making {formatting.titled(volume)} was cut short, and {error}"
+        elif state == FORMATTING and (name := formatting.device_of(host, volume)):
+            disk = None if volume.is_array else self._disks.read(host, name)
+            content = formatting.content_of_array(host, name) if disk is None else disk.state
+            if content != disks.EMPTY:
+                why = f"formatting {formatting.titled(volume)} was cut short, and it {content}"
+        if why:
+            raise WriteRefused(f"{why}: look at it, wipe it by hand, then retry")
+
+    def _are_empty(self, host: Host, volume: Volume) -> bool:
+        there = [self._disks.read(host, name) for name in formatting.disks_of(host, volume)]
+        return all(disk is not None and disk.is_empty for disk in there)
+
+    def _refuse_foreign_place(self, host: Host, layout: Layout, volume: Volume) -> None:
         """Refuse before a disk is written to where its unit or folder is another party's."""
-        where = layout.where(serial)
+        where = layout.where(volume.name)
         text = host.read_text(_unit_file(where))
-        if text is not None and not text.startswith(f"{OWN}{serial};"):
+        if text is not None and not text.startswith(f"{OWN}{volume.name};"):
             raise WriteRefused(f"{_unit_file(where)} is not Setpoint's")
-        if not _is_mounted(host, layout, serial) and (where in _mounts(host) or host.glob(f"{where}/*")):
+        mounts = _mounts(host)
+        if not _is_seen(host, mounts, layout, volume) and (where in mounts or host.glob(f"{where}/*")):
             raise WriteRefused(f"{where} is in use: something else is mounted or stored there")
 
     def _mount(self, host: gate.Gate, layout: Layout) -> None:
-        for disk in self._layout.disks:
-            path, text = _unit_file(layout.where(disk.serial)), unit_text(layout, disk.serial)
+        volumes = self._volumes(layout)
+        for volume in volumes:
+            if volume.is_array:
+                host.assemble(layout, volume)
+            path, text = _unit_file(layout.where(volume.name)), unit_text(layout, volume)
             if host.read_text(path) != text:
                 host.persist(path, text)
         _reload(host)
-        for disk in self._layout.disks:
-            where = layout.where(disk.serial)
+        for volume in volumes:
+            where = layout.where(volume.name)
             ran = host.run(Command.MOUNT_UNIT, disk_layouts.unit_of(where))
-            if not _is_mounted(host, layout, disk.serial):
+            if not _is_seen(host, _mounts(host), layout, volume):
                 raise WriteRefused(
-                    f"disk {disk.serial} is not mounted at {where}: systemctl answered {ran.code}: {ran.output}"
+                    f"{formatting.titled(volume)} is not mounted at {where}: systemctl answered {ran.code}: "
+                    f"{ran.output}"
                 )
 
 
@@ -235,14 +289,10 @@ def _mounts(host: Host) -> dict[str, tuple[str, str]]:
     return out
 
 
-def _is_seen(host: Host, mounts: Mapping[str, tuple[str, str]], layout: Layout, serial: str, name: str | None) -> bool:
+def _is_seen(host: Host, mounts: Mapping[str, tuple[str, str]], layout: Layout, volume: Volume) -> bool:
+    """Return whether the file system on exactly these disks is what is seen at its folder."""
+    name = formatting.device_of(host, volume)
     if name is None:
         return False
     number = (host.read_text(f"/sys/block/{name}/dev") or "").strip()
-    return mounts.get(layout.where(serial)) == (number, layout.filesystem)
-
-
-def _is_mounted(host: Host, layout: Layout, serial: str) -> bool:
-    """Return whether the file system on exactly this disk is what is seen at its folder."""
-    names = formatting.names_of(host, serial)
-    return len(names) == 1 and _is_seen(host, _mounts(host), layout, serial, names[0])
+    return mounts.get(layout.where(volume.name)) == (number, layout.filesystem)

@@ -1,11 +1,11 @@
-"""Kinds that are plain files of /sys: transparent huge pages, CPU governor, block devices, module parameters."""
+"""Kinds that are plain files of /sys: transparent huge pages, CPU governor and latency, disks, module parameters."""
 
 from __future__ import annotations
 
 import re
 
 from agent.host import Host
-from agent.kinds.base import Handler, WriteRefused, bracketed, choices
+from agent.kinds.base import Handler, Unsupported, WriteRefused, bracketed, choices
 
 THP = "/sys/kernel/mm/transparent_hugepage/"
 
@@ -36,6 +36,20 @@ class Governor(Handler):
             offered = (host.read_text(path.replace("_governor", "_available_governors")) or "").split()
             if offered and value not in offered:
                 raise WriteRefused(f"the CPUs offer {', '.join(offered)}")
+
+
+class ResumeLatency(Handler):
+    """The longest that any CPU may take to wake, in µs: the idle governor then chooses no deeper state."""
+
+    PATTERN = "/sys/devices/system/cpu/cpu[0-9]*/power/pm_qos_resume_latency_us"
+
+    def paths(self, host: Host, key: str) -> list[str]:
+        return host.glob(self.PATTERN)
+
+    def check(self, host: Host, key: str, value: str) -> None:
+        driver = (host.read_text("/sys/devices/system/cpu/cpuidle/current_driver") or "").strip()
+        if driver in ("", "none") and value != "0":
+            raise Unsupported("unsupported here: the kernel has no cpuidle driver, so no limit would be kept")
 
 
 class Block(Handler):

@@ -46,7 +46,8 @@ def circumstance_findings(
     lacking = {key: names for key, names in draft.lacking.items() if key != disk_layouts.KEY}
     out = findings.left_out_findings(left_out) + findings.setting_findings(lacking, draft.higher)
     changes = {c.name: draft.changes[c.node_id] for c in draft.candidates}
-    out += disk_findings(changes, draft.lacking.get(disk_layouts.KEY, ()), _observed(nodes))
+    layout = next((value for key, _, value, _ in target.settings if key == disk_layouts.KEY), "")
+    out += disk_findings(changes, layout, draft.lacking.get(disk_layouts.KEY, ()), _observed(nodes))
     out += findings.security_findings(changes) + findings.acting_label_findings(changes)
     out += findings.unusable_value_findings(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     out += boot_findings(changes, _observed(nodes))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from contract import keys
+from contract.key_lists import CPU_LATENCY
 from contract.keys import KeyKind
 
 PAGE_SIZES = {"hugepages-2Mi": ("2048kB", "2M"), "hugepages-1Gi": ("1048576kB", "1G")}
 """(directory under /sys/kernel/mm/hugepages, the boot argument's spelling)"""
 THP = "/sys/kernel/mm/transparent_hugepage"
 GOVERNOR = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+LATENCY = "/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us"
 DISKS = {"nvme": "nvme*n*", "sd": "sd*", "vd": "vd*", "xvd": "xvd*"}
 """Names under /sys/block of each class of disks."""
 
@@ -21,6 +23,7 @@ _PAGES = re.compile(
 )
 _QUEUE = re.compile(r"/sys/(?:block|class/block)/([^/]+)/queue/([a-z_]+)")
 _PARAMETER = re.compile(r"/sys/module/([A-Za-z0-9_-]+)/parameters/([A-Za-z0-9_-]+)")
+_LATENCIES = re.compile(r"/sys/devices/system/cpu/cpu(?:\*|\[0-9\]\*)/power/pm_qos_resume_latency_us")
 _GOVERNORS = re.compile(r"/sys/devices/system/cpu/(?:cpu(?:\*|\[0-9\]\*)/cpufreq|cpufreq/policy\*)/scaling_governor")
 
 
@@ -31,6 +34,8 @@ def sysfs_path(key: str) -> str | None:
             return f"{THP}/{key.rpartition('.')[2]}"
         case KeyKind.GOVERNOR:
             return GOVERNOR
+        case KeyKind.CPU_LATENCY:
+            return LATENCY
         case KeyKind.BLOCK:
             _, disks, attribute = key.split(".")
             return f"/sys/block/{DISKS[disks]}/queue/{attribute}"
@@ -53,6 +58,8 @@ def key_of_path(path: str) -> str | None:
         return f"transparent_hugepage.{path.rpartition('/')[2]}"
     if _GOVERNORS.fullmatch(path):
         return "cpu.scaling_governor"
+    if _LATENCIES.fullmatch(path):
+        return CPU_LATENCY
     if (pages := _PAGES.fullmatch(path)) and (size := _SIZES.get(pages[2])):
         return f"{size}.{pages[1]}" if pages[1] else size
     if (queue := _QUEUE.fullmatch(path)) and (disks := _CLASSES.get(queue[1])):

@@ -71,7 +71,7 @@ WantedBy=multi-user.target
 
 
 def sysfs_tasks(content: Content, draft: ExportDraft) -> list[dict[str, Any]]:
-    of_files = of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK, KeyKind.HUGEPAGES)
+    of_files = of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.CPU_LATENCY, KeyKind.BLOCK, KeyKind.HUGEPAGES)
     wanted = [setting for setting in of_files if not _is_unreadable(setting, draft)]
     # A new scheduler brings its own nr_requests (blk_mq_init_sched in block/blk-mq-sched.c), so it is written first.
     wanted.sort(key=lambda setting: not setting.key.endswith(".scheduler"))
@@ -109,7 +109,8 @@ def _is_unreadable(setting: WantedSetting, draft: ExportDraft) -> bool:
 
 def _put(setting: WantedSetting) -> str:
     path, wanted = sysfs_path(setting), f"'{setting.operator}' '{setting.value}'"
-    if kind(setting) in (KeyKind.BLOCK, KeyKind.GOVERNOR):  # a node without such disks has nothing to write
+    # A node without such disks or CPUs has nothing to write.
+    if kind(setting) in (KeyKind.BLOCK, KeyKind.GOVERNOR, KeyKind.CPU_LATENCY):
         return f'for file in {path}; do [ ! -e "$file" ] || put "$file" {wanted}; done'
     return f"put {path} {wanted}"
 

@@ -26,6 +26,9 @@ IGNITION = "3.2.0"
 """The oldest version that all supported OpenShift releases read."""
 
 
+_ATTRIBUTES = (KeyKind.THP, KeyKind.GOVERNOR, KeyKind.CPU_LATENCY, KeyKind.BLOCK)
+
+
 def write(content: Content, draft: ExportDraft) -> str:
     draft.miss_marks(content, "a machine config is applied below Kubernetes")
     for setting in of_kind(content, KeyKind.KUBELET, KeyKind.KUBELET_MANAGER):
@@ -45,7 +48,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     ]
     attributes = [
         f"w {sysfs_path(setting)} - - - - {setting.value}"
-        for setting in draft.exact(of_kind(content, KeyKind.THP, KeyKind.GOVERNOR, KeyKind.BLOCK), "tmpfiles.d")
+        for setting in draft.exact(of_kind(content, *_ATTRIBUTES), "tmpfiles.d")
     ]
     if attributes:
         draft.remark("Attributes of disks and CPUs are written at boot: a disk that comes later keeps its own.")

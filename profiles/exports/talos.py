@@ -26,7 +26,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     attributes = draft.exact(of_kind(content, KeyKind.THP, KeyKind.HUGEPAGES), "Talos")
     if entries := {_dotted(str(sysfs_path(setting))): setting.value for setting in attributes}:
         machine["sysfs"] = entries
-    for setting in of_kind(content, KeyKind.GOVERNOR, KeyKind.BLOCK):
+    for setting in of_kind(content, KeyKind.GOVERNOR, KeyKind.CPU_LATENCY, KeyKind.BLOCK):
         draft.miss(setting, "Talos names single files under /sys, and these differ from node to node")
     for setting in of_kind(content, KeyKind.CMDLINE):
         draft.miss(setting, "belongs to the image: extraKernelArgs of an Image Factory schematic")

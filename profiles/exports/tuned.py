@@ -33,6 +33,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     if content.setting("transparent_hugepage.enabled"):
         draft.remark("TuneD leaves transparent huge pages alone where the kernel's command line sets them.")
     _put(sections, "cpu", [f"governor={setting.value}" for setting in of_kind(content, KeyKind.GOVERNOR)])
+    latencies = of_kind(content, KeyKind.CPU_LATENCY)
+    _put(sections, "cpu", [f"pm_qos_resume_latency_us={setting.value}" for setting in latencies])
     _modules(content, draft, sections)
     _disks(content, draft, sections)
     pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "TuneD's sysfs plugin")

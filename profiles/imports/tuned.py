@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from contract.key_lists import CPU_LATENCY
 from contract.nodetuning import Operator
 from profiles.catalog.host_paths import DISKS, key_of_path
 from profiles.imports import ini, kernel_arguments
@@ -156,8 +157,10 @@ class _Taker:
             self.refuse(option, "is no option of the plugin vm that Setpoint knows")
 
     def _cpu(self, option: Option) -> None:
-        if option.name != "governor":
-            self.refuse(option, "of the plugin cpu only the governor is taken")
+        if option.name == "pm_qos_resume_latency_us":
+            self.assign(CPU_LATENCY, option.value, option)
+        elif option.name != "governor":
+            self.refuse(option, "of the plugin cpu only governor and pm_qos_resume_latency_us are taken")
         elif "|" in option.value:
             self.refuse(option, "is a list of governors to try; a profile names one")
         else:

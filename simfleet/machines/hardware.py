@@ -109,7 +109,19 @@ class Hardware:
     @property
     def programs(self) -> frozenset[str]:
         extra = {"grub": {"update-grub"}, "grubby": {"grubby"}}.get(self.boot_loader, set())
-        always = {"modprobe", "systemctl", "nsenter", "mkfs.ext4", "mkfs.xfs", "sh", "mv", "rm", "cat", "sleep"}
+        always = {
+            "modprobe",
+            "systemctl",
+            "nsenter",
+            "mkfs.ext4",
+            "mkfs.xfs",
+            "mdadm",
+            "sh",
+            "mv",
+            "rm",
+            "cat",
+            "sleep",
+        }
         return frozenset(always | extra)
 
 
@@ -150,6 +162,9 @@ def booted(hardware: Hardware) -> dict[str, str]:
         files[f"{folder}/scaling_available_governors"] = (
             "conservative ondemand userspace powersave performance schedutil"
         )
+        # As many CPUs as policies: a look at each of hundreds would cost the fleet more than it shows.
+        files[f"/sys/devices/system/cpu/cpu{policy}/power/pm_qos_resume_latency_us"] = "0"
+        files["/sys/devices/system/cpu/cpuidle/current_driver"] = "intel_idle"
     for disk in range(hardware.nvme_disks):
         for name, text in BLOCK_DEFAULTS.items():
             files[f"/sys/block/nvme{disk}n1/queue/{name}"] = text

@@ -154,6 +154,10 @@ class VirtualKernel:
             if text not in (self.read(path.replace("_governor", "_available_governors")) or "").split():
                 raise OSError(errno.EINVAL, "Invalid argument", path)
             self._put(path, text)
+        elif path.endswith("/pm_qos_resume_latency_us"):
+            if text != "n/a" and not (text.isdigit() and int(text) < 2**31 - 1):
+                raise OSError(errno.EINVAL, "Invalid argument", path)
+            self._put(path, text)
         elif path.startswith("/sys/block/"):
             if not text.isdigit():
                 raise OSError(errno.EINVAL, "Invalid argument", path)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent import trial_files
 from agent.host import Command, CommandResult
 from simfleet.machines import kubelet, local_disks
-from simfleet.machines.hardware import DRIVE_BYTES, Hardware
+from simfleet.machines.hardware import Hardware
 from simfleet.machines.kernel import VirtualKernel
 
 if TYPE_CHECKING:
@@ -257,6 +257,12 @@ class VirtualHost:
                 self._machine.reboot()
             case Command.MAKE_EXT4 | Command.MAKE_XFS if self.has(command.value[0]):
                 local_disks.format_disk(self._machine, command.value[0].removeprefix("mkfs."), words)
+            case Command.LOAD_RAID0:
+                self._kernel.set("/proc/mdstat", "Personalities : [raid0]")
+            case Command.MAKE_RAID0 if self.has("mdadm"):
+                local_disks.join(self._machine, words)
+            case Command.ASSEMBLE_ARRAY if self.has("mdadm"):
+                local_disks.assemble(self._machine)
             case Command.MOUNT_UNIT | Command.UNMOUNT_UNIT | Command.FORGET_UNIT:
                 return _ran(local_disks.systemctl(self._machine, command, words[0]))
             case _:
@@ -264,9 +270,10 @@ class VirtualHost:
         return CommandResult(0)
 
     def read_disk(self, name: str, offset: int, count: int) -> bytes:
-        if not self._kernel.exists(f"/sys/block/{name}/size"):
+        sectors = self._kernel.read(f"/sys/block/{name}/size")
+        if sectors is None:
             raise OSError(errno.ENOENT, "No such file or directory", f"/dev/{name}")
-        blank = _blank(max(0, min(count, DRIVE_BYTES - offset)))
+        blank = _blank(max(0, min(count, int(sectors) * 512 - offset)))
         for at, data in self._machine.drives.get(name, {}).items():
             if offset < at + len(data) and at < offset + len(blank):
                 before, skipped = blank[: max(0, at - offset)], data[max(0, offset - at) :]

@@ -32,6 +32,7 @@ VALUES = ("0", "1", "2", "3", "10", "60", "99999999", "fq", "|/bin/sh", "fq\nker
 MEMORY_KIB = 16384000
 DISKS = ("nvme0n1", "sda", "vda", "xvda")
 PLACES = [f"/sys/block/{disk}/queue/{name}" for disk in DISKS for name in key_lists.BLOCK_ATTRIBUTES]
+PLACES += ["/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us"]
 CARDS = {"eno1": nics.DEFAULT_ROUTE, "roce0": nics.RDMA, "eno2": nics.OTHER}
 PLACES += [cards.place(card, name) for card in CARDS for name in nics.ATTRIBUTES]
 PLACES += [f"/sys/class/net/{card}/device/vendor" for card in CARDS]

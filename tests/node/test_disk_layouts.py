@@ -20,7 +20,7 @@ VALUE = "layout=single,filesystem=ext4,mount=/mnt/fast-disks,options=noatime,lab
 SERIAL = "SN0001"
 DISK = "/dev/nvme0n1"
 WHERE = parsed(VALUE).where(SERIAL)
-EMPTY = f"empty={SERIAL}:1;mkfs=ext4"
+EMPTY = f"empty={SERIAL}:1;mkfs=ext4+mdadm"
 
 
 @pytest.fixture

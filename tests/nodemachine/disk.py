@@ -22,8 +22,8 @@ RELEASE = "bookworm"
 """Its containerd 1.6 is the oldest that Kubernetes 1.35 takes."""
 PACKAGES = (
     "ca-certificates", "conntrack", "containerd", "containernetworking-plugins", "dbus", "e2fsprogs", "ethtool",
-    "grub-pc", "initramfs-tools", "iproute2", "iptables", "kmod", "linux-image-cloud-amd64", "mount", "nvme-cli",
-    "procps", "qemu-guest-agent", "runc", "systemd-resolved", "systemd-sysv", "udev", "util-linux",
+    "grub-pc", "initramfs-tools", "iproute2", "iptables", "kmod", "linux-image-cloud-amd64", "mdadm", "mount",
+    "nvme-cli", "procps", "qemu-guest-agent", "runc", "systemd-resolved", "systemd-sysv", "udev", "util-linux",
 )  # fmt: skip
 LEAVES_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 SIZE = 6 << 30

@@ -43,6 +43,8 @@ class NodeMachine(Guest):
         super().__init__(folder, name)
         self._parts, self._serial, self._forwards = parts, serial, forwards or {}
         self._process: subprocess.Popen[bytes] | None = None
+        self.more_disks: tuple[str, ...] = ()
+        """Serial numbers of further NVMe disks, of 2 GiB each; the machine has them from its next start on."""
         self.console = folder / "console.log"
         folder.mkdir(parents=True, exist_ok=True)
         self.renew()
@@ -114,6 +116,7 @@ class NodeMachine(Guest):
             "-drive", f"file={self._parts},format=raw,if=virtio,readonly=on",
             "-drive", f"file={folder}/nvme.img,format=raw,if=none,id=nvme0",
             "-device", f"nvme,serial={self._serial},drive=nvme0",
+            *self._more_disks(),
             "-netdev", f"user,id=net0{forwards}", "-device", "virtio-net-pci,netdev=net0,id=card0",
             "-device", "virtio-rng-pci",
             "-chardev", f"file,id=console,path={self.console},append=on", "-serial", "chardev:console",
@@ -122,6 +125,17 @@ class NodeMachine(Guest):
             "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
             "-qmp", f"unix:{folder}/monitor.sock,server=on,wait=off",
         ]  # fmt: skip
+
+    def _more_disks(self) -> Sequence[str]:
+        out: list[str] = []
+        for serial in self.more_disks:
+            image = self.folder / f"{serial}.img"
+            if not image.exists():
+                with image.open("wb") as file:
+                    file.truncate(2 << 30)
+            out += ["-drive", f"file={image},format=raw,if=none,id={serial}"]
+            out += ["-device", f"nvme,serial={serial},drive={serial}"]
+        return out
 
     def _monitor(self, command: str, arguments: dict[str, Any]) -> None:
         with socket.socket(socket.AF_UNIX) as line:

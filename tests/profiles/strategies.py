@@ -18,6 +18,7 @@ from profiles.document.document import DocumentComponent, DocumentSetting, Exten
 LAYOUTS = (
     "layout=single,filesystem=ext4,mount=/mnt/fast-disks",
     "layout=single,filesystem=xfs,mount=/srv/scratch,options=discard+noatime,label=fast,min=1000,max=8000",
+    "layout=raid0,filesystem=ext4,mount=/data/scratch,min=1000",
 )
 SETTABLE = [info for info in known_settings.all() if not info.observe_only and info.owner != "kubelet"]
 ALONE = [

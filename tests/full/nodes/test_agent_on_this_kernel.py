@@ -27,6 +27,7 @@ from contract.nodetuning import Restore, Spec, Status, Wanted
 pytestmark = pytest.mark.full
 ROOT = pathlib.Path(__file__).parents[3]
 SYS = pathlib.Path("/proc/sys")
+CPUS = pathlib.Path("/sys/devices/system/cpu")
 THP = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 HUGE = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 
@@ -162,6 +163,19 @@ def test_transparent_huge_pages(agent, kept):
     assert chosen(read(THP)) == wanted
     agent.ask(restore=(Restore("transparent_hugepage.enabled", None, wanted),))
     assert chosen(read(THP)) == original
+
+
+def test_a_latency_of_the_cpus(agent, kept):
+    cpus = [path / "power/pm_qos_resume_latency_us" for path in CPUS.glob("cpu[0-9]*")]
+    originals = {kept(path) for path in cpus}
+    [original] = originals
+    wanted = "20" if original != "20" else "30"
+
+    assert only(agent.ask(Wanted("cpu.resume_latency_us", "=", wanted, original))).state == "Effective"
+    assert {read(path) for path in cpus} == {wanted}
+    agent.start()
+    assert only(agent.ask(restore=(Restore("cpu.resume_latency_us", None, wanted),))).state == "Restored"
+    assert {read(path) for path in cpus} == originals
 
 
 def test_huge_pages_are_allocated_wait_for_the_kubelet_and_go_back(agent, kept):

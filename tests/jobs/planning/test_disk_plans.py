@@ -127,3 +127,45 @@ def test_nodes_without_a_disk_that_fits_are_named(world):
     assert made.summary["consent"] == ""
     [finding] = [f for f in made.findings if f["code"] == "disks-unfit"]
     assert finding["nodes"] == ["n1"]
+
+
+def test_disks_of_an_array_are_named_joined_once_and_keep_their_data_over_boot_and_revert(world):
+    made = world.plan(world.revision({KEY: VALUE.replace("single", "raid0")}))
+    assert made.summary["consent"] == PHRASE
+    [finding] = [f for f in made.findings if f["code"] == "formats-disks"]
+    assert "RAID 0" in finding["detail"]
+
+    rollout = world.run(rollout_actions.start(approved(world, made), by=world.operator))
+    assert rollout.status == "succeeded"
+    node = machine(world, "n1")
+    assert [device for device, _ in node.mounts.values()] == ["md127"]
+    drives = {name: dict(content) for name, content in node.drives.items()}
+    node.reboot()
+    world.tick(400)
+    assert [device for device, _ in node.mounts.values()] == ["md127"]
+
+    rollout_actions.revert(rollout, by=world.operator)
+    assert world.run(rollout).status == "reverted"
+    assert (node.mounts, node.drives) == ({}, drives)
+
+
+@pytest.mark.parametrize(
+    ("lost", "limit", "why"),
+    [("mdadm", "", "mdadm is missing"), ("", ",min=999999", "none is empty"), ("", "", "two disks of one size")],
+)
+def test_why_a_node_can_have_no_array_is_named(world, monkeypatch, lost, limit, why):
+    node = machine(world, "n1")
+    if lost:
+        had = type(node.hardware).programs.fget
+        monkeypatch.setattr(type(node.hardware), "programs", property(lambda hardware: had(hardware) - {lost}))
+    for name in ("nvme2n1", "nvme3n1"):
+        if not lost and not limit:
+            node.drives[name] = {0: b"XFSB"}
+        node.kernel.set(f"/sys/block/{name}/stat", "0 0 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0")
+    world.tick(1200)
+
+    made = world.plan(world.revision({KEY: f"{VALUE.replace('single', 'raid0')}{limit}", "vm.swappiness": "10"}))
+
+    [finding] = [f for f in made.findings if f["code"] == "disks-unfit"]
+    assert why in finding["title"]
+    assert finding["nodes"] == ["n1"]

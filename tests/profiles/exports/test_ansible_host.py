@@ -222,5 +222,5 @@ def test_the_path_of_a_key_leads_back_to_it(info: Any) -> None:
     for key in (info.key, f"{info.key}.node3") if info.key.startswith("hugepages-") else (info.key,):
         path = sysfs_path(key)
         assert path is None or key_of_path(path) == key
-        if keys.kind_of(key) in (KeyKind.HUGEPAGES, KeyKind.THP, KeyKind.BLOCK, KeyKind.GOVERNOR):
+        if keys.kind_of(key) in (KeyKind.HUGEPAGES, KeyKind.THP, KeyKind.BLOCK, KeyKind.GOVERNOR, KeyKind.CPU_LATENCY):
             assert path

@@ -92,7 +92,7 @@ def read_tuned(text: str, content: Content) -> Pairs:
             elif section == "vm":
                 out["transparent_hugepage." + ("defrag" if "defrag" in name else "enabled")] = ("=", value)
             elif section == "cpu":
-                out["cpu.scaling_governor"] = ("=", value)
+                out["cpu.scaling_governor" if name == "governor" else "cpu.resume_latency_us"] = ("=", value)
             elif section == "sysfs":
                 out[by_path(content)[name].key] = ("=", value)
             elif section == "modules":
