@@ -134,29 +134,34 @@ class History:
             errors["window"] = ["Leave it out where from and to are given."]
         elif window and window not in self.presets:
             errors["window"] = [f"There is no such window; there are {', '.join(self.presets)}."]
-        if not (start or end):
-            if zone:
-                errors["zone"] = ["Leave it out where from and to are not given."]
-            if errors:
-                raise Invalid("That is no time range.", fields=errors)
-            return self.preset(window, compares=bool(comparison))
-        first, last = self._span(start, end, zone, errors)
-        if errors or first is None or last is None:
+        if not (start or end) and zone:
+            errors["zone"] = ["Leave it out where from and to are not given."]
+        if start or end:
+            first, last = self._span(start, end, zone, errors)
+        if errors:
             raise Invalid("That is no time range.", fields=errors)
-        return self.custom(first, last, compares=bool(comparison))
+        if start or end:
+            return self.custom(first, last, compares=bool(comparison))
+        return self.preset(window, compares=bool(comparison))
 
-    def _span(
-        self, start: str, end: str, zone: str, errors: dict[str, list[str]]
-    ) -> tuple[datetime | None, datetime | None]:
-        """Without `to`, up to now."""
+    def instants(self, params: Mapping[str, str]) -> tuple[datetime, datetime]:
+        """Return `from` and `to` as they are, or up to now. Raises Invalid, by from, to and zone."""
+        errors: dict[str, list[str]] = {}
+        first, last = self._span(*(params.get(name, "").strip() for name in ("from", "to", "zone")), errors)
+        if errors:
+            raise Invalid("That is no time range.", fields=errors)
+        return first, last
+
+    def _span(self, start: str, end: str, zone: str, errors: dict[str, list[str]]) -> tuple[datetime, datetime]:
+        """Both are now where `errors` says why not. Without `to`, up to now."""
+        latest = up_to()
         if zone and zone not in zones():
             errors["zone"] = [f"There is no time zone {zone[:40]!r}; write one such as Europe/Berlin, or UTC."]
-            return None, None
-        first, last = _instant("from", start, zone, errors), up_to()
-        if end:
-            last = _instant("to", end, zone, errors) or last
-        if errors or first is None:
-            return None, None
+            return latest, latest
+        first = _instant("from", start, zone, errors) or latest
+        last = (_instant("to", end, zone, errors) if end else None) or latest
+        if {"from", "to"} & errors.keys():
+            return first, last
         if why := self._why_not_from(first):
             errors["from"] = [why]
         elif why := _why_not_to(first, last, self.longest):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from drf_spectacular.types import OpenApiTypes
@@ -22,7 +22,7 @@ from common.requests import UserApiRequest
 from gpus.metrics.buckets import Bucket, Device
 from gpus.models import GpuBand
 from gpus.reports import ranges, state_bands
-from gpus.reports.ranges import History, TimeRange
+from gpus.reports.ranges import History
 from gpus.storage import history
 from gpus.web.api import CLUSTER, checked_parameters, cluster_of
 
@@ -33,6 +33,7 @@ _START = OpenApiParameter(
     "start", OpenApiTypes.STR, description="In place of `from`: an instant, a day, or how long ago: 24h, 7d."
 )
 _END = OpenApiParameter("end", OpenApiTypes.STR, description="The same, in place of `to`.")
+T = TypeVar("T")
 _SPAN = ("seconds", "start", "end", "from", "to", "zone")
 _FROM = OpenApiParameter("from", OpenApiTypes.STR, description="A time, such as 2026-11-21T08:00Z.")
 _TO = OpenApiParameter("to", OpenApiTypes.STR, description="The same; now if it is left out.")
@@ -160,11 +161,11 @@ def _span(query: dict[str, str], kept: History) -> tuple[int, datetime, datetime
     if query["from"] or query["to"] or query["zone"]:
         if both := [name for name in ("start", "end") if query[name]]:
             raise ValidationError({name: ["Leave it out where from, to or zone are given."] for name in both})
-        chosen = _parsed(kept, {name: query[name] for name in ("from", "to", "zone")})
-        if chosen.length > LONGEST[seconds]:
+        start, end = _refusing(kept.instants, {name: query[name] for name in ("from", "to", "zone")})
+        if end - start > LONGEST[seconds]:
             reason = f"At most {LONGEST[seconds].days} days at once in steps of {seconds} s."
             raise ValidationError({"from": [reason]})
-        return seconds, chosen.start, chosen.end
+        return seconds, ranges.floor(start, seconds), ranges.ceiling(end, seconds)
     field, times = InstantField(required=False), {}
     for name, otherwise in (("start", now() - timedelta(days=1)), ("end", now())):
         try:
@@ -178,10 +179,10 @@ def _span(query: dict[str, str], kept: History) -> tuple[int, datetime, datetime
     return seconds, times["start"].astimezone(UTC), times["end"].astimezone(UTC)
 
 
-def _parsed(kept: History, params: Mapping[str, str]) -> TimeRange:
+def _refusing(read: Callable[[Mapping[str, str]], T], params: Mapping[str, str]) -> T:
     """Raises ValidationError, naming the parameter."""
     try:
-        return kept.parse(params)
+        return read(params)
     except Invalid as refusal:
         raise ValidationError(refusal.fields) from refusal
 
@@ -259,6 +260,6 @@ class UsageView(ApiView):
         by, known = query["by"] or "cluster", [str(part) for part in state_bands.PARTS]
         if by not in known:
             raise ValidationError({"by": [f"There is no such by; there are {', '.join(known)}."]})
-        window = _parsed(ranges.BANDS, query)
+        window = _refusing(ranges.BANDS.parse, query)
         cluster = cluster_of(request, query["cluster"]) if query["cluster"] else None
         return Response(WholeUsageOut(state_bands.over(request.user, window, by, cluster)).data)
