@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 from django import template
 
-from common import chart_data, look
-from common.chart_data import Series
+from common import look
+from common.templatetags import chart_data
+from common.templatetags.chart_data import Series
 from common.templatetags.setpoint import Counts
 
 register = template.Library()

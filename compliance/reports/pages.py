@@ -11,8 +11,9 @@ from django.db.models import Q, QuerySet
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, ClusterDay, Node
-from common import chart_data, hooks, look
+from common import hooks, look
 from common.clock import now
+from common.templatetags import chart_data
 from compliance.models import Assignment, ComplianceState, Outlier, SettingState
 from compliance.reports import security, selectors, wording
 from compliance.reports.selectors import UNASSIGNED, Column, Counts, NodeGroup

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from common import chart_data, look
-from common.chart_data import Series
+from common import look
+from common.templatetags import chart_data
+from common.templatetags.chart_data import Series
 from gpus.metrics.states import EFFECTIVE
 from gpus.reports import ranges
 from gpus.reports.ranges import TimeRange
@@ -177,7 +178,7 @@ def _times(over: Over) -> Iterator[tuple[str, int, str, int, str, str]]:
 
 
 def _form(length: timedelta) -> tuple[str, str]:
-    """How times below a chart are written; the browser writes them in its own zone, as short."""
+    """Return the form of times below a chart, and its name for the browser, which writes them in its own zone."""
     if length <= timedelta(days=1):
         return "time", "%H:%M"
     return ("weekday", "%a %H:%M") if length <= timedelta(days=4) else ("day", "%d %b")
@@ -213,4 +214,4 @@ def _summary(over: Over) -> str:
 
 
 def _when(window: TimeRange) -> str:
-    return f"over {window.words}" if window.name else f"from {window.words} UTC"
+    return f"over {window.words}" if window.name else f"from {window.words}"

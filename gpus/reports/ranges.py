@@ -147,7 +147,8 @@ class History:
     def instants(self, params: Mapping[str, str]) -> tuple[datetime, datetime]:
         """Return `from` and `to` as they are, or up to now. Raises Invalid, by from, to and zone."""
         errors: dict[str, list[str]] = {}
-        first, last = self._span(*(params.get(name, "").strip() for name in ("from", "to", "zone")), errors)
+        start, end, zone = (params.get(name, "").strip() for name in ("from", "to", "zone"))
+        first, last = self._span(start, end, zone, errors)
         if errors:
             raise Invalid("That is no time range.", fields=errors)
         return first, last
@@ -249,7 +250,7 @@ def _step(length: timedelta, most: int, least: timedelta) -> timedelta:
 
 def _words(start: datetime, end: datetime) -> str:
     last = f"{end:%H:%M}" if start.date() == end.date() else f"{end.day} {end:%b %Y %H:%M}"
-    return f"{start.day} {start:%b %Y %H:%M} to {last}"
+    return f"{start.day} {start:%b %Y %H:%M} to {last} UTC"
 
 
 # ── What there is ─────────────────────────────────────────────────────────────────────────────────────────────────────

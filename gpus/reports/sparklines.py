@@ -59,7 +59,7 @@ class Sparkline:
         least, middle, most = self.figures
         unit, unknown = self.kind.unit, len(self.values) - len(self.known)
         gaps = f"; {duration(unknown * self.window.step)} unknown" if unknown else ""
-        when = f"in the last {self.window.words}" if self.window.name else f"from {self.window.words} UTC"
+        when = f"in the last {self.window.words}" if self.window.name else f"from {self.window.words}"
         return f"{self.kind.word} {when}: least {least} {unit}, median {middle} {unit}, most {most} {unit}{gaps}"
 
     @property

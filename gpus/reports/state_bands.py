@@ -127,10 +127,10 @@ class ComparisonLine:
 
     @property
     def in_words(self) -> str:
-        """Return `3.0 higher than before (+12 %)`; no percentage of nothing."""
+        """Return `3.0 higher than before (+12 %)`; no percentage of less than a GPU."""
         if not self.difference:
             return "the same as before"
-        percent = f" ({100 * self.difference / self.gpus_before:+,.0f} %)" if self.gpus_before else ""
+        percent = f" ({100 * self.difference / self.gpus_before:+,.0f} %)" if self.gpus_before >= 1 else ""
         return f"{abs(self.difference):,.1f} {'higher' if self.difference > 0 else 'lower'} than before{percent}"
 
 

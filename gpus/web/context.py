@@ -14,7 +14,7 @@ from accounts.models import User
 from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.reports.selectors import clusters_visible_to
-from common.chart_data import Series
+from common.templatetags.chart_data import Series
 from gpus.metrics import xids
 from gpus.metrics.samples import Metric
 from gpus.metrics.states import Tally

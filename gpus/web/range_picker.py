@@ -81,7 +81,7 @@ class RangePicker:
         return bool(self.errors) or not self.range.name
 
     def _field(self, name: str, label: str, shown: datetime) -> TimeField:
-        """What was typed is kept where it was refused, as far as a field of a time can show it."""
+        """Return the field with what was typed where it was refused, as far as a field of a time can show it."""
         text, reasons = self.typed.get(name, ""), self.errors.get(name, ())
         if self.errors and text:
             typed = None if "zone" in self.errors else ranges.instant(text, self.zone)
@@ -102,7 +102,7 @@ class RangePicker:
         return "" if is_default else f"&{self.range.query}"
 
     @property
-    def asked(self) -> list[tuple[str, str]]:
+    def hidden(self) -> list[tuple[str, str]]:
         return parse_qsl(self.beside)
 
 

@@ -186,13 +186,10 @@
   });
   const [path, id] = (sessionStorage.getItem(BACK) ?? "").split(" ");
   sessionStorage.removeItem(BACK);
-  const back = path === location.pathname ? document.getElementById(id) : null;
-  const isRefused = performance.getEntriesByType("navigation")[0]?.responseStatus >= 400;
   if (!location.hash) {
+    const back = path === location.pathname ? document.getElementById(id) : null;
     const said = document.querySelector("main .flash[autofocus], main #verdict[autofocus]");
+    const isRefused = performance.getEntriesByType("navigation")[0]?.responseStatus >= 400;
     (said ?? (isRefused && document.querySelector("main [aria-invalid=true]") || back))?.focus();
-  } else { // an address that leads to a part of the page: the focus stays within it
-    const part = document.getElementById(location.hash.slice(1));
-    (isRefused && part?.querySelector("[aria-invalid=true]") || part?.contains(back) && back || null)?.focus();
   }
 })();

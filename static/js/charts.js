@@ -1,5 +1,5 @@
 // Charts: a crosshair with the figures of the time under it, by pointer, touch and keyboard; dragging zooms. Figures are
-// those of the chart's own attributes (common/chart_data.py). Times are the reader's, with UTC beside them. Everything
+// those of the chart's own attributes (common/templatetags/chart_data.py). Times are the reader's, with UTC beside them. Everything
 // here is a comfort: the table of each chart has its figures, and the picker's form zooms.
 (() => {
   "use strict";
@@ -61,13 +61,19 @@
       if (Number.isNaN(at.getTime())) query.delete(name);
       else query.set(name, `${at.toISOString().slice(0, 16)}Z`);
     }
-    go(query, form.getAttribute("action"));
+    go(query, event.submitter?.id);
   });
-  const go = (query, hash) => {
-    const address = `${location.pathname}?${String(query).replaceAll("%3A", ":")}${hash}`;
-    if (address === location.pathname + location.search + hash) location.reload();
-    else location.assign(address);
+  // Without the hash, which would take the focus from where static/js/app.js begins: at this control once more.
+  const go = (query, id) => {
+    if (id) sessionStorage.setItem("setpoint-focus", `${location.pathname} ${id}`);
+    location.assign(`${location.pathname}?${String(query).replaceAll("%3A", ":")}`);
   };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("[data-range] a[id][href]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    go(new URL(link.href).searchParams, link.id);
+  });
 
   // ── A chart ───────────────────────────────────────────────────────────────────────────────────────────────────────
   let resume = {}; // the chart that had the focus before an update, and the time of its crosshair
@@ -116,6 +122,7 @@
     const what = root.dataset.what ?? root.querySelector("[aria-label]")?.getAttribute("aria-label").split(/[;:]/)[0] ?? "Chart";
     const keys = "arrow keys move from step to step, Page Up and Page Down by ten, Home and End to the edges";
     scrub.tabIndex = 0;
+    scrub.id = `chart-${root.dataset.chart}`;
     scrub.setAttribute("role", "application");
     scrub.setAttribute("aria-label", `${what}: ${keys}${canZoom ? "; with Shift they select, and Enter zooms" : ""}.`);
     say.setAttribute("aria-live", "polite");
@@ -174,7 +181,7 @@
       for (const name of ["window", "zone", "page"]) query.delete(name);
       query.set("from", `${parts(start, true).iso}Z`);
       query.set("to", `${parts(end, true).iso}Z`);
-      go(query, `#${root.dataset.zoom}`);
+      go(query, scrub.id);
     };
 
     scrub.addEventListener("pointermove", (event) => {

@@ -77,7 +77,6 @@ def test_pointer_and_keyboard_tell_the_figures_of_rest_in_local_time(world: Reco
 
     page.focus(SCRUB)
     page.keyboard.press("Home")
-    assert "no data" in spoken(page) or pairs(spoken(page).partition("UTC)")[2])
     for _ in range((HALF_PAST_ELEVEN - begin) // 300):
         page.keyboard.press("ArrowRight")
     assert "20:15–20:20 Australia/Eucla, 21 Nov 11:30–11:35 UTC: Effective 1; Low 1; Held idle 1; Free 5." in spoken(
@@ -146,9 +145,9 @@ def test_a_nodes_lines_have_one_crosshair_for_each_gpu_on_a_phone_too(world: Rec
     page = visit(world.person, f"/nodes/{node.pk}/?window=1h", width=390, **HERE)
     page.focus("#gpus .scrub")
     page.keyboard.press("ArrowLeft")
-    said = page.inner_text("#gpus .scrub [aria-live]")
-    assert re.search(r"Busy 20 %; Power 220 W\.", said)
-    assert "Australia/Eucla" in said
+    figures = page.inner_text("#gpus .scrub [aria-live]")
+    assert re.search(r"Busy 20 %; Power 220 W\.", figures)
+    assert "Australia/Eucla" in figures
     tip = page.locator("#gpus .tip").first.bounding_box()
     assert (tip["x"] >= 0, tip["x"] + tip["width"] <= 390) == (True, True)
     assert obstacles(page) == []

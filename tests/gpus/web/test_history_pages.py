@@ -197,7 +197,7 @@ def test_nobody_sees_another_clusters_hours(world):
 def test_a_custom_range_compares_with_the_period_before_on_the_page_and_over_rest(
     world, clock, django_assert_num_queries
 ):
-    """From 11:10 the readings are alike until 12:00, when one more pod begins to work."""
+    """Readings are alike from 11:10 to 12:00, when one more pod begins to work."""
     world.held["n1", 1] = ("lab/c", 0.9)
     world.go_on(1200)
     clock.forward(seconds=1200)
