@@ -122,19 +122,20 @@ def ask(count: int) -> dict[str, Any]:
     from django.test import Client
 
     from gpus.models import GpuBand
-    from gpus.reports import selectors
+    from gpus.reports import ranges, selectors
     from gpus.web import context
 
     person, cluster = fill(count)
     client = Client()
     client.force_login(person)
     sources = {source.cluster_id: source for source in selectors.sources(person)}
+    month = ranges.BANDS.preset("30d")
     timings = [_timed("funnel", lambda: context.funnel(person, sources, {cluster.pk: cluster}))]
     timings += [
-        _timed(f"30 days by {by}", partial(context.over_time, person, "30d", by))
+        _timed(f"30 days by {by}", partial(context.over_time, person, month, by))
         for by in ("cluster", "pool", "model", "namespace")
     ]
-    timings.append(_timed("30 days of one cluster", lambda: context.over_time(person, "30d", "namespace", cluster)))
+    timings.append(_timed("30 days of one cluster", lambda: context.over_time(person, month, "namespace", cluster)))
     addresses = ("/gpus/?window=30d&by=namespace", "/api/v1/gpus/usage?window=30d&by=namespace")
     timings += [_timed(page, partial(_page, client, page)) for page in addresses]
     return {"asked": timings, "rows": GpuBand.objects.count()}

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from django import template
 
 from common import look
+from common.templatetags import chart_data
+from common.templatetags.chart_data import Series
 from common.templatetags.setpoint import Counts
 
 register = template.Library()
@@ -141,6 +143,7 @@ def plot(seen: Trend, what: str, height: int = 110) -> dict[str, Any]:
     first, middle, last = seen.days[0], seen.days[len(seen.days) // 2], seen.days[-1]
     return {
         "said": _trend_in_words(seen, what),
+        "data": chart_data.days(what, first, [Series(what, "f-accent", seen.counts)]),
         "height": height,
         "height_with_days": ABOVE + height + BELOW,
         "lines": [y for y, _ in levels],

@@ -11,8 +11,9 @@ from django.db.models import Q, QuerySet
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, ClusterDay, Node
-from common import hooks
+from common import hooks, look
 from common.clock import now
+from common.templatetags import chart_data
 from compliance.models import Assignment, ComplianceState, Outlier, SettingState
 from compliance.reports import security, selectors, wording
 from compliance.reports.selectors import UNASSIGNED, Column, Counts, NodeGroup
@@ -313,18 +314,21 @@ def _areas(points: Sequence[tuple[Any, Counts]]) -> dict[str, Any]:
         return {}
     step = 1000 / (len(points) - 1)
     floor = [0.0] * len(points)
-    paths = []
+    paths, series = [], []
     for state, css in (("compliant", "oks"), ("unknown", "unk"), ("pending", "run"), ("drifted", "warn")):
         top = [low + counts[state] for low, (_, counts) in zip(floor, points, strict=True)]
         if any(counts[state] for _, counts in points):
             upper = [f"{i * step:.1f},{HEIGHT - HEIGHT * y / most:.1f}" for i, y in enumerate(top)]
             lower = [f"{i * step:.1f},{HEIGHT - HEIGHT * y / most:.1f}" for i, y in enumerate(floor)]
             paths.append({"css": css, "d": f"M{' '.join(upper)} {' '.join(reversed(lower))}Z"})
+            word = look.appearance("compliance", state).word
+            series.append(chart_data.Series(word, f"f-{css}", [counts[state] for _, counts in points]))
         floor = top
     (first, was), (last, is_now) = points[0], points[-1]
     then = f"from {first.day} {first:%b} to {last.day} {last:%b}: {was['compliant']:,} compliant then"
     return {
         "paths": paths,
+        "data": chart_data.days("compliance", first, series),
         "most": most,
         "first": first,
         "last": last,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from common import look
+from common.templatetags import chart_data
+from common.templatetags.chart_data import Series
+from gpus.metrics.states import EFFECTIVE
+from gpus.reports import ranges
+from gpus.reports.ranges import TimeRange
 from gpus.reports.state_bands import SHOWN, BandPoint, Over
 
 HEIGHT, WIDTH, TOP = 170, 1000, 22
@@ -22,12 +27,15 @@ def bands(over: Over) -> SafeString:
     """Empty where nothing is recorded."""
     if not over.points:
         return SafeString()
-    top = _top(max(point.total for point in over.points))
+    before = over.comparison.points if over.comparison else []
+    top = _top(max([point.total for point in over.points] + [point.gpus[EFFECTIVE] for point in before]))
     marks = [(TOP + HEIGHT - HEIGHT * part // 4, top * part / 4) for part in range(5)]
     return format_html(
-        '<div class="plot bands" role="img" aria-label="{}"><svg class="yax" height="{}" aria-hidden="true">{}</svg>'
+        '<div class="hover" {}><div class="plot bands" role="img" aria-label="{}">'
+        '<svg class="yax" height="{}" aria-hidden="true">{}</svg>'
         '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="{}" height="{}" width="100%" '
-        'viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>{}{}</svg></div>',
+        'viewBox="0 0 {} {}" preserveAspectRatio="none">{}{}</svg>{}{}</svg></div></div>',
+        _data(over),
         _summary(over),
         HEIGHT + 42,
         format_html_join(
@@ -40,11 +48,52 @@ def bands(over: Over) -> SafeString:
         WIDTH,
         HEIGHT,
         _paths(over, top),
-        format_html_join("", '<text x="{}%" y="{}" text-anchor="{}">{}</text>', _times(over)),
+        format_html('<path class="ln before" d="{}"/>', "".join(_edge(over, before, top))) if before else "",
+        format_html_join("", '<text x="{}%" y="{}" text-anchor="{}" data-at="{}" data-as="{}">{}</text>', _times(over)),
         _rollouts(over),
     )
 
 
+def _data(over: Over) -> SafeString:
+    """Return the figures for static/js/charts.js: of each state that occurs, and of the period before."""
+    before = over.comparison
+    series = []
+    for state in SHOWN:
+        now = placed(over.window, {point.start: point.gpus[state] for point in over.points})
+        then = (
+            placed(before.window, {p.start: p.gpus[state] for p in before.points}) if before and before.points else []
+        )
+        if any(now) or any(then):
+            series.append(Series(look.appearance("gpu", state).word, _css(state), now, then))
+    return data("over", over.window, series, "over")
+
+
+def _edge(over: Over, before: Sequence[BandPoint], top: float) -> Iterator[str]:
+    """The upper edge of what was effective in the period before, moved to where it compares."""
+    assert over.comparison is not None
+    moved = [BandPoint(point.start + over.window.length, point.gpus) for point in before]
+    wide = WIDTH * over.window.step / over.window.length
+    for run in _runs(moved, over.window.step):
+        x = WIDTH * ((run[0].start - over.window.start) / over.window.length)
+        for number, point in enumerate(run):
+            y = HEIGHT - HEIGHT * point.gpus[EFFECTIVE] / top
+            yield f"{'V' if number else f'M{x:.1f},'}{y:.1f}H{min(WIDTH, x + wide):.1f}"
+            x += wide
+
+
+def placed(window: TimeRange, values: Mapping[datetime, float]) -> list[float | None]:
+    """Return one value for each step of the range."""
+    steps = -(-window.length // window.step)
+    return [values.get(window.start + number * window.step) for number in range(steps)]
+
+
+def data(key: str, window: TimeRange, series: Iterable[Series], anchor: str) -> SafeString:
+    """Attributes of a chart of the range, whose page has its picker at `anchor`."""
+    attributes = chart_data.steps(key, window.start, window.step, window.length, series)
+    return attributes + chart_data.zoom(anchor, ranges.up_to())
+
+
+# ── Sparklines ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def sparkline(values: Sequence[float | None], top: float, label: str) -> SafeString:
     """Steps from 0 to `top`; what is None is hatched, for no line at all could be taken for a line at 0."""
     line, area = [], []
@@ -107,7 +156,7 @@ def _areas(over: Over, shown: Sequence[str], top: float) -> Iterator[str]:
         for point in run:
             y = HEIGHT - HEIGHT * sum(point.gpus[state] for state in shown) / top
             x += wide
-            yield f"V{y:.1f}H{x:.1f}"
+            yield f"V{y:.1f}H{min(WIDTH, x):.1f}"
         yield f"V{HEIGHT}Z"
 
 
@@ -121,14 +170,18 @@ def _runs(points: Sequence[BandPoint], step: timedelta) -> Iterator[list[BandPoi
     yield run
 
 
-def _times(over: Over) -> Iterator[tuple[str, int, str, str]]:
+def _times(over: Over) -> Iterator[tuple[str, int, str, int, str, str]]:
+    kind, form = _form(over.window.length)
     for part, anchor in ((0, "start"), (1, "middle"), (2, "middle"), (3, "middle"), (4, "end")):
         at = over.window.start + over.window.length * part / 4
-        yield f"{part * 25}", HEIGHT + TOP + 16, anchor, _moment(at, over.window.length)
+        yield f"{part * 25}", HEIGHT + TOP + 16, anchor, round(at.timestamp()), kind, f"{at:{form}}".lstrip("0")
 
 
-def _moment(at: datetime, length: timedelta) -> str:
-    return f"{at:%H:%M}" if length <= timedelta(days=1) else f"{at.day} {at:%b}"
+def _form(length: timedelta) -> tuple[str, str]:
+    """Return the form of times below a chart, and its name for the browser, which writes them in its own zone."""
+    if length <= timedelta(days=1):
+        return "time", "%H:%M"
+    return ("weekday", "%a %H:%M") if length <= timedelta(days=4) else ("day", "%d %b")
 
 
 def _rollouts(over: Over) -> SafeString:
@@ -141,10 +194,12 @@ def _rollouts(over: Over) -> SafeString:
         name = mark.name if right <= free else ""
         free = right - 2 * half if name else free
         at, below = (f"{x:.2f}%", f"{x:.2f}%"), TOP + HEIGHT
-        labels.append((*at, TOP, below, *at, TOP - 4, below, at[0], TOP - 7, anchor, name))
+        began = round(mark.at.timestamp())
+        labels.append((*at, TOP, below, *at, TOP - 4, below, began, mark.name, at[0], TOP - 7, anchor, name))
     return format_html_join(
         "",
-        '<line class="rev-b" x1="{}" x2="{}" y1="{}" y2="{}"/><line class="rev" x1="{}" x2="{}" y1="{}" y2="{}"/>'
+        '<line class="rev-b" x1="{}" x2="{}" y1="{}" y2="{}"/>'
+        '<line class="rev" x1="{}" x2="{}" y1="{}" y2="{}" data-at="{}" data-mark="{}"/>'
         '<text class="rev-t" x="{}" y="{}" text-anchor="{}">{}</text>',
         labels,
     )
@@ -155,4 +210,8 @@ def _summary(over: Over) -> str:
     states = ", ".join(
         f"{count:,.0f} {look.appearance('gpu', state).word.lower()}" for state, count in last.listed if count
     )
-    return f"GPUs by state over {over.window.words}; latest {states}, of {last.total:,.0f}. The table below has them."
+    return f"GPUs by state {_when(over.window)}; latest {states}, of {last.total:,.0f}. The table below has them."
+
+
+def _when(window: TimeRange) -> str:
+    return f"over {window.words}" if window.name else f"from {window.words}"

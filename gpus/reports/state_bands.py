@@ -1,12 +1,13 @@
-"""State bands over a day, a week, a month, from roll-ups: a fixed number of queries, for any number of GPUs."""
+"""State bands over a time range, from roll-ups: a fixed number of queries, for any number of GPUs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from statistics import fmean
 from typing import Any
 
 from django.db.models import F, QuerySet, Sum
@@ -18,6 +19,7 @@ from common import look
 from common.clock import now
 from gpus.metrics import states
 from gpus.models import GpuBand
+from gpus.reports.ranges import TimeRange
 from gpus.showback import periods, prices
 from jobs.reports.selectors import visible_rollouts
 
@@ -36,35 +38,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BandWindow:
-    name: str
-    words: str
-    length: timedelta
-    seconds: int
-    """Of the rows that it is read from."""
-    step: timedelta
-    """Of what is drawn."""
-    row: timedelta
-    """Of the table behind it."""
-
-    @property
-    def end(self) -> datetime:
-        """The end of the step under way."""
-        step = self.step.total_seconds()
-        return datetime.fromtimestamp(now().timestamp() // step * step, tz=now().tzinfo) + self.step
-
-    @property
-    def start(self) -> datetime:
-        return self.end - self.length
-
-
-_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-WINDOWS: Mapping[str, BandWindow] = {
-    "24h": BandWindow("24h", "24 hours", _DAY, 300, timedelta(minutes=5), _HOUR),
-    "7d": BandWindow("7d", "7 days", 7 * _DAY, 3600, _HOUR, 6 * _HOUR),
-    "30d": BandWindow("30d", "30 days", 30 * _DAY, 3600, 2 * _HOUR, _DAY),
-}
 PARTS = (Scope.CLUSTER, Scope.POOL, Scope.MODEL, Scope.NAMESPACE)
 
 
@@ -137,10 +110,58 @@ class UsageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparisonLine:
+    """GPUs in a state on the average of the recorded steps, now and in the period before; no verdict."""
+
+    state: str
+    gpus: float
+    gpus_before: float
+
+    @property
+    def word(self) -> str:
+        return look.appearance("gpu", self.state).word
+
+    @property
+    def difference(self) -> float:
+        return round(self.gpus - self.gpus_before, 1)
+
+    @property
+    def in_words(self) -> str:
+        """Return `3.0 higher than before (+12 %)`; no percentage of less than a GPU."""
+        if not self.difference:
+            return "the same as before"
+        percent = f" ({100 * self.difference / self.gpus_before:+,.0f} %)" if self.gpus_before >= 1 else ""
+        return f"{abs(self.difference):,.1f} {'higher' if self.difference > 0 else 'lower'} than before{percent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The period before, which is as long."""
+
+    window: TimeRange
+    points: Sequence[BandPoint]
+    recorded: timedelta
+    """Of the range itself."""
+    recorded_before: timedelta
+    lines: Sequence[ComparisonLine]
+    """By state; empty where one of both periods is not recorded at all."""
+
+    @property
+    def recorded_seconds(self) -> tuple[float, float]:
+        """Return those of the range itself, and of the period before."""
+        return self.recorded.total_seconds(), self.recorded_before.total_seconds()
+
+    @property
+    def is_uneven(self) -> bool:
+        """Return whether one of both is recorded for much longer: averages then are of different hours."""
+        return abs(self.recorded - self.recorded_before) > 0.1 * max(self.recorded, self.recorded_before)
+
+
+@dataclass(frozen=True, slots=True)
 class Over:
     """A window of the fleet, or of one cluster."""
 
-    window: BandWindow
+    window: TimeRange
     points: Sequence[BandPoint]
     rows: Sequence[BandPoint]
     """The table's."""
@@ -150,7 +171,8 @@ class Over:
     whole: UsageRow
     since: datetime | None
     """The first step that is recorded."""
-    windows: Sequence[BandWindow] = field(default_factory=lambda: list(WINDOWS.values()))
+    comparison: Comparison | None = None
+    """Where the range asks for it."""
 
     @property
     def scopes(self) -> list[str]:
@@ -166,14 +188,16 @@ class Over:
         return [(state, round(count)) for state, count in self.points[-1].listed]
 
 
-def over(user: User, window: BandWindow, by: str, cluster: Cluster | None = None) -> Over:
-    """Four queries."""
+def over(user: User, window: TimeRange, by: str, cluster: Cluster | None = None) -> Over:
+    """Four queries, with a comparison and without."""
     start, end = window.start, window.end
-    rows = restrict(GpuBand.objects.filter(seconds=window.seconds, start__gte=start, start__lt=end), user)
+    every = restrict(GpuBand.objects.filter(seconds=window.seconds, start__lt=end), user)
     if cluster is not None:
-        rows = rows.filter(cluster=cluster)
-    fine = _points(rows.filter(scope=Scope.CLUSTER))
-    usage = _parts(rows, by, start)
+        every = every.filter(cluster=cluster)
+    first = window.before.start if window.compares else start
+    points = _points(every.filter(scope=Scope.CLUSTER, start__gte=first))
+    fine = [point for point in points if point.start >= start]
+    usage = _parts(every.filter(start__gte=start), by, start)
     return Over(
         window=window,
         points=_merged(fine, start, window.step),
@@ -183,7 +207,30 @@ def over(user: User, window: BandWindow, by: str, cluster: Cluster | None = None
         parts=sorted(usage[by], key=lambda row: (-row.total, row.cluster, row.name)),
         whole=_whole(usage[Scope.MODEL], usage[Scope.CLUSTER]),
         since=fine[0].start if fine else None,
+        comparison=_compared(window, points) if window.compares else None,
     )
+
+
+def _compared(window: TimeRange, points: Sequence[BandPoint]) -> Comparison:
+    present = [point for point in points if point.start >= window.start]
+    before = [point for point in points if point.start < window.start]
+    return Comparison(
+        window=window.before,
+        points=_merged(before, window.before.start, window.step),
+        recorded=timedelta(seconds=window.seconds * len(present)),
+        recorded_before=timedelta(seconds=window.seconds * len(before)),
+        lines=[
+            ComparisonLine(state, _mean(point.gpus[state] for point in present), _mean(p.gpus[state] for p in before))
+            for state in SHOWN
+        ]
+        if present and before
+        else [],
+    )
+
+
+def _mean(counts: Iterable[float]) -> float:
+    """Rounded as it is shown, so that differences are those of the figures beside them."""
+    return round(fmean(counts), 1)
 
 
 def _points(rows: QuerySet[GpuBand]) -> list[BandPoint]:
@@ -217,7 +264,9 @@ def _parts(rows: QuerySet[GpuBand], by: str, start: datetime) -> dict[str, list[
     """Rows of each cluster and name, by scope; their time is divided where a price changed."""
     book = prices.book()
     first = start.astimezone(UTC).date()
-    rows = rows.annotate(priced_since=periods.since("start", first, book.changes(first, now().date() + _DAY)))
+    rows = rows.annotate(
+        priced_since=periods.since("start", first, book.changes(first, now().date() + timedelta(days=1)))
+    )
     sums = {f"sum_{name}": Sum(name) for name in (*GpuBand.STATES, "joules")}
     shown = rows.filter(scope__in={by, Scope.MODEL, Scope.CLUSTER}).order_by()
     grouped = shown.values("scope", "name", "cluster", "priced_since").annotate(**sums)

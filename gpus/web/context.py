@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -13,14 +14,18 @@ from accounts.models import User
 from accounts.permissions import Role, may
 from clusters.models import Cluster, Node
 from clusters.reports.selectors import clusters_visible_to
+from common.templatetags.chart_data import Series
 from gpus.metrics import xids
 from gpus.metrics.samples import Metric
 from gpus.metrics.states import Tally
 from gpus.models import GpuDevice, NodePace, TelemetrySource
 from gpus.peers import reports
-from gpus.reports import charts, data_quality, health, heatmap, idle_gpus, selectors, sparklines, state_bands
+from gpus.reports import charts, data_quality, health, heatmap, idle_gpus, ranges, selectors, sparklines, state_bands
 from gpus.reports.heatmap import HeatmapQuery, figure, model_of
+from gpus.reports.ranges import TimeRange
 from gpus.reports.selectors import Gpu, GpuNode
+from gpus.reports.sparklines import Sparkline
+from gpus.web import range_picker
 
 MOST_IDLE = 50
 MOST_PARTS = 30
@@ -28,7 +33,7 @@ ROWS = 60
 """Nodes of the table behind the heatmap, a page."""
 
 
-def fleet(user: User, window: str = "24h", by: str = "cluster") -> dict[str, Any]:
+def fleet(user: User, window: TimeRange, by: str = "cluster") -> dict[str, Any]:
     """Return the context of `/gpus/`: the funnel, state bands over time, idle holdings, and GPUs that are ill."""
     sources = {source.cluster_id: source for source in selectors.sources(user)}
     clusters = {cluster.pk: cluster for cluster in clusters_visible_to(user)}
@@ -77,10 +82,9 @@ def held_idle(
     }
 
 
-def over_time(user: User, window: str, by: str, of: Cluster | None = None) -> dict[str, Any]:
-    """`window` and `by` as people write them in an address: what is unknown is the first."""
-    chosen = state_bands.WINDOWS.get(window) or state_bands.WINDOWS["24h"]
-    bands = state_bands.over(user, chosen, by if by in state_bands.PARTS else state_bands.PARTS[0], of)
+def over_time(user: User, window: TimeRange, by: str, of: Cluster | None = None) -> dict[str, Any]:
+    """`by` as people write it in an address: what is unknown is the first."""
+    bands = state_bands.over(user, window, by if by in state_bands.PARTS else state_bands.PARTS[0], of)
     return {"over": bands, "over_chart": charts.bands(bands), "parts": bands.parts[:MOST_PARTS]}
 
 
@@ -102,9 +106,7 @@ def sick(pairs: Iterable[tuple[GpuNode | Node, Gpu]], clusters: dict[Any, Cluste
     return rows[:MOST_IDLE]
 
 
-def cluster(
-    user: User, row: Cluster, query: HeatmapQuery, window: str = "24h", by: str = "namespace"
-) -> dict[str, Any]:
+def cluster(user: User, row: Cluster, query: HeatmapQuery, window: TimeRange, by: str = "namespace") -> dict[str, Any]:
     source = selectors.sources(user).annotate(strays=selectors.strays()).filter(cluster=row).first()
     rows = selectors.nodes(user, [source] if source else [], row, with_labels=heatmap.needs_labels(query))
     tally = selectors.total(rows)
@@ -140,20 +142,24 @@ def cluster(
     }
 
 
-def of_node(user: User, node: Node) -> dict[str, Any] | None:
-    """Tiles for one node's page; None where it has nothing to do with GPUs."""
+def of_node(user: User, node: Node, params: Mapping[str, str]) -> dict[str, Any] | None:
+    """Tiles for one node's page, with lines of the range that its address asks for; None where it has nothing to do
+    with GPUs."""
     source = selectors.sources(user).filter(cluster=node.cluster_id).first()
     rows = selectors.nodes(user, [source] if source else [], node=node)
     if not rows:
         return None
-    lines = sparklines.of_node(node.cluster_id, node.name, rows[0].gpus)
-    tiles = [tile(gpu) | {"lines": lines[gpu.uuid, gpu.instance]} for gpu in rows[0].gpus]
+    picker = range_picker.read(params, ranges.DEVICES, anchor="gpus")
+    lines, window = sparklines.of_node(node.cluster_id, node.name, rows[0].gpus, picker.range)
+    picker = replace(picker, range=window)
+    tiles = [_tile_with_lines(gpu, lines[gpu.uuid, gpu.instance]) for gpu in rows[0].gpus]
     missing = max(0, rows[0].offered - len(rows[0].gpus))
     pods = sorted({tuple(holder[:2]) for gpu in rows[0].gpus for holder in gpu.holders})
     hardware = list(selectors.hardware(user, node))
     return {
         "node": node,
         "source": source,
+        "picker": picker,
         "is_current": bool(source and source.is_current),
         "tiles": tiles,
         "missing": missing,
@@ -168,6 +174,12 @@ def of_node(user: User, node: Node) -> dict[str, Any] | None:
 def _pace(hardware: Iterable[GpuDevice]) -> NodePace | None:
     """Return the pace of the node whose GPUs these are; loaded with them."""
     return next((getattr(gpu.node, "pace", None) for gpu in hardware), None)
+
+
+def _tile_with_lines(gpu: Gpu, lines: list[Sparkline]) -> dict[str, Any]:
+    series = [Series(line.kind.word, "", line.values, unit=line.kind.unit) for line in lines]
+    key = f"gpu-{gpu.uuid}-{gpu.instance}"
+    return tile(gpu) | {"lines": lines, "data": charts.data(key, lines[0].window, series, "gpus") if lines else ""}
 
 
 def tile(gpu: Gpu) -> dict[str, Any]:

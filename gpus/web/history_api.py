@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from drf_spectacular.types import OpenApiTypes
@@ -15,19 +16,30 @@ from rest_framework.response import Response
 from accounts.permissions import restrict
 from common.api import ApiView
 from common.clock import now
+from common.errors import Invalid
 from common.filtering import InstantField
 from common.requests import UserApiRequest
 from gpus.metrics.buckets import Bucket, Device
 from gpus.models import GpuBand
-from gpus.reports import state_bands
+from gpus.reports import ranges, state_bands
+from gpus.reports.ranges import History
 from gpus.storage import history
 from gpus.web.api import CLUSTER, checked_parameters, cluster_of
 
 LONGEST = {history.FINE: timedelta(days=3), history.COARSE: timedelta(days=100)}
 """In one answer, by the seconds of a step."""
 MOST_NODES, MOST_ROWS = 50, 20_000
-_START = OpenApiParameter("start", OpenApiTypes.STR, description="An instant, a day, or how long ago: 24h, 7d.")
-_END = OpenApiParameter("end", OpenApiTypes.STR, description="The same; now if it is left out.")
+_START = OpenApiParameter(
+    "start", OpenApiTypes.STR, description="In place of `from`: an instant, a day, or how long ago: 24h, 7d."
+)
+_END = OpenApiParameter("end", OpenApiTypes.STR, description="The same, in place of `to`.")
+T = TypeVar("T")
+_SPAN = ("seconds", "start", "end", "from", "to", "zone")
+_FROM = OpenApiParameter("from", OpenApiTypes.STR, description="A time, such as 2026-11-21T08:00Z.")
+_TO = OpenApiParameter("to", OpenApiTypes.STR, description="The same; now if it is left out.")
+_ZONE = OpenApiParameter(
+    "zone", OpenApiTypes.STR, description="IANA time zone of `from` and `to` where they have no offset; else UTC."
+)
 _SECONDS = OpenApiParameter("seconds", OpenApiTypes.INT, enum=[300, 3600], default=3600, description="Of a step.")
 
 
@@ -54,14 +66,14 @@ class BandsView(ApiView):
             CLUSTER,
             OpenApiParameter("scope", OpenApiTypes.STR, enum=GpuBand.Scope.values, default="cluster"),
             OpenApiParameter("name", OpenApiTypes.STR, description="Of the pool, model, namespace or node."),
-            _SECONDS, _START, _END,
+            _SECONDS, _START, _END, _FROM, _TO, _ZONE,
         ],
         responses=BandOut(many=True),
     )  # fmt: skip
     def get(self, request: UserApiRequest) -> Response:
         """List the data behind the pages' bands, GPU-hours and energy, by cluster, scope, name and time."""
-        query = checked_parameters(request, "cluster", "scope", "name", "seconds", "start", "end")
-        seconds, start, end = _span(query)
+        query = checked_parameters(request, "cluster", "scope", "name", *_SPAN)
+        seconds, start, end = _span(query, ranges.BANDS)
         scope = query["scope"] or str(GpuBand.Scope.CLUSTER)
         if scope not in GpuBand.Scope.values:
             raise ValidationError({"scope": [f"There is no such scope; there are {', '.join(GpuBand.Scope.values)}."]})
@@ -105,14 +117,14 @@ class DeviceHistoryView(ApiView):
         parameters=[
             OpenApiParameter("cluster", OpenApiTypes.STR, required=True, description="A cluster's id or name."),
             OpenApiParameter("node", OpenApiTypes.STR, required=True, many=True, description="Nodes' names."),
-            _SECONDS, _START, _END,
+            _SECONDS, _START, _END, _FROM, _TO, _ZONE,
         ],
         responses=DeviceHistoryOut(many=True),
     )  # fmt: skip
     def get(self, request: UserApiRequest) -> Response:
         """Each device of some nodes, in steps of five minutes or an hour."""
-        query = checked_parameters(request, "cluster", "node", "seconds", "start", "end")
-        seconds, start, end = _span(query)
+        query = checked_parameters(request, "cluster", "node", *_SPAN)
+        seconds, start, end = _span(query, ranges.DEVICES)
         names = request.query_params.getlist("node")
         if not query["cluster"] or not names:
             raise ValidationError({"cluster" if not query["cluster"] else "node": ["Say which."]})
@@ -141,11 +153,19 @@ def _device(device: Device, steps: list[Bucket]) -> dict[str, Any]:
     }
 
 
-def _span(query: dict[str, str]) -> tuple[int, datetime, datetime]:
+def _span(query: dict[str, str], kept: History) -> tuple[int, datetime, datetime]:
     """Seconds of a step, start and end. Raises ValidationError, naming the parameter."""
     if query["seconds"] not in ("", "300", "3600"):
         raise ValidationError({"seconds": ["Write 300 or 3600."]})
     seconds = int(query["seconds"] or history.COARSE)
+    if query["from"] or query["to"] or query["zone"]:
+        if both := [name for name in ("start", "end") if query[name]]:
+            raise ValidationError({name: ["Leave it out where from, to or zone are given."] for name in both})
+        start, end = _refusing(kept.instants, {name: query[name] for name in ("from", "to", "zone")})
+        if end - start > LONGEST[seconds]:
+            reason = f"At most {LONGEST[seconds].days} days at once in steps of {seconds} s."
+            raise ValidationError({"from": [reason]})
+        return seconds, ranges.floor(start, seconds), ranges.ceiling(end, seconds)
     field, times = InstantField(required=False), {}
     for name, otherwise in (("start", now() - timedelta(days=1)), ("end", now())):
         try:
@@ -157,6 +177,14 @@ def _span(query: dict[str, str]) -> tuple[int, datetime, datetime]:
     if times["end"] - times["start"] > LONGEST[seconds]:
         raise ValidationError({"start": [f"At most {LONGEST[seconds].days} days at once in steps of {seconds} s."]})
     return seconds, times["start"].astimezone(UTC), times["end"].astimezone(UTC)
+
+
+def _refusing(read: Callable[[Mapping[str, str]], T], params: Mapping[str, str]) -> T:
+    """Raises ValidationError, naming the parameter."""
+    try:
+        return read(params)
+    except Invalid as refusal:
+        raise ValidationError(refusal.fields) from refusal
 
 
 class UsageOut(serializers.Serializer[Any]):
@@ -182,6 +210,24 @@ class MarkOut(serializers.Serializer[Any]):
     cluster = serializers.UUIDField(source="rollout.cluster_id")
 
 
+class ComparisonLineOut(serializers.Serializer[Any]):
+    """GPUs on the average of the recorded steps, rounded to a tenth as on the page."""
+
+    state = serializers.CharField()
+    gpus = serializers.FloatField()
+    gpus_before = serializers.FloatField()
+    difference = serializers.FloatField(help_text="Higher or lower than before; no verdict on why.")
+
+
+class ComparisonOut(serializers.Serializer[Any]):
+    start = serializers.DateTimeField(source="window.start")
+    end = serializers.DateTimeField(source="window.end")
+    recorded_seconds = serializers.ListField(
+        child=serializers.FloatField(), help_text="Of the range itself, and of the period before."
+    )
+    states = ComparisonLineOut(source="lines", many=True, help_text="Empty: one of both is not recorded at all.")
+
+
 class WholeUsageOut(serializers.Serializer[Any]):
     start = serializers.DateTimeField(source="window.start")
     end = serializers.DateTimeField(source="window.end")
@@ -189,6 +235,9 @@ class WholeUsageOut(serializers.Serializer[Any]):
     whole = UsageOut()
     parts = UsageOut(many=True)
     rollouts = MarkOut(source="marks", many=True, help_text="That began in the window, at most 40.")
+    before = ComparisonOut(
+        source="comparison", allow_null=True, help_text="The equally long period before; null unless `compare` asks."
+    )
 
 
 class UsageView(ApiView):
@@ -198,21 +247,19 @@ class UsageView(ApiView):
     @extend_schema(
         operation_id="gpus_usage",
         parameters=[
-            OpenApiParameter("window", OpenApiTypes.STR, enum=list(state_bands.WINDOWS), default="24h"),
+            OpenApiParameter("window", OpenApiTypes.STR, enum=list(ranges.BANDS.presets), default="24h"),
             OpenApiParameter("by", OpenApiTypes.STR, enum=[str(part) for part in state_bands.PARTS], default="cluster"),
-            CLUSTER,
+            CLUSTER, _FROM, _TO, _ZONE,
+            OpenApiParameter("compare", OpenApiTypes.STR, enum=[ranges.BEFORE]),
         ],
         responses=WholeUsageOut,
-    )
+    )  # fmt: skip
     def get(self, request: UserApiRequest) -> Response:
-        """The funnel in GPU-hours over a day, a week or a month: by cluster, pool, model or namespace."""
-        query = checked_parameters(request, "window", "by", "cluster")
-        window, by = query["window"] or "24h", query["by"] or "cluster"
-        for name, value, known in (
-            ("window", window, list(state_bands.WINDOWS)),
-            ("by", by, [str(s) for s in state_bands.PARTS]),
-        ):
-            if value not in known:
-                raise ValidationError({name: [f"There is no such {name}; there are {', '.join(known)}."]})
+        """The funnel in GPU-hours over a time range: by cluster, pool, model or namespace."""
+        query = checked_parameters(request, "by", "cluster", *ranges.NAMES)
+        by, known = query["by"] or "cluster", [str(part) for part in state_bands.PARTS]
+        if by not in known:
+            raise ValidationError({"by": [f"There is no such by; there are {', '.join(known)}."]})
+        window = _refusing(ranges.BANDS.parse, query)
         cluster = cluster_of(request, query["cluster"]) if query["cluster"] else None
-        return Response(WholeUsageOut(state_bands.over(request.user, state_bands.WINDOWS[window], by, cluster)).data)
+        return Response(WholeUsageOut(state_bands.over(request.user, window, by, cluster)).data)

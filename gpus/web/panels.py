@@ -22,7 +22,7 @@ from profiles.models import Profile
 
 def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     assert isinstance(request.user, User)
-    if node.gone_at is None and (node_context := context.of_node(request.user, node)) is not None:
+    if node.gone_at is None and (node_context := context.of_node(request.user, node, request.GET)) is not None:
         yield Panel("gpus/_node_gpus.html", node_context, order=5)
         yield Panel("gpus/_host_later.html", {"node": node}, order=6)
 

@@ -14,7 +14,7 @@ from common.clock import now
 from gpus.metrics import mig
 from gpus.metrics.samples import DeviceKey, Holder, Metric, Reading, Sample
 from gpus.models import GpuBand, IdleHolding, TelemetrySource
-from gpus.reports import idle_gpus, state_bands
+from gpus.reports import idle_gpus, ranges, state_bands
 from gpus.storage import devices as storing
 from gpus.storage import node_snapshot
 from gpus.storage.node_snapshot import Offer, PodRequests
@@ -155,7 +155,7 @@ def test_an_hour_of_a_split_gpu_is_one_gpu_hour_and_its_price_once(clock, settin
     team = GpuBand.objects.get(scope="namespace", seconds=3600)
     assert (team.name, team.held / 3600) == ("team", pytest.approx(4 / 7))
     assert team.joules == pytest.approx(300 * 3600 * 4 / 7)
-    whole = state_bands.over(UserFactory(is_superuser=True), state_bands.WINDOWS["24h"], "model").whole
+    whole = state_bands.over(UserFactory(is_superuser=True), ranges.BANDS.preset("24h"), "model").whole
     assert float(whole.cost) == pytest.approx(4.0)  # 4/7 of an hour at 7
     (idle_pod,) = idle_gpus.idle(UserFactory(is_superuser=True), TelemetrySource.objects.all(), {cluster.pk: cluster})
     assert (idle_pod.row.gpus, idle_pod.gpu_hours, float(idle_pod.cost)) == (

@@ -68,7 +68,7 @@ def test_what_nobody_knows_is_a_gap_and_a_zero_is_a_line(cluster):
     assert set(busy.values[:-4]) == {None}
     assert power.values[-4:] == [None, 300.0, None, None]
     assert busy.in_words == (
-        "Busy in the last 4 hours: least 0 %, median 40 %, most 90 %; 225 minutes are unknown"
+        "Busy in the last 4 hours: least 0 %, median 40 %, most 90 %; 3 h 45 min unknown"
     )  # fmt: skip
     drawn = str(busy.drawn)
     gaps = [(float(x), float(wide)) for x, wide in re.findall(r'x="([\d.]+)%" width="([\d.]+)%"', drawn)]
@@ -82,7 +82,7 @@ def test_a_step_that_no_reading_has_closed_yet_is_no_gap(cluster):
     pack(cluster, 1, {device: {Metric.BUSY: 0.3}})
     pack(cluster, 3, {device: {Metric.BUSY: 0.2}})
     (busy,) = lines(cluster, gpu_node)["GPU-0", ""]
-    assert (len(busy.values), busy.values[-3:]) == (sparklines.STEPS, [20.0, None, 30.0])
+    assert (len(busy.values), busy.values[-3:]) == (48, [20.0, None, 30.0])
 
 
 def test_an_instance_has_its_own_activity_its_boards_heat_and_no_watts(cluster):
@@ -111,11 +111,12 @@ def test_more_than_the_usual_top_is_not_cut_off(cluster):
 def test_the_page_costs_as_many_queries_with_sixteen_gpus_as_with_one(cluster, django_assert_max_num_queries):
     gpu_node = node(cluster, gpus=16)
     everything = {Device(f"GPU-{n}", "", "n1", "H100"): {Metric.BUSY: 0.5, Metric.POWER: 1.0} for n in range(16)}
-    for ago in range(sparklines.STEPS):
+    for ago in range(48):
         pack(cluster, ago, everything)
     client = Client()
     client.force_login(UserFactory(roles=["viewer"]))
     client.get(f"/nodes/{gpu_node.pk}/")  # templates are compiled once
-    with django_assert_max_num_queries(15):  # of all rooms that have something to say of a node
-        page = client.get(f"/nodes/{gpu_node.pk}/").content.decode()
+    for address in ("?window=30d", ""):
+        with django_assert_max_num_queries(15):  # of all rooms that have something to say of a node
+            page = client.get(f"/nodes/{gpu_node.pk}/{address}").content.decode()
     assert page.count('class="spark"') == 16 * 2

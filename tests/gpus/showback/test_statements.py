@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from clusters.models import Node
 from common.errors import Invalid
 from gpus.models import GpuBand, GpuPrice, GpuUse, Team, TeamRules
-from gpus.reports import state_bands
+from gpus.reports import ranges, state_bands
 from gpus.showback import files, periods, statement, teams
 from gpus.storage import retention
 from tests.clusters.factories import ClusterFactory
@@ -108,7 +108,7 @@ def test_teams_and_the_rest_sum_to_what_the_pages_of_gpus_show(world, clock):
     assert cents(shown.total.gpu_cost) == cents(cost) == cents(sum(line.gpu_cost for line in shown.lines))
     assert cents(shown.total.idle_cost) == cents(idle) == cents(sum(line.idle_cost for line in shown.lines))
     assert cents(shown.total.kwh) == cents(kwh) == cents(sum(line.kwh for line in shown.lines))
-    over = state_bands.over(world.person, state_bands.WINDOWS["24h"], "namespace")
+    over = state_bands.over(world.person, ranges.BANDS.preset("24h"), "namespace")
     assert cents(over.whole.total) == cents(shown.total.gpu_hours)
     assert cents(over.whole.cost) == cents(shown.total.idle_cost)
     assert cents(over.whole.kwh) == cents(shown.total.kwh)

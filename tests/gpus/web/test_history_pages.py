@@ -12,7 +12,7 @@ from django.test import Client
 
 from clusters.models import Node, Pool
 from gpus.models import GpuBand, TelemetrySource
-from gpus.reports import selectors, state_bands
+from gpus.reports import ranges, selectors, state_bands
 from jobs.models import Rollout
 from profiles.models import Profile, Revision
 from tests import crowd
@@ -90,10 +90,10 @@ def test_the_bands_on_the_page_and_over_rest_sum_to_the_capacity(world):
 
 
 def test_every_window_and_part_is_a_page(world):
-    for window in state_bands.WINDOWS.values():
-        for by in state_bands.PARTS:
-            page = text(world, f"/gpus/?window={window.name}&by={by}")
-            assert f"{window.words}: 1 effective of 7 GPU-hours, 1 held idle (about 2 USD), 1 kWh." in page
+    parts = [*state_bands.PARTS]
+    for number, (name, preset) in enumerate(ranges.BANDS.presets.items()):
+        page = text(world, f"/gpus/?window={name}&by={parts[number % len(parts)]}")
+        assert f"{preset.words}: 1 effective of 7 GPU-hours, 1 held idle (about 2 USD), 1 kWh." in page
 
 
 def test_a_rollout_is_a_mark_where_it_began(world):
@@ -162,6 +162,13 @@ WRONG = (
     ("bands?cluster=nowhere", "cluster"),
     ("bands?rack=1", "rack"),
     ("usage?window=1y", "window"),
+    ("usage?window=7d&from=2026-11-21T08:00Z", "window"),
+    ("usage?compare=after", "compare"),
+    ("usage?from=2026-11-21T08:00Z&zone=Mars/Olympus", "zone"),
+    ("usage?to=2026-11-21T08:00Z", "from"),
+    ("bands?from=2026-11-21T08:00Z&to=2026-11-21T07:00Z", "to"),
+    ("bands?from=2026-11-21T08:00Z&start=24h", "start"),
+    ("history?cluster=atlas&node=n0&from=2025-01-01", "from"),
     ("usage?by=rack", "by"),
     ("history?node=n0", "cluster"),
     ("history?cluster=atlas", "node"),
@@ -184,3 +191,85 @@ def test_nobody_sees_another_clusters_hours(world):
     assert client.get(f"{API}/bands").json() == []
     assert client.get(f"{API}/usage").json()["whole"]["total"] == 0
     assert client.get(f"{API}/held-idle").json()["count"] == 0
+
+
+# ── Time ranges ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_custom_range_compares_with_the_period_before_on_the_page_and_over_rest(
+    world, clock, django_assert_num_queries
+):
+    """Readings are alike from 11:10 to 12:00, when one more pod begins to work."""
+    world.held["n1", 1] = ("lab/c", 0.9)
+    world.go_on(1200)
+    clock.forward(seconds=1200)
+    query = "from=2026-11-21T12:00Z&to=2026-11-21T12:20Z&compare=before"
+    page = world.client.get(f"/gpus/?{query}")
+    over = page.context["over"]
+    assert (over.window.start.isoformat(), over.window.end.isoformat()) == (
+        "2026-11-21T12:00:00+00:00", "2026-11-21T12:20:00+00:00",
+    )  # fmt: skip
+    rest = world.client.get(f"{API}/usage?{query}").json()
+    assert rest["before"]["start"] == "2026-11-21T11:40:00Z"
+    assert rest["before"]["recorded_seconds"] == [1200, 1200]
+    states = {row.pop("state"): row for row in rest["before"]["states"]}
+    assert states["effective"] == {"gpus": 2.0, "gpus_before": 1.0, "difference": 1.0}
+    assert states["free"] == {"gpus": 4.0, "gpus_before": 5.0, "difference": -1.0}
+    assert rest["whole"]["effective"] == pytest.approx(2 * 20 / 60)
+    rows = world.client.get(f"{API}/bands?seconds=300&from=2026-11-21T12:00Z&to=2026-11-21T12:20Z").json()
+    assert sum(row["effective"] for row in rows) / 3600 == pytest.approx(rest["whole"]["effective"])
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.content.decode()))
+    assert "Effective 2.0 1.0 1.0 higher than before (+100 %)" in words
+    assert "Free 4.0 5.0 1.0 lower than before (-20 %)" in words
+    assert "Held idle 1.0 1.0 the same as before" in words
+    assert 'class="ln before"' in page.content.decode()
+    assert world.client.get(f"{API}/usage?window=1h").json()["before"] is None
+    for compared in (True, False):
+        with django_assert_num_queries(4):
+            state_bands.over(world.person, ranges.BANDS.preset("24h", compares=compared), "cluster")
+
+
+def test_the_figures_in_the_page_are_those_of_the_chart_and_light(world):
+    page = world.client.get("/gpus/?window=1h")
+    (series,) = re.findall(r'data-series="([^"]*)"', page.content.decode())
+    shown = {part.split("|")[0]: part.split("|")[3].split(",") for part in series.split(";")}
+    over = page.context["over"]
+    first = round((over.points[0].start - over.window.start) / over.window.step)
+    assert [shown["Effective"][first + number] for number in range(10)] == ["1"] * 10
+    assert shown["Free"][first:] == ["5"] * 10 + [""] * (12 - 10 - first)
+    assert len(shown) == 4, "a state that never occurs takes no room"
+
+
+REFUSED = (
+    ("from=2026-11-21T10:00Z&to=2026-11-21T09:00Z", "To"),
+    ("from=2026-11-22T10:00Z", "From"),
+    ("from=2026-11-21T10:00Z&to=2026-11-23T09:00Z", "To"),
+    ("from=rubbish", "From"),
+    ("from=2026-11-21T10:00&zone=Atlantis", "Zone"),
+    ("window=1y", "Window"),
+)
+
+
+def test_a_range_that_cannot_be_shown_is_refused_by_name_and_nothing_is_lost(world):
+    for query, name in REFUSED:
+        page = world.client.get(f"/gpus/?by=model&{query}")
+        assert page.status_code == 422
+        words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.content.decode()))
+        assert f"{name}: " in words
+        assert "Shown is the last 24 hours." in words
+        assert "Where the GPU-hours went" in words
+    page = world.client.get(
+        f"/gpus/clusters/{world.cluster.pk}/?metric=power&from=2026-11-21T10:00Z&to=2026-11-21T09:00Z"
+    )
+    assert page.status_code == 422
+    html = page.content.decode()
+    assert 'name="from" value="2026-11-21T10:00"' in html
+    assert 'name="to" value="2026-11-21T09:00"' in html
+    assert '<input type="hidden" name="metric" value="power">' in html
+
+
+def test_links_of_other_parts_keep_the_range(world):
+    query = "from=2026-11-21T10:00Z&to=2026-11-21T11:30Z"
+    html = world.client.get(f"/gpus/clusters/{world.cluster.pk}/?{query}").content.decode()
+    kept = query.replace("&", "&amp;")
+    assert f'href="?metric=power&amp;{kept}#heat"' in html
+    assert f'href="?{kept}&amp;by=model#usage"' in html
+    assert '<input type="hidden" name="from" value="2026-11-21T10:00Z">' in html
