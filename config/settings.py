@@ -105,6 +105,7 @@ TEMPLATES = [
 
 # ── Database ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 DATABASES = {"default": env.database("SETPOINT_DATABASE_URL", f"sqlite:///{VAR / 'setpoint.sqlite3'}")}
+env.pooler("SETPOINT_DATABASE_POOLER", DATABASES["default"])
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     private.keep_sqlite(Path(DATABASES["default"]["NAME"]))
 SETPOINT_APPLICATION_DATABASE = (

@@ -35,9 +35,24 @@ def reachable() -> Finding:
         return problem(
             DATABASE,
             f"The database does not answer: {lines[0][:300] if lines else type(error).__name__}.",
-            "Start it, and see that SETPOINT_DATABASE_URL names it and that its role may log in.",
+            advice_on(str(error)),
         )
     return ok(DATABASE, f"{_product()} answers.")
+
+
+def advice_on(refusal: str) -> str:
+    """Return what to do about a connection that failed with these words of libpq, a pooler or the server."""
+    if "unsupported startup parameter" in refusal:
+        return "Set SETPOINT_DATABASE_POOLER=transaction: this is PgBouncer, which takes no options of a connection."
+    if "certificate verify failed" in refusal:
+        return (
+            "Let sslrootcert in SETPOINT_DATABASE_URL name the file with the CA that signed the server's certificate."
+        )
+    if "does not match host name" in refusal:
+        return "Let SETPOINT_DATABASE_URL use the host name that the server's certificate is for, or have it reissued."
+    if "is not read-write" in refusal or "session is read-only" in refusal:
+        return "No host in SETPOINT_DATABASE_URL is the primary: promote one, or name it there."
+    return "Start it, and see that SETPOINT_DATABASE_URL names it and that its role may log in."
 
 
 def database() -> Iterator[Finding]:
