@@ -170,6 +170,25 @@ def _postgresql(name: str, url: str) -> dict[str, Any]:
     }
 
 
+def pooler(name: str, database: dict[str, Any]) -> None:
+    """Fit a database's settings to a pooler before it: `none`, or `transaction`, one such as PgBouncer that gives a
+    session to each transaction.
+
+    There no cursor outlives its transaction, and no option comes with the connection: it would reach a session that
+    others use too, and PgBouncer refuses it.
+    """
+    value = text(name, "none").strip().lower()
+    if value not in ("none", "transaction"):
+        raise BadEnvironment(f"{name} must be none or transaction, not {value!r}")
+    if value == "none":
+        return
+    if not database["ENGINE"].endswith("postgresql"):
+        raise BadEnvironment(f"{name} is for PostgreSQL only; the database is SQLite")
+    if options := database["OPTIONS"].pop("options").removeprefix("-c jit=off").strip():
+        raise BadEnvironment(f"{name}=transaction: take options={options} out of the URL: set it for the role instead")
+    database["DISABLE_SERVER_SIDE_CURSORS"] = True
+
+
 def secret(name: str, file: Path) -> str:
     """Return a secret from the variable, else from `file`, which an embedded installation creates (mode 0600).
 

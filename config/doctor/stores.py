@@ -35,9 +35,24 @@ def reachable() -> Finding:
         return problem(
             DATABASE,
             f"The database does not answer: {lines[0][:300] if lines else type(error).__name__}.",
-            "Start it, and see that SETPOINT_DATABASE_URL names it and that its role may log in.",
+            advice_on(str(error)),
         )
     return ok(DATABASE, f"{_product()} answers.")
+
+
+def advice_on(refusal: str) -> str:
+    """Return what to do about a connection that failed with these words of libpq, a pooler or the server."""
+    if "unsupported startup parameter" in refusal:
+        return "Set SETPOINT_DATABASE_POOLER=transaction: this is PgBouncer, which takes no options of a connection."
+    if "certificate verify failed" in refusal:
+        return (
+            "Let sslrootcert in SETPOINT_DATABASE_URL name the file with the CA that signed the server's certificate."
+        )
+    if "does not match host name" in refusal:
+        return "Let SETPOINT_DATABASE_URL use the host name that the server's certificate is for, or have it reissued."
+    if "is not read-write" in refusal or "session is read-only" in refusal:
+        return "No host in SETPOINT_DATABASE_URL is the primary: promote one, or name it there."
+    return "Start it, and see that SETPOINT_DATABASE_URL names it and that its role may log in."
 
 
 def database() -> Iterator[Finding]:
@@ -128,14 +143,20 @@ def _space() -> Iterator[Finding]:
 
 # ── Broker and processes ──────────────────────────────────────────────────────────────────────────────────────────────
 def broker() -> Iterator[Finding]:
+    if not settings.SETPOINT_HAS_BROKER:
+        yield ok(BROKER, "This installation has none: workers find what is due in the database.")
+        return
     if settings.CELERY_BROKER_URL.startswith("memory:"):
         yield ok(BROKER, "Messages are kept in the memory of the embedded server, with its workers.")
         return
     if (verdict := health.broker()) != "ok":
         yield problem(
             BROKER,
-            f"The broker is {verdict}.",
-            "Start it, and see that SETPOINT_BROKER_URL names it; rollouts continue by themselves afterwards.",
+            f"Messages do not arrive: the broker is {verdict}."
+            if verdict.startswith("away")
+            else f"The broker takes messages and {verdict}.",
+            "Start broker and beat, and see that SETPOINT_BROKER_URL names it. Until then workers find what is due in"
+            " the database, one for each queue: slower.",
         )
         return
     yield ok(BROKER, "The broker takes connections.")

@@ -27,7 +27,20 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
-READERS = {"text", "flag", "integer", "seconds", "words", "some_of", "one_of", "prices", "database", "secret", "get"}
+READERS = {
+    "text",
+    "flag",
+    "integer",
+    "seconds",
+    "words",
+    "some_of",
+    "one_of",
+    "prices",
+    "database",
+    "pooler",
+    "secret",
+    "get",
+}
 
 
 @cache

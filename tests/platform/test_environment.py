@@ -61,6 +61,27 @@ def test_a_database_url_that_cannot_be_read_does_not_show_its_password(monkeypat
     assert "den" not in str(refused.value)
 
 
+def test_behind_a_pooler_no_cursor_and_no_option_outlives_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://u@a:1,b:2/n?sslmode=verify-full&target_session_attrs=read-write"
+    monkeypatch.setenv("SETPOINT_X", url)
+    monkeypatch.setenv("SETPOINT_Y", "transaction")
+    direct, pooled = env.database("SETPOINT_X", ""), env.database("SETPOINT_X", "")
+    env.pooler("SETPOINT_NOT_SET", direct)
+    assert direct == env.database("SETPOINT_X", "")
+    env.pooler("SETPOINT_Y", pooled)
+    assert pooled["DISABLE_SERVER_SIDE_CURSORS"] is True
+    assert pooled["OPTIONS"] == {k: v for k, v in direct["OPTIONS"].items() if k != "options"}
+    for value, database, complaint in (
+        ("session", url, "none or transaction"),
+        ("transaction", "sqlite:////x", "PostgreSQL only"),
+        ("transaction", f"{url}&options=-c%20search_path%3Dx", "out of the URL"),
+    ):
+        monkeypatch.setenv("SETPOINT_X", database)
+        monkeypatch.setenv("SETPOINT_Y", value)
+        with pytest.raises(env.BadEnvironment, match=f"SETPOINT_Y.*{complaint}"):
+            env.pooler("SETPOINT_Y", env.database("SETPOINT_X", ""))
+
+
 def test_a_lease_that_no_call_fits_into_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Steps would never write with such a lease, and would only report that they wait for their next turn."""
     there = {"SETPOINT_EMBEDDED": "true", "SETPOINT_VAR": str(tmp_path), "SETPOINT_LEASE_SECONDS": "10"}

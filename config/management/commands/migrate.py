@@ -8,7 +8,7 @@ connection, and reads what there is to do once it has it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -42,21 +42,52 @@ def one_at_a_time(connection: BaseDatabaseWrapper, output: OutputWrapper) -> Ite
     if connection.vendor != "postgresql":
         yield
         return
+    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        with _through_a_pooler(connection, output):
+            yield
+        return
     with connection.cursor() as cursor:
         for name, value in KEEPALIVE.items():
             cursor.execute(f"SET {name} = {value}")
-    has_told = False
-    while not _answer(connection, "pg_try_advisory_lock"):
-        if not has_told:
-            output.write("Another migration of this database is running. Waiting until it has ended.")
-            output.flush()
-            has_told = True
-        time.sleep(POLL_SECONDS)
+    _wait(lambda: _answer(connection, "pg_try_advisory_lock"), output)
     try:
         yield
     finally:
         with suppress(DatabaseError):  # the connection is gone, and the lock with it
             _answer(connection, "pg_advisory_unlock")
+
+
+@contextmanager
+def _through_a_pooler(connection: BaseDatabaseWrapper, output: OutputWrapper) -> Iterator[None]:
+    """Hold the same lock by a transaction that stays open on a connection of its own: a pooler leaves that its session,
+    while a lock of the session would be left to the client that is served next. It holds no snapshot meanwhile."""
+    holder = connection.copy()
+    holder.set_autocommit(False)
+
+    def take() -> bool:
+        with holder.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        if not (is_taken := _answer(holder, "pg_try_advisory_xact_lock")):
+            holder.rollback()
+        return is_taken
+
+    try:
+        _wait(take, output)
+        yield
+    finally:
+        with suppress(DatabaseError):  # the connection is gone, and the lock with it
+            holder.rollback()
+        holder.close()
+
+
+def _wait(take: Callable[[], bool], output: OutputWrapper) -> None:
+    has_told = False
+    while not take():
+        if not has_told:
+            output.write("Another migration of this database is running. Waiting until it has ended.")
+            output.flush()
+            has_told = True
+        time.sleep(POLL_SECONDS)
 
 
 def _answer(connection: BaseDatabaseWrapper, function: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.full.harness import migrated
-from tests.full.harness.servers import Postgres, Redis
+from tests.full.harness.servers import PgBouncer, Postgres, Redis
 
 
 @pytest.fixture(scope="module")
@@ -26,4 +26,11 @@ def empty_postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="module")
 def redis_server() -> Iterator[Redis]:
     with Redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
+    """A pooler in transaction mode before `postgres`."""
+    with PgBouncer(postgres) as server:
         yield server

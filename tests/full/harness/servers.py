@@ -129,10 +129,11 @@ class Postgres(Server):
     stop_signal = signal.SIGINT  # "fast": rolls back what is open; SIGTERM would wait for clients for ever
     crash_signal = signal.SIGQUIT  # "immediate": recovers from its log at the next start. SIGKILL would orphan children
 
-    def __init__(self, data: Path | None = None, /, **options: str) -> None:
-        """`data`: the data directory of a stopped server to begin with a copy of."""
+    def __init__(self, data: Path | None = None, standby_of: Postgres | None = None, /, **options: str) -> None:
+        """`data`: the data directory of a stopped server to begin with a copy of. `standby_of`: it follows that one."""
         super().__init__()
         self.data, self.options = data, options
+        self._primary = standby_of
         self.url = f"postgresql://setpoint@127.0.0.1:{self.port}/setpoint"
         self._binaries = postgres_binaries()
 
@@ -150,6 +151,10 @@ class Postgres(Server):
             for path in (self.folder, *self.folder.rglob("*")):
                 os.chown(path, who.pw_uid, who.pw_gid)
         if self.data is not None:
+            return
+        if self._primary is not None:
+            where = self._primary._where()
+            self._run("pg_basebackup", "--pgdata=data", "--write-recovery-conf", "--checkpoint=fast", *where)
             return
         self._run(
             "initdb",
@@ -186,6 +191,17 @@ class Postgres(Server):
         if "1" not in made.split():
             self._psql("CREATE DATABASE setpoint")
 
+    def promote(self) -> None:
+        """Make a standby the primary; returns when it takes writes."""
+        self._psql("SELECT pg_promote()")
+
+    def keep(self, name: str, content: str) -> Path:
+        """Write a file that this server's user alone may read, as it demands of its key."""
+        path = self.folder / name
+        path.write_text(content)
+        path.chmod(0o600)
+        return path
+
     def dump(self) -> Path:
         """A backup of the database, as docs/operating.md makes it."""
         file = self.folder / f"backup-{time.monotonic_ns()}"
@@ -199,7 +215,10 @@ class Postgres(Server):
         self._run("pg_restore", *self._where(), "--exit-on-error", "--dbname=setpoint", str(file))
 
     def _is_ready(self) -> bool:
-        probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return self.answers_at(self.port)
+
+    def answers_at(self, port: int) -> bool:
+        probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
         return subprocess.run(probe, check=False, timeout=10).returncode == 0
 
     def _psql(self, statement: str) -> str:
@@ -224,6 +243,50 @@ class Postgres(Server):
         return done.stdout
 
 
+class PgBouncer(Server):
+    """A pooler in transaction mode with few sessions, so that connections must share them."""
+
+    kind = "pgbouncer"
+    stop_signal = signal.SIGTERM
+    SESSIONS = 3
+
+    def __init__(self, postgres: Postgres) -> None:
+        super().__init__()
+        self.url = f"postgresql://setpoint@127.0.0.1:{self.port}/setpoint"
+        self._postgres = postgres
+
+    def _identity(self) -> dict[str, Any]:
+        return self._postgres._identity()  # it refuses to run as root, too
+
+    def _prepare(self) -> None:
+        lines = (
+            "[databases]",
+            f"* = host=127.0.0.1 port={self._postgres.port}",
+            "[pgbouncer]",
+            "listen_addr = 127.0.0.1",
+            f"listen_port = {self.port}",
+            "unix_socket_dir =",
+            "auth_type = trust",
+            f"auth_file = {self.folder}/users",
+            "pool_mode = transaction",
+            f"default_pool_size = {self.SESSIONS}",
+            "max_client_conn = 200",
+        )
+        (self.folder / "pgbouncer.ini").write_text("\n".join(lines))
+        (self.folder / "users").write_text('"setpoint" ""\n')
+        for path in (self.folder, *self.folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+    def _command(self) -> list[str]:
+        program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+        if program is None:
+            raise ServerMissing("pgbouncer is not installed")
+        return [program, str(self.folder / "pgbouncer.ini")]
+
+    def _is_ready(self) -> bool:
+        return self._postgres.answers_at(self.port)
+
+
 class Redis(Server):
     """An empty Redis that keeps nothing over a restart, as a broker may."""
 
@@ -241,20 +304,38 @@ class Redis(Server):
 
     def _is_ready(self) -> bool:
         try:
-            return self._ask("PING") == "+PONG"
+            return self.ask("PING") == "+PONG"
         except OSError:
             return False
 
     def flush(self) -> None:
         """Forget every queued message."""
-        answer = self._ask("FLUSHALL")
+        answer = self.ask("FLUSHALL")
         if answer != "+OK":
             raise RuntimeError(answer)
 
-    def _ask(self, command: str) -> str:
+    def ask(self, command: str) -> str:
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             connection.sendall(f"{command}\r\n".encode())
             return connection.makefile("r").readline().strip()
+
+
+class Sentinel(Redis):
+    """One Sentinel that watches one Redis."""
+
+    kind = "sentinel"
+
+    def __init__(self, redis: Redis, master: str) -> None:
+        super().__init__()
+        self.url = f"sentinel://127.0.0.1:{self.port}/0"
+        self._line = f"sentinel monitor {master} 127.0.0.1 {redis.port} 1\n"
+
+    def _prepare(self) -> None:
+        (self.folder / "sentinel.conf").write_text(f"bind 127.0.0.1\nport {self.port}\n{self._line}")
+
+    def _command(self) -> list[str]:
+        program, *_ = super()._command()
+        return [program, str(self.folder / "sentinel.conf"), "--sentinel"]
 
 
 def postgres_binaries() -> Path:
