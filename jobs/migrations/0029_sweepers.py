@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("jobs", "0027_calendar_rules"),
+        ("jobs", "0028_dates_and_whole_days_of_calendar_rules"),
     ]
 
     operations = [
