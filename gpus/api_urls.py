@@ -5,7 +5,6 @@ from rest_framework.routers import SimpleRouter
 
 from gpus.web import (
     api,
-    cost_api,
     effects_api,
     export_views,
     forecast_api,
@@ -14,8 +13,9 @@ from gpus.web import (
     jobs_api,
     peers_api,
     source_urls,
-    statement_api,
 )
+from gpus.web.cost import api as cost_api
+from gpus.web.cost import statement_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", api.GpuViewSet, basename="gpu")

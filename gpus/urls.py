@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from gpus.web import cost_views, effects_views, export_views, host_views, job_views, peers_views, source_views, views
+from gpus.web import effects_views, export_views, host_views, job_views, peers_views, source_views, views
+from gpus.web.cost import views as cost_views
 
 app_name = "gpus"
 urlpatterns = [

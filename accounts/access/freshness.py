@@ -1,4 +1,4 @@
-"""When this browser's person last proved who they are, for what asks for a recent proof (SETPOINT_STEP_UP).
+"""The time at which this browser's person last proved who they are, for what takes a recent proof (SETPOINT_STEP_UP).
 
 A session lives for days; the person before the browser may be another one by then. The time is kept in the session. A
 log-in at a provider counts from when the provider says that the person proved themselves, not from when it sent them

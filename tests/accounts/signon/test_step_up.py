@@ -24,7 +24,7 @@ def proved_at(client: Client) -> Any:
     return freshness.proved_at(request)
 
 
-def asked(location: str) -> dict[str, str]:
+def parameters(location: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}
 
 
@@ -44,10 +44,10 @@ def test_the_person_is_told_where_a_provider_makes_it_impossible(log_in: LogIn, 
         client.logout()
 
 
-@pytest.mark.parametrize("told", [None, True, "1764000000", [], float("inf"), 1e300, -1e300])
-def test_a_provider_that_does_not_tell_the_time_proves_no_recent_log_in(log_in: LogIn, told: Any) -> None:
+@pytest.mark.parametrize("auth_time", [None, True, "1764000000", [], float("inf"), 1e300, -1e300])
+def test_a_provider_that_does_not_tell_the_time_proves_no_recent_log_in(log_in: LogIn, auth_time: Any) -> None:
     client = Client()
-    assert log_in(client, auth_time=told).status_code in (302, 403)  # JSON has no infinity
+    assert log_in(client, auth_time=auth_time).status_code in (302, 403)  # JSON has no infinity
     assert proved_at(client) is None
 
 
@@ -59,7 +59,7 @@ def test_the_time_is_never_later_than_now(log_in: LogIn) -> None:
 
 def test_an_ordinary_log_in_asks_for_no_new_one_there_and_a_confirmation_does(log_in: LogIn, issuer: Issuer) -> None:
     client = Client()
-    ordinary = asked(client.get("/login/with/corp/")["Location"])
+    ordinary = parameters(client.get("/login/with/corp/")["Location"])
     assert {"prompt", "max_age"}.isdisjoint(ordinary)
 
     log_in(client, auth_time=int(now().timestamp()) - 7200)
@@ -67,7 +67,7 @@ def test_an_ordinary_log_in_asks_for_no_new_one_there_and_a_confirmation_does(lo
     assert "/login/with/corp/?again=1&amp;next=%2Fplans%2F" in page
     assert 'type="password"' not in page
     begun = client.get("/login/with/corp/?again=1&next=/plans/")
-    assert (asked(begun["Location"])["prompt"], asked(begun["Location"])["max_age"]) == ("login", "0")
+    assert (parameters(begun["Location"])["prompt"], parameters(begun["Location"])["max_age"]) == ("login", "0")
 
     issuer.claims["auth_time"] = int(now().timestamp())
     back = client.get(f"/login/with/corp/back/?{issuer.authorize(begun['Location'])}")

@@ -1,4 +1,4 @@
-"""Laws of SETPOINT_STEP_UP: who approves what is disruptive enough has proved a short while ago who they are."""
+"""Laws of SETPOINT_STEP_UP: an approver of what is disruptive enough has logged in a short while ago."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ def test_what_is_less_disruptive_takes_none_and_without_the_setting_nothing_does
 def test_every_class_from_the_named_one_up_takes_it(settings) -> None:
     for least in Disruption:
         settings.SETPOINT_STEP_UP = least
-        asked = [worst for worst in Disruption if step_up.is_too_old(Plan(worst_class=worst), None)]
-        assert asked == [worst for worst in Disruption if worst.rank >= least.rank]
+        concerned = [worst for worst in Disruption if step_up.is_too_old(Plan(worst_class=worst), None)]
+        assert concerned == [worst for worst in Disruption if worst.rank >= least.rank]
         assert not any(step_up.is_too_old(Plan(worst_class=worst), now()) for worst in Disruption)
 
 

@@ -17,7 +17,7 @@ from common.bodies import Body, without_body
 from common.requests import UserApiRequest
 from gpus.models import GpuPrice, Team, TeamRules
 from gpus.showback import prices, pricing, rules, teams
-from gpus.web.cost_filters import PriceFilter
+from gpus.web.cost.filters import PriceFilter
 
 
 class GpuPriceOut(serializers.ModelSerializer[GpuPrice]):

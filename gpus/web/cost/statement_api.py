@@ -16,8 +16,8 @@ from common.paging import Paging
 from common.requests import UserApiRequest
 from gpus.showback import files, periods, statement
 from gpus.showback.periods import Period
-from gpus.web import cost_views
 from gpus.web.api import checked_parameters
+from gpus.web.cost import views
 
 _PERIOD = [
     OpenApiParameter("month", OpenApiTypes.STR, description="Such as 2026-11; this month if nothing is given."),
@@ -144,7 +144,7 @@ class StatementExportView(ApiView):
         form = request.query_params.get("as", "csv")
         if form not in ("csv", "focus"):
             raise ValidationError({"as": [f"Write csv or focus, not {form[:40]!r}."]})
-        return cost_views.as_file(request, form, period)
+        return views.as_file(request, form, period)
 
 
 def _period(request: UserApiRequest, *names: str) -> Period:

@@ -23,7 +23,7 @@ from common.requests import UserRequest
 from gpus.models import GpuPrice, Team
 from gpus.showback import files, periods, prices, pricing, rules, statement, teams
 from gpus.showback.periods import Period
-from gpus.web.cost_forms import PriceForm, RulesForm, TeamForm
+from gpus.web.cost.forms import PriceForm, RulesForm, TeamForm
 
 ROWS = 50
 MOST_PREVIEWED = 200
