@@ -13,7 +13,7 @@ from uuid import UUID
 
 import yaml
 
-from gpus.alerts import hardware, heat, idle, nodes, rules
+from gpus.alerts import hardware, heat, hosts, idle, nodes, rules
 from gpus.alerts.subjects import COUNTED_MINUTES
 from gpus.metrics import states, xids
 from gpus.metrics.nvidia import NVIDIA, Labeled
@@ -271,6 +271,7 @@ def groups(way: ScrapeSettings, cluster_id: UUID | None = None) -> list[dict[str
     return [
         {"name": "setpoint-gpus", "interval": _promql(INTERVAL), "rules": list(recordings(way))},
         {"name": "setpoint-alerts", "rules": [_alert(rule, way) for rule in holding]},
+        {"name": "setpoint-hosts", "rules": list(hosts.alerts(way, BOARDS))},
     ]
 
 

@@ -309,3 +309,23 @@ def test_a_state_of_a_board_fires_by_its_own_limit_and_blanks_are_none(
             key = key.replace("GPU-0", f"GPU-{number}").replace("}", f",{label}" if label else "}")
             series[key] = f"{value}x60"
     judged(tmp_path, series, (firing(rule), "25m", [('{UUID="GPU-0"}', 1)]))
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_slow_disks_and_io_pressure_fire_on_nodes_with_gpus_alone(tmp_path: Path, kind: str) -> None:
+    """Two hosts with GPUs, one of them calm, and one without; a mapped device and rare operations are no disks."""
+    gpu = 'UUID="GPU-{n}",gpu="0",modelName="H100",Hostname="n{n}"'
+    series = {f"DCGM_FI_DEV_GPU_TEMP{{{gpu.format(n=number)}}}": "50x60" for number in (1, 2)}
+    for number, seconds, waits in ((1, 150, 6), (2, 9, 1.5), (3, 150, 6)):
+        target = f'instance="10.0.0.{number}:9100",job="node-exporter"'
+        series[f'node_uname_info{{{target},nodename="n{number}"}}'] = "1x60"
+        series[f"node_pressure_io_waiting_seconds_total{{{target}}}"] = f"0+{waits}x60"
+        for device, operations in (("nvme0n1", 1000), ("dm-0", 1000), ("nvme9n1", 3)):
+            series[f'node_disk_{kind}_time_seconds_total{{{target},device="{device}"}}'] = f"0+{seconds}x60"
+            series[f'node_disk_{kind}s_completed_total{{{target},device="{device}"}}'] = f"0+{operations}x60"
+    judged(
+        tmp_path, series,
+        (firing("host-disk-latency", "node, device"), "10m", []),
+        (firing("host-disk-latency", "node, device"), "25m", [('{node="n1", device="nvme0n1"}', 1)]),
+        (firing("host-io-pressure", "node"), "25m", [('{node="n1"}', 1)]),
+    )  # fmt: skip
