@@ -42,7 +42,7 @@ def test_a_token_comes_of_it_that_acts_as_the_rules_account_within_its_scopes_an
 
 
 def test_it_makes_no_other_token_approves_nothing_and_administers_nothing(bench: Bench) -> None:
-    """It does not even for an account that administers: the rule has no such scope."""
+    """The rule has no such scope, though the account administers."""
     bench.machine.bindings.create(role="admin", scope="*")
     bench.rule(scopes=["read", "plan", "apply"])
     text = bench.post(bench.token()).json()["access_token"]
