@@ -67,8 +67,8 @@ class Command(enum.Enum):
     """+ -m uuid=UUID, perhaps -L label, device. Never -f: it refuses a device that has a signature or is in use."""
     LOAD_RAID0 = ("modprobe", "--", "raid0")
     MAKE_RAID0 = ("mdadm", "--create", "--level=0", "--metadata=1.2", "--homehost=any")
-    """+ --uuid, --name, --raid-devices, array, members. Never --run or --force: it asks about a member that has a
-    signature, gets no answer and ends; it refuses one that is in use."""
+    """+ --uuid, --name, --raid-devices, array, members. Never --run or --force: it asks about a member with a
+    superblock, an ext file system or a partition, gets no answer and ends; it refuses one that is in use."""
     ASSEMBLE_ARRAY = ("mdadm", "--assemble")
     """+ --uuid, array, members. Never --run or --force: it starts an array only of all its members."""
     MOUNT_UNIT = ("systemctl", "enable", "--now", "--")

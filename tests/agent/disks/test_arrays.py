@@ -216,6 +216,16 @@ def test_data_on_the_array_that_was_made_is_not_formatted(agent, node):
     assert node.formats == []
 
 
+def test_data_that_comes_to_the_array_at_the_last_moment_is_not_formatted(agent, node):
+    node.before_claim = lambda name: node.put(name, 4096, b"a checkpoint") if name.startswith("md") else None
+
+    setting = ask(agent)
+
+    assert setting.state == "Failed"
+    assert "is not empty" in setting.reason
+    assert (node.joined, node.formats) == ([SERIALS], [])
+
+
 @pytest.mark.parametrize("serial", SERIALS)
 def test_a_missing_member_is_named_and_nothing_is_made_again(agent, node, serial):
     ask(agent)
