@@ -60,8 +60,7 @@ class CalendarRuleForm(_RefusingForm):
     )  # fmt: skip
     added = forms.CharField(
         max_length=rule_text.MOST_EXCLUDED * 18, required=False, label="Additional starts",
-        help_text="Local starts besides those of the rule, separated by blanks.",
-        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Besides those of the rule, separated by blanks.", widget=forms.Textarea(attrs={"rows": 2}),
     )  # fmt: skip
     whole_days = forms.BooleanField(
         required=False, label="Whole days", help_text="From 00:00; a day counts as the zone has it, 23 to 25 hours."
