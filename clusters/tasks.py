@@ -14,9 +14,10 @@ from clusters.models import Cluster
 log = logging.getLogger(__name__)
 
 
-@shared_task(ignore_result=True)
+@shared_task(ignore_result=True, is_kept=True)
 def refresh(cluster_id: str) -> None:
-    """Read a whole cluster now; whether it answered is on its row."""
+    """Read a whole cluster now; whether it answered is on its row. Where the broker is away, the process that was
+    asked does it (`is_kept`): no row remembers the wish."""
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
         return

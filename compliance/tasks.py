@@ -6,7 +6,6 @@ import logging
 import threading
 
 from celery import shared_task
-from kombu.exceptions import OperationalError
 
 from clusters.fleet import FleetError
 from clusters.models import Cluster
@@ -61,10 +60,7 @@ def release_held() -> None:
 
 def soften_soon() -> None:
     """A dead broker costs the 15 s to the next beat."""
-    try:
-        soften.apply_async(expires=15, retry=False)
-    except (OperationalError, OSError) as error:
-        log.warning("agents are told to stop repairing at the next beat: %s", error)
+    soften.apply_async(expires=15)
 
 
 @shared_task(ignore_result=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
 import structlog
-from celery import Celery, signals
+from celery import signals
 
 from common.requests import REQUEST_ID, new_request_id, request_id, working_on
 from config import memory, private
+from config.sending import App
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-app = Celery("setpoint")
+app = App("setpoint", task_cls="config.sending:WakingTask")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
@@ -40,6 +42,18 @@ def keep_private(**_: Any) -> None:
 def settle(**_: Any) -> None:
     """A reading of 40,000 GPUs makes a million objects: without this, collections are a quarter of its time."""
     memory.freeze()
+
+
+@signals.celeryd_after_setup.connect
+def stand_by(instance: Any, **_: Any) -> None:
+    """A worker may start while its broker is away. Modules of apps are there only now."""
+    import_module("config.standby").begin(instance)
+
+
+@signals.worker_shutting_down.connect
+def stop_standing_by(**_: Any) -> None:
+    """End it in a thread: this signal comes from the handler of SIGTERM, and the worker's own tasks end meanwhile."""
+    threading.Thread(target=import_module("config.standby").end, name="standby-end").start()
 
 
 @signals.worker_ready.connect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from config import env, logs, oidc, private
 from contract import names
@@ -161,11 +162,20 @@ if EMBEDDED:
 
 # ── Celery: an alarm clock, see jobs.tasks ────────────────────────────────────────────────────────────────────────────
 CELERY_BROKER_URL = env.text("SETPOINT_BROKER_URL", "memory://localhost/" if EMBEDDED else "redis://127.0.0.1:6379/0")
+SETPOINT_HAS_BROKER = EMBEDDED or CELERY_BROKER_URL != "none"
+"""False: messages stay in the process, and workers find what is due in the database (config.standby)."""
+if CELERY_BROKER_URL == "none":
+    CELERY_BROKER_URL = "memory://localhost/"
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+"""A worker or beat waits for its broker as long as it takes; Celery's default gives up after 50 minutes."""
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
-CELERY_BROKER_TRANSPORT_OPTIONS = (
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
     {"polling_interval": 0.02} if EMBEDDED else {"socket_timeout": 5, "socket_connect_timeout": 5}
 )
+if master := env.text("SETPOINT_BROKER_MASTER"):
+    CELERY_BROKER_TRANSPORT_OPTIONS["master_name"] = master
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_TASK_ROUTES = {"jobs.tasks.helm": {"queue": "helm"}}
@@ -236,7 +246,7 @@ EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.text("SETPOINT_MAIL_FROM", "setpoint@localhost")
 
 
-def every(task: str, seconds: float) -> dict[str, object]:
+def every(task: str, seconds: float) -> dict[str, Any]:
     """Return a beat entry whose message expires when the next one is due: a message not taken by then is worthless."""
     return {"task": task, "schedule": seconds, "options": {"expires": max(seconds, 1.0)}}
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
 from uuid import UUID
 
-from celery import shared_task
+from celery import Task, shared_task
 from django.conf import settings
-from kombu.exceptions import OperationalError
 
 from jobs.approvals import reviews
-from jobs.engine import component_runner, reconcile
+from jobs.engine import component_runner, reconcile, sweeping
+from jobs.engine.sweeping import CELERY
 from jobs.models import Rollout, Step
 from jobs.planning import new_nodes
 from jobs.rollouts import takeovers
 from jobs.single_flight import SingleFlight
-
-log = logging.getLogger(__name__)
 
 LONGEST_REST_SECONDS = 1.0
 """Between two slices of a rollout: a second is what a person waits for an effect without wondering."""
@@ -44,15 +41,17 @@ def nodes_changed(cluster_id: UUID, node_ids: Sequence[int]) -> None:
 
 def wake(rollout_id: UUID) -> None:
     """Send `advance` to the end of the queue. A broker that does not answer costs a sweep, never the watch."""
-    try:
-        advance.apply_async((str(rollout_id),), expires=settings.SETPOINT_SWEEP_SECONDS, retry=False)
-    except (OperationalError, OSError) as error:
-        log.warning("rollout %s waits for the sweep: the broker does not answer: %s", rollout_id, error)
+    advance.apply_async((str(rollout_id),), expires=settings.SETPOINT_SWEEP_SECONDS)
 
 
-@shared_task(ignore_result=True)
-def sweep() -> None:
-    """Beat: wake what is due. A lost message costs SETPOINT_SWEEP_SECONDS, not a rollout."""
+@shared_task(bind=True, ignore_result=True)
+def sweep(self: Task) -> None:
+    """Beat: wake what is due. A lost message costs SETPOINT_SWEEP_SECONDS, not a rollout.
+
+    One that came over the broker shows that messages arrive; while none does, a worker sweeps by itself.
+    """
+    if not (self.request.is_eager or self.request.called_directly):
+        sweeping.note_delivery(CELERY)
     for pk in Rollout.objects.due().values_list("pk", flat=True):
         advance.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
     for pk in takeovers.due_takeovers():

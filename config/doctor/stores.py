@@ -143,14 +143,20 @@ def _space() -> Iterator[Finding]:
 
 # ── Broker and processes ──────────────────────────────────────────────────────────────────────────────────────────────
 def broker() -> Iterator[Finding]:
+    if not settings.SETPOINT_HAS_BROKER:
+        yield ok(BROKER, "This installation has none: workers find what is due in the database.")
+        return
     if settings.CELERY_BROKER_URL.startswith("memory:"):
         yield ok(BROKER, "Messages are kept in the memory of the embedded server, with its workers.")
         return
     if (verdict := health.broker()) != "ok":
         yield problem(
             BROKER,
-            f"The broker is {verdict}.",
-            "Start it, and see that SETPOINT_BROKER_URL names it; rollouts continue by themselves afterwards.",
+            f"Messages do not arrive: the broker is {verdict}."
+            if verdict.startswith("away")
+            else f"The broker takes messages and {verdict}.",
+            "Start broker and beat, and see that SETPOINT_BROKER_URL names it. Until then workers find what is due in"
+            " the database, one for each queue: slower.",
         )
         return
     yield ok(BROKER, "The broker takes connections.")

@@ -10,6 +10,7 @@ from jobs.models.plans import JUDGEMENT, ChangeSet, Plan, PlanComponent, PlanNod
 from jobs.models.rollouts import Rollout, RolloutQuerySet
 from jobs.models.state_machine import Counter, Moves
 from jobs.models.steps import Step, StepEvent, StepQuerySet
+from jobs.models.sweepers import Sweeper
 from jobs.models.takeovers import Takeover, TakeoverNode
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Step",
     "StepEvent",
     "StepQuerySet",
+    "Sweeper",
     "Takeover",
     "TakeoverNode",
 ]

@@ -14,7 +14,7 @@ from accounts.permissions import may
 from common import counting
 from common.clock import now
 from jobs.calendars import targets
-from jobs.engine import event_log
+from jobs.engine import event_log, sweeping
 from jobs.forecast import slots
 from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Step, StepEvent
@@ -60,6 +60,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "failed_first": None if failing else first_failure(rollout),
         "graph": order_graph.rollout_graph(rollout, [row["step"] for row in parts.get("component_steps", ())], counts),
         "rollout": rollout,
+        "slower_since": sweeping.slower_since() if rollout.is_live else None,
         "plan": rollout.plan,
         "strategy": strategy,
         "total": done.of_nodes,

@@ -9,6 +9,7 @@ from django.test import Client
 from audit import tasks
 from clusters.models import Cluster, Node, RowCheck, Watcher
 from common.clock import now
+from jobs.engine import sweeping
 from jobs.models import Freeze
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
@@ -68,15 +69,30 @@ def test_without_the_database_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -
     assert ready() == (503, {"status": "not ready", "checks": {"database": "unreachable"}})
 
 
-def test_without_the_broker_it_is_not_ready(settings, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_broker(settings, monkeypatch: pytest.MonkeyPatch) -> None:
     from config import health
 
     settings.CELERY_BROKER_URL = "redis://127.0.0.1:1/0"
     monkeypatch.setattr(
         health.app, "connection_for_write", lambda **kw: health.app.connection("redis://127.0.0.1:1/0", **kw)
     )
+
+
+def test_without_the_broker_pages_stay_and_it_is_told_of(no_broker: None, clock) -> None:
+    tasks.seal()
     status, body = ready()
-    assert (status, body["checks"]["broker"]) == (503, "unreachable")
+    assert (status, body["status"], body["checks"]["broker"]) == (200, "degraded", "away: slower")
+    assert sweeping.claim("celery", "worker-1")
+    assert ready()[1]["checks"]["broker"] == "away since 2026-11-21 12:00:00 UTC: slower"
+
+
+def test_a_broker_that_answers_and_brings_nothing_is_told_of(no_broker: None, monkeypatch, clock) -> None:
+    monkeypatch.setattr("config.sending.answers", lambda app: True)
+    tasks.seal()
+    assert ready()[1]["checks"]["broker"] == "ok"
+    sweeping.claim("celery", "worker-1")
+    assert ready()[1]["checks"]["broker"] == "brings no sweep since 2026-11-21 12:00:00 UTC: slower"
 
 
 def metrics(**extra) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""PostgreSQL over TLS with a CA of its own, at two addresses of which one is the primary."""
+"""PostgreSQL over TLS with a CA of its own, at two addresses of which one is the primary; and no broker at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.controlplane.pki import Authority
 from tests.full.harness import migrated
 from tests.full.harness.client import ALL_SCOPES, Person, eventually
 from tests.full.harness.processes import Installation
-from tests.full.harness.servers import Postgres, Redis
+from tests.full.harness.servers import Postgres
 from tests.full.harness.site import PASSWORD
 
 pytestmark = pytest.mark.full
@@ -53,7 +53,7 @@ def url(hosts: str, ca: Path, more: str = "") -> str:
 
 
 def advice(database_url: str) -> str:
-    with Installation(database_url, "redis://127.0.0.1:1/0") as setpoint:
+    with Installation(database_url, "none") as setpoint:
         findings = json.loads(setpoint.attempt("doctor", "--json").stdout)["findings"]
     return " ".join(f["text"] + f["advice"] for f in findings if f["area"] == "database" and f["state"] == "problem")
 
@@ -67,17 +67,15 @@ def test_another_ca_and_another_name_are_refused_and_the_advice_names_what_to_ch
     assert "host name that the server's certificate is for" in advice(url(f"localhost:{primary.port}", ca))
 
 
-def test_a_promoted_standby_at_the_second_address_takes_over(
-    primary: Postgres, standby: Postgres, ca: Path, redis_server: Redis
-) -> None:
+def test_a_promoted_standby_at_the_second_address_takes_over(primary: Postgres, standby: Postgres, ca: Path) -> None:
     hosts = f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
     assert "No host" in advice(url(f"127.0.0.1:{standby.port}", ca, "&target_session_attrs=read-write"))
     both = url(hosts, ca, "&target_session_attrs=read-write")
-    with Installation(both, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as setpoint:
+    with Installation(both, "none", {"SETPOINT_SWEEP_SECONDS": "1"}) as setpoint:
         setpoint.migrate()
         setpoint.environment["SETPOINT_ADMIN_PASSWORD"] = PASSWORD
         setpoint.manage("createadmin", "admin@example.com")
-        setpoint.start("web", "worker", "beat")
+        setpoint.start("web", "worker")
         admin = Person(setpoint.url, "admin@example.com")
         admin.log_in(PASSWORD, ALL_SCOPES)
         admin.post("users", {"email": "before@example.com"})
@@ -96,7 +94,7 @@ def test_a_promoted_standby_at_the_second_address_takes_over(
         again.log_in(PASSWORD, ALL_SCOPES)
         again.post("users", {"email": "after@example.com"})
         assert {"before@example.com", "after@example.com"} <= {row["email"] for row in again.every("users")}
-        assert all(setpoint.is_running(name) for name in ("web", "worker", "beat"))
+        assert all(setpoint.is_running(name) for name in ("web", "worker"))
         assert is_all_over_tls(standby)
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import psycopg
 import pytest
 import redis
 
-from tests.full.harness.servers import Postgres, Redis
+from tests.full.harness import base_environment
+from tests.full.harness.processes import ROOT, Installation
+from tests.full.harness.servers import Postgres, Redis, Sentinel
+
+ANSWERS = """
+import django
+django.setup()
+from config.celery import app
+from config.sending import answers
+print(answers(app))
+"""
 
 
 def test_postgres_keeps_its_data_over_a_restart_and_a_crash(postgres: Postgres) -> None:
@@ -31,3 +43,22 @@ def test_a_flushed_redis_has_forgotten_everything(redis_server: Redis) -> None:
         client.set("queued", "message")
         redis_server.flush()
         assert client.get("queued") is None
+
+
+def test_a_broker_behind_sentinel_takes_messages(redis_server: Redis) -> None:
+    with Sentinel(redis_server, "mymaster") as sentinel:
+        for master, answers in (("mymaster", "True"), ("another", "False")):
+            how = {"SETPOINT_BROKER_MASTER": master}
+            with Installation(
+                "postgresql://nobody@127.0.0.1:1/none", f"{sentinel.url};{sentinel.url}", how
+            ) as setpoint:
+                done = subprocess.run(
+                    [str(base_environment.programs() / "python"), "-c", ANSWERS],
+                    cwd=ROOT,
+                    env={**setpoint.environment, "DJANGO_SETTINGS_MODULE": "config.settings"},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=120,
+                )
+            assert done.stdout.strip() == answers, done.stderr

@@ -304,20 +304,38 @@ class Redis(Server):
 
     def _is_ready(self) -> bool:
         try:
-            return self._ask("PING") == "+PONG"
+            return self.ask("PING") == "+PONG"
         except OSError:
             return False
 
     def flush(self) -> None:
         """Forget every queued message."""
-        answer = self._ask("FLUSHALL")
+        answer = self.ask("FLUSHALL")
         if answer != "+OK":
             raise RuntimeError(answer)
 
-    def _ask(self, command: str) -> str:
+    def ask(self, command: str) -> str:
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             connection.sendall(f"{command}\r\n".encode())
             return connection.makefile("r").readline().strip()
+
+
+class Sentinel(Redis):
+    """One Sentinel that watches one Redis."""
+
+    kind = "sentinel"
+
+    def __init__(self, redis: Redis, master: str) -> None:
+        super().__init__()
+        self.url = f"sentinel://127.0.0.1:{self.port}/0"
+        self._line = f"sentinel monitor {master} 127.0.0.1 {redis.port} 1\n"
+
+    def _prepare(self) -> None:
+        (self.folder / "sentinel.conf").write_text(f"bind 127.0.0.1\nport {self.port}\n{self._line}")
+
+    def _command(self) -> list[str]:
+        program, *_ = super()._command()
+        return [program, str(self.folder / "sentinel.conf"), "--sentinel"]
 
 
 def postgres_binaries() -> Path:

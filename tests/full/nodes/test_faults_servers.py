@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import signal
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -75,6 +79,60 @@ def test_a_flushed_broker_costs_a_sweep(site: Site, fleet: KwokFleet, redis_serv
 
 def test_a_broker_that_is_away_costs_time_only(site: Site, fleet: KwokFleet, redis_server: Redis):
     through(site, fleet, lambda: redis_server.restart(down_seconds=3))
+
+
+@pytest.fixture
+def killed(redis_server: Redis) -> Iterator[None]:
+    redis_server.crash()
+    yield
+    redis_server.start()
+
+
+@pytest.fixture
+def frozen(redis_server: Redis) -> Iterator[None]:
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    yield
+    os.kill(redis_server.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def full(redis_server: Redis) -> Iterator[None]:
+    assert redis_server.ask("CONFIG SET maxmemory 1") == "+OK"
+    yield
+    assert redis_server.ask("CONFIG SET maxmemory 0") == "+OK"
+
+
+@pytest.mark.parametrize("fault", ["frozen", "full", "killed"])
+def test_a_rollout_without_the_broker_ends_and_each_step_is_done_once(
+    site: Site, fleet: KwokFleet, request: pytest.FixtureRequest, fault: str
+):
+    """The broker is away from before its plan until after its end: no request fails, and a worker finds what is due."""
+    request.getfixturevalue(fault)
+    wanted = str(40 + next(_serial))
+    pool, revision = site.pool(pool="servers"), site.revision({"vm.swappiness": wanted})
+    rollout = site.rollout_of(pool, revision, canary=1, batch="1")
+    if fault == "killed":  # and with the broker the worker that sweeps in its place: another does, once its lease ends
+        site.setpoint.kill("worker")
+        site.setpoint.start("worker")
+    assert site.operator.raw("POST", f"clusters/{site.cluster['id']}/actions/refresh")[0] == 202
+    for verb in ("pause", "resume"):  # 409: it has not begun, or has ended
+        assert site.operator.raw("POST", f"rollouts/{rollout}/actions/{verb}", {})[0] in (200, 202, 409)
+    site.until(rollout, "succeeded")
+    assert {step["attempt"] for step in site.steps(rollout).values()} == {1}
+    for node in NODES:
+        tuning = site.cluster_admin.get("nodetunings", node)
+        assert Status.from_json(tuning["status"]).observed["vm.swappiness"] == wanted
+    assert broker_state(site) != "ok", "it was not away"
+    assert site.setpoint.status("/readyz") == 200, "pages stay"
+
+
+def test_messages_bring_sweeps_again_once_the_broker_is_back(site: Site, fleet: KwokFleet):
+    eventually(lambda: broker_state(site) == "ok", lambda: site.setpoint.log("worker") + site.setpoint.log("beat"))
+
+
+def broker_state(site: Site) -> str:
+    with urllib.request.urlopen(f"{site.setpoint.url}/readyz", timeout=10) as answer:
+        return str(json.load(answer)["checks"]["broker"])
 
 
 def test_a_dead_watch_slows_a_rollout_and_never_misleads_it(site: Site, fleet: KwokFleet):

@@ -185,7 +185,7 @@ def test_a_worker_without_its_broker_is_not_restarted(process: str) -> None:
     code = re.fullmatch(r'! python -c "([^"$`\\]+)"', guard)
     assert code
     names = {node.module for node in ast.walk(ast.parse(code[1])) if isinstance(node, ast.ImportFrom)}
-    assert names == {"config.celery"}
+    assert names == {"config.celery", "config.sending"}
 
 
 @pytest.mark.parametrize("name", ["minimal", "everything"])

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from clusters.models import Cluster, Node
 from jobs.approvals import reviews
+from jobs.engine import sweeping
 from jobs.forecast.strategy import parse
 from jobs.models import Plan, Rollout, Step, StepEvent
 from jobs.planning import planner
@@ -233,3 +234,19 @@ def test_a_large_rollout_shows_its_worst_batches_and_counts_the_rest(make_world)
     assert [len(b["steps"]) + b["hidden"] for b in batches] == [150, 150]
     assert all(len(b["steps"]) <= 60 for b in batches)
     assert len(answer.content) < 400_000
+
+
+def test_a_live_rollout_says_that_the_broker_is_away(world, settings):
+    settings.EMBEDDED = False
+    world.started(world.plan())
+    client = browser(world.operator)
+    marked = b'data-note="broker-away"'
+    assert marked not in client.get("/rollouts/R-1/").content
+    sweeping.claim("celery", "worker-1")
+    assert marked in client.get("/rollouts/R-1/").content
+    assert marked in client.get("/rollouts/R-1/live/").content
+    settings.SETPOINT_HAS_BROKER = False
+    assert marked not in client.get("/rollouts/R-1/").content, "it is slow by choice"
+    settings.SETPOINT_HAS_BROKER = True
+    Rollout.objects.update(status="succeeded")
+    assert marked not in client.get("/rollouts/R-1/").content
