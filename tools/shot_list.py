@@ -327,7 +327,7 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         (
             "compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file", "gpus:slower_csv",
-            "gpus:slower_json", "gpus:cost_csv", "gpus:cost_focus", "jobs:plan_role",
+            "gpus:slower_json", "gpus:cost_csv", "gpus:cost_focus", "jobs:plan_role", "jobs:window_export",
         ),
         "a file to keep",
     ),
@@ -342,7 +342,8 @@ NO_PAGE: dict[str, str] = {
         (
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
             "compliance:components_live", "compliance:component_live", "compliance:cluster_weak",
-            "clusters:worst", "gpus:slower_live", "jobs:rollout_live",
+            "clusters:worst", "gpus:slower_live", "gpus:forecast", "gpus:node_host", "gpus:job_hosts",
+            "jobs:rollout_live",
             "search_found", "profiles:verdict", "profiles:verdict_new",
             "profiles:setting_search",
         ),
@@ -360,7 +361,7 @@ NO_PAGE: dict[str, str] = {
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
             "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift",
-            "jobs:window_end", "components:archive_delete",
+            "jobs:window_end", "jobs:window_import", "components:archive_delete",
             "components:repository_delete", "components:site_entry_draft",
             "components:site_entry_classify", "components:site_entry_delete",
             "notices:acknowledge", "notices:silence", "notices:unsilence",
