@@ -131,6 +131,7 @@ class ComparisonLine:
         if not self.difference:
             return "the same as before"
         percent = f" ({100 * self.difference / self.gpus_before:+,.0f} %)" if self.gpus_before >= 1 else ""
+        percent = percent.replace("-", "\N{MINUS SIGN}")
         return f"{abs(self.difference):,.1f} {'higher' if self.difference > 0 else 'lower'} than before{percent}"
 
 

@@ -218,7 +218,7 @@ def test_a_custom_range_compares_with_the_period_before_on_the_page_and_over_res
     assert sum(row["effective"] for row in rows) / 3600 == pytest.approx(rest["whole"]["effective"])
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.content.decode()))
     assert "Effective 2.0 1.0 1.0 higher than before (+100 %)" in words
-    assert "Free 4.0 5.0 1.0 lower than before (-20 %)" in words
+    assert "Free 4.0 5.0 1.0 lower than before (−20 %)" in words
     assert "Held idle 1.0 1.0 the same as before" in words
     assert 'class="ln before"' in page.content.decode()
     assert world.client.get(f"{API}/usage?window=1h").json()["before"] is None
