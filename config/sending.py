@@ -66,7 +66,7 @@ class Breaker:
 
     def _next(self) -> float:
         """Spread, so that the processes of an installation do not all ask a returning broker at once."""
-        return self._clock() + REST_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
+        return self._clock() + REST_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 — a pause, no secret
 
 
 class LocalTasks:
@@ -128,8 +128,8 @@ class LocalTasks:
 
 def _carry_out(task: Any, args: tuple[Any, ...]) -> None:
     """Run one as a worker does: with a request id; an error is logged and ends here."""
-    close_old_connections()
     try:
+        close_old_connections()
         task.apply(args, throw=False)
     except Exception:
         log.exception("%s failed", task.name)

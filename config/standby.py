@@ -70,8 +70,8 @@ class Standby:
     def _run(self) -> None:
         while not self._stop.is_set():
             pause = min(POLL_SECONDS, settings.SETPOINT_SWEEP_SECONDS)
-            close_old_connections()
             try:
+                close_old_connections()
                 is_elected = [self.turn(queue) for queue in self.queues]  # also the second where the first is
                 if not any(is_elected):
                     pause = settings.SETPOINT_SWEEP_SECONDS
@@ -79,7 +79,7 @@ class Standby:
                 log.warning("standby: the database does not answer: %s", str(error).strip()[:200])
             except Exception:
                 log.exception("standby: a look failed; the next one follows")
-            self._stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311
+            self._stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 — spreads the workers, keeps no secret
         self._leave()
 
     def turn(self, queue: str) -> bool:

@@ -61,7 +61,7 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
 
     Raises PasswordsClosed where passwords are for named accounts only, and this is none of them."""
     account, address = email.strip().lower()[:254], client_address(request)
-    if settings.SETPOINT_LOCAL_ACCOUNTS and account not in settings.SETPOINT_LOCAL_ACCOUNTS:
+    if not takes_password(account):
         raise PasswordsClosed("Passwords are accepted for emergency accounts only. Use single sign-on.")
     tries = count_try(account, address)
     user = auth.authenticate(request, username=account, password=password)
@@ -77,6 +77,11 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
         forgive(account, address)
         enter(request, user, proved_at=now())
     return user
+
+
+def takes_password(account: str) -> bool:
+    """Return whether this account, by its e-mail address, may prove itself by password here."""
+    return not settings.SETPOINT_LOCAL_ACCOUNTS or account in settings.SETPOINT_LOCAL_ACCOUNTS
 
 
 def log_in_with_code(request: HttpRequest, *, code: str) -> str:

@@ -29,7 +29,10 @@ def require_password(
 
 
 def confirm(request: HttpRequest, user: User, *, password: str, code: str = "") -> None:
-    """Prove again who is before the browser, as at a log-in. Raises Invalid, TooManyTries, factors.FactorUnusable."""
+    """Prove again who is before the browser, as at a log-in. Raises Invalid, TooManyTries, PasswordsClosed,
+    factors.FactorUnusable."""
+    if not login.takes_password(user.email):
+        raise login.PasswordsClosed("A password confirms nothing here: log in again with single sign-on.")
     factor = factors.of(user)
     require_password(request, user, password, forgives=factor is None)
     if factor is not None:

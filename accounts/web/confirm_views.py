@@ -13,6 +13,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from accounts.access import factors, proofs
+from accounts.access import login as logins
 from accounts.models import Identity
 from accounts.providers import Provider
 from accounts.web.forms import PresentPasswordForm, ProofForm
@@ -45,7 +46,7 @@ def confirm(request: UserRequest) -> HttpResponse:
                 messages.success(request, "Confirmed.")
                 return redirect(wanted or "accounts:account")
     providers = _providers(request)
-    has_password = request.user.has_usable_password() and not providers
+    has_password = request.user.has_usable_password() and logins.takes_password(request.user.email) and not providers
     context = {"form": form, "next": wanted, "providers": providers, "has_password": has_password}
     return render(request, "accounts/confirm.html", context, status=status)
 

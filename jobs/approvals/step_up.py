@@ -10,6 +10,7 @@ from common.clock import now
 from common.errors import NotAllowed
 from jobs.diffs.changes import Disruption
 from jobs.models import Plan
+from jobs.planning import consents
 
 CONFIRM = "/account/confirm/"
 CLOCKS_APART = timedelta(minutes=1)
@@ -24,13 +25,20 @@ class FreshLoginNeeded(NotAllowed):
 
 def is_too_old(plan: Plan, proved_at: datetime | None) -> bool:
     """Return whether approving this plan needs a more recent proof than that."""
-    least = settings.SETPOINT_STEP_UP
-    if not least or Disruption(plan.worst_class).rank < Disruption(least).rank:
+    if not _is_asked_of(plan):
         return False
     if proved_at is None:
         return True
     age = now() - proved_at
     return age > timedelta(minutes=settings.SETPOINT_STEP_UP_MINUTES) or age < -CLOCKS_APART
+
+
+def _is_asked_of(plan: Plan) -> bool:
+    """Return whether the plan is disruptive enough, or does what no revert undoes, of any class."""
+    least = settings.SETPOINT_STEP_UP
+    if not least:
+        return False
+    return Disruption(plan.worst_class).rank >= Disruption(least).rank or bool(consents.stored_phrase(plan))
 
 
 def require_recent(plan: Plan, proved_at: datetime | None) -> None:

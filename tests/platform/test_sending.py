@@ -13,7 +13,6 @@ from kombu.exceptions import EncodeError, OperationalError
 from clusters import tasks as of_clusters
 from compliance import tasks as of_compliance
 from config import sending
-from config.celery import app
 from jobs import tasks
 from jobs.engine.sweeping import CELERY, HELM
 
@@ -108,11 +107,8 @@ def test_a_broker_that_accepts_and_never_answers_counts_as_away() -> None:
     """A bound on each answer: else this would wait for ever."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
-
-        class Elsewhere:
-            connection_for_write = staticmethod(lambda **options: app.connection_for_write(url, **options))
-
-        assert not sending.answers(Elsewhere)  # type: ignore[arg-type]
+        elsewhere = sending.App("elsewhere", broker=url, set_as_current=False)
+        assert not sending.answers(elsewhere)
 
 
 # ── Threads of this process ───────────────────────────────────────────────────────────────────────────────────────────

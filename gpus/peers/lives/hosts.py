@@ -70,8 +70,8 @@ def _worst(hosts: Sequence[SideHost], column: Column) -> str:
         return ""
     if column.is_least_worst:
         name = min(known, key=lambda host: (known[host], host))
-        stands_out = known[name] <= column.floor and MARK * known[name] <= median(known.values())
+        is_far_off = known[name] <= column.floor and MARK * known[name] <= median(known.values())
     else:
         name = max(known, key=lambda host: (known[host], host))
-        stands_out = known[name] >= column.floor and known[name] >= MARK * median(known.values())
-    return name if stands_out else ""
+        is_far_off = known[name] >= column.floor and known[name] >= MARK * median(known.values())
+    return name if is_far_off else ""

@@ -109,5 +109,5 @@ def is_all_over_tls(server: Postgres) -> bool:
 
 def value_of(server: Postgres, statement: str) -> Any:
     with psycopg.connect(server.url) as look:
-        row = look.execute(statement).fetchone()  # type: ignore[call-overload]
+        row = look.execute(statement.encode()).fetchone()
     return row[0] if row else None

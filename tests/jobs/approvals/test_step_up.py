@@ -128,6 +128,25 @@ def test_another_browser_of_the_person_has_to_confirm_itself(world, reboot, cloc
     assert (approve(stolen, reboot).status_code, given()) == (403, 0)
 
 
+def test_a_password_that_logs_nobody_in_confirms_nothing(world, reboot, clock, settings) -> None:
+    """An old password must not stand in for the provider, where passwords are for emergency accounts."""
+    client = logged_in(world.approver)
+    clock.forward(3600)
+    settings.SETPOINT_LOCAL_ACCOUNTS = ("emergency@example.com",)
+    assert client.post(CONFIRM, {"password": PASSWORD}).status_code == 403
+    assert 'type="password"' not in client.get(CONFIRM).content.decode()
+    assert (approve(client, reboot).status_code, given()) == (403, 0)
+
+
+def test_what_cannot_be_taken_back_takes_one_of_any_class(world, clock) -> None:
+    """A plan that formats disks or destroys objects asks for typed consent; its class may be live."""
+    live = Plan(worst_class=Disruption.LIVE, summary={})
+    assert not step_up.is_too_old(live, None)
+    live.summary = {"consent": "format 2 disks in atlas"}
+    assert step_up.is_too_old(live, None)
+    assert not step_up.is_too_old(live, now())
+
+
 @pytest.mark.parametrize("verdict", ["request-changes", "reject"])
 def test_what_stops_a_plan_takes_none(world, reboot, clock, verdict) -> None:
     client = logged_in(world.approver)
