@@ -129,7 +129,7 @@ def test_another_browser_of_the_person_has_to_confirm_itself(world, reboot, cloc
 
 
 def test_a_password_that_logs_nobody_in_confirms_nothing(world, reboot, clock, settings) -> None:
-    """An old password must not stand in for the provider, where passwords are for emergency accounts."""
+    """An old password does not replace the provider, where passwords are for emergency accounts."""
     client = logged_in(world.approver)
     clock.forward(3600)
     settings.SETPOINT_LOCAL_ACCOUNTS = ("emergency@example.com",)
