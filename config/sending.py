@@ -16,9 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
+from celery.app.amqp import AMQP
 from celery.contrib.django.task import DjangoTask
 from django.conf import settings
 from django.db import close_old_connections, connections
+from kombu.connection import Connection
 from kombu.exceptions import EncodeError
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,28 @@ REST_SECONDS = 5.0
 """After a failure: no longer than the default sweep, which finds what was not sent."""
 
 
+class LosableConnection(Connection):
+    """Connection whose loss never ends the worker.
+
+    kombu 5.7 closes the channels of a lost connection twice. If the broker goes away during the first close, the second
+    one wants to give unacknowledged messages back through a transport that is gone, and fails with `AttributeError`.
+    Celery takes that for a defect of the worker and ends it. The messages are safe: the row is the queue.
+    """
+
+    def maybe_close_channel(self, channel: Any) -> None:
+        try:
+            super().maybe_close_channel(channel)  # type: ignore[no-untyped-call]
+        except AttributeError as error:
+            log.info("a channel of a lost connection was not closed in order: %s", error)
+
+
+class Amqp(AMQP):  # type: ignore[misc]  # celery has no types
+    Connection = LosableConnection
+
+
 class App(Celery):  # type: ignore[misc]  # celery has no types
+    amqp_cls = "config.sending:Amqp"
+
     def connection_for_write(self, url: str | None = None, **options: Any) -> Any:
         """Connection to send with. Consumers wait for messages, and keep the longer timeouts of the settings."""
         bounds = {"socket_timeout": SEND_SECONDS, "socket_connect_timeout": SEND_SECONDS}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from collections.abc import Callable, Iterator
+from unittest.mock import Mock
+from uuid import uuid4
 
 import pytest
 from celery import Celery
+from kombu import Queue
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from config.sending import App
 from tests.full.harness.processes import Installation
 from tests.full.harness.servers import Postgres, Redis
 
@@ -60,6 +66,29 @@ def test_a_flushed_broker_costs_messages_not_the_sweep(setpoint: Installation, r
     before = max(0, sweeps(redis_server.url))
     redis_server.flush()
     eventually(lambda: sweeps(redis_server.url) >= before + 2, lambda: setpoint.log("worker"))
+
+
+def test_a_connection_that_is_lost_while_it_closes_can_still_be_closed(
+    redis_server: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The channel holds a message, as a worker's does while all threads are busy. An error here would end that worker."""
+    connection = App(broker=redis_server.url, set_as_current=False).connection_for_read()
+    queue = Queue(f"lost-{uuid4()}", auto_delete=True)
+    with connection.Producer() as producer:
+        producer.publish({}, routing_key=queue.name, declare=[queue])
+    waiting: list[object] = []
+    connection.Consumer([queue], callbacks=[lambda _, it: waiting.append(it)]).consume()
+    with contextlib.suppress(socket.timeout):
+        while True:  # the last round leaves the connection waiting for an answer
+            connection.drain_events(timeout=0.3)  # less than the 1 s after which Redis answers that there is nothing
+    assert len(waiting) == 1
+    try:
+        redis_server.crash()
+        monkeypatch.setattr(connection.transport, "close_connection", Mock(side_effect=AttributeError))
+        connection.collect(socket_timeout=1)
+        connection.close()
+    finally:
+        redis_server.start()
 
 
 def test_a_restarted_broker_is_found_again(setpoint: Installation, redis_server: Redis) -> None:
