@@ -28,6 +28,7 @@ from common.clock import now
 from common.errors import NotAllowed
 from compliance.models import ComponentStanding, SettingState
 from gpus.models import TelemetrySource
+from jobs.engine import sweeping
 from jobs.models import Plan, Rollout, Slot, Step
 from notices.models import Alert, Channel, Delivery, Evaluation
 
@@ -40,6 +41,7 @@ class States(Collector):
         yield from self._watchers()
         yield from self._rows()
         yield from self._work()
+        yield from self._broker()
         yield from self._telemetry()
         yield from self._notices()
         yield from self._audit()
@@ -144,6 +146,15 @@ class States(Collector):
         for cluster, n in Slot.objects.values_list("cluster__name").annotate(n=Count("pk")).order_by():
             slots.add_metric([cluster], n)
         yield slots
+
+    def _broker(self) -> Iterator[Metric]:
+        since = sweeping.slower_since()
+        away = (now() - since).total_seconds() if since else 0.0
+        yield GaugeMetricFamily(
+            "setpoint_broker_away_seconds",
+            "Since a worker finds what is due in the database, because no message arrives; 0: messages arrive.",
+            value=away,
+        )
 
     def _telemetry(self) -> Iterator[Metric]:
         """Measures of Setpoint's own reading, per cluster; metrics of the GPUs are their exporters' to publish."""

@@ -170,6 +170,8 @@ SETPOINT_HAS_BROKER = EMBEDDED or CELERY_BROKER_URL != "none"
 """False: messages stay in the process, and workers find what is due in the database (config.standby)."""
 if CELERY_BROKER_URL == "none":
     CELERY_BROKER_URL = "memory://localhost/"
+SETPOINT_STANDBY_ALIVE = env.text("SETPOINT_STANDBY_ALIVE")
+"""Touched by each worker with every look: without a broker `celery inspect`, and checks that use it, do not work."""
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 """A worker or beat waits for its broker as long as it takes; Celery's default gives up after 50 minutes."""
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -79,6 +80,7 @@ class Standby:
                 log.warning("standby: the database does not answer: %s", str(error).strip()[:200])
             except Exception:
                 log.exception("standby: a look failed; the next one follows")
+            _show_life()
             self._stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 — spreads the workers, keeps no secret
         self._leave()
 
@@ -129,6 +131,15 @@ class Standby:
             log.warning("standby: the lease of this worker ends by itself")
         finally:
             connections.close_all()
+
+
+def _show_life() -> None:
+    """An absent database is no reason to restart a worker, so a look that failed counts."""
+    if settings.SETPOINT_STANDBY_ALIVE:
+        try:
+            Path(settings.SETPOINT_STANDBY_ALIVE).touch()
+        except OSError as error:
+            log.error("standby: SETPOINT_STANDBY_ALIVE: %s", error)
 
 
 _running: list[Standby] = []

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection
@@ -135,6 +137,20 @@ def test_metrics_tell_what_differed_between_rows_and_objects() -> None:
     assert 'setpoint_rows_differed_total{cluster="alpha",difference="behind",kind="pods"} 2.0' in metric_lines
     assert 'setpoint_rows_differed_total{cluster="alpha",difference="missing",kind="pods"} 0.0' in metric_lines
     assert 'setpoint_rows_unmended_total{cluster="alpha",kind="pods"} 1.0' in metric_lines
+
+
+def test_metrics_tell_since_when_the_broker_is_away(settings: Any, clock: Any) -> None:
+    settings.EMBEDDED, settings.SETPOINT_HAS_BROKER = False, True
+
+    def away() -> list[str]:
+        return re.findall(r"^setpoint_broker_away_seconds (\S+)$", Client().get("/metrics").content.decode(), re.M)
+
+    assert away() == ["0.0"]
+    assert sweeping.claim(sweeping.CELERY, "worker-1")
+    clock.forward(7)
+    assert away() == ["7.0"]
+    settings.SETPOINT_HAS_BROKER = False
+    assert away() == ["0.0"], "none is away where there is none"
 
 
 def test_metrics_tell_who_watches_how_much() -> None:

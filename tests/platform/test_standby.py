@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.conf import settings as of_django
+from django.db import OperationalError
 
 from config import sending, standby
 from config.celery import app
@@ -99,6 +101,24 @@ def test_without_any_broker_workers_never_wait_for_one(settings: Any) -> None:
     assert both.turn(HELM)
     sweeping.note_delivery(CELERY)
     assert both.turn(CELERY)
+
+
+def test_a_worker_shows_that_it_looks_also_while_its_looks_fail(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "alive"
+    settings.SETPOINT_HAS_BROKER, settings.SETPOINT_STANDBY_ALIVE = False, str(file)
+    settings.SETPOINT_SWEEP_SECONDS = 0
+    looking = worker(CELERY)
+
+    def look(queue: str) -> bool:
+        looking._stop.set()
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr(looking, "turn", look)
+    monkeypatch.setattr(looking, "_leave", lambda: None)  # it closes this test's connection
+    looking._run()
+    assert file.exists()
 
 
 def test_an_embedded_server_has_its_own_worker_and_needs_none_to_stand_by() -> None:

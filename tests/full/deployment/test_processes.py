@@ -71,7 +71,7 @@ def test_a_flushed_broker_costs_messages_not_the_sweep(setpoint: Installation, r
 def test_a_connection_that_is_lost_while_it_closes_can_still_be_closed(
     redis_server: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The channel holds a message, as a worker's does while all threads are busy. An error here would end that worker."""
+    """The channel holds a message, as a worker's does while all threads are busy. An error here would end it."""
     connection = App(broker=redis_server.url, set_as_current=False).connection_for_read()
     queue = Queue(f"lost-{uuid4()}", auto_delete=True)
     with connection.Producer() as producer:

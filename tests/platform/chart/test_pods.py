@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,8 +127,8 @@ def test_secrets_are_files_of_a_secret_and_never_words_of_an_object(name: str) -
             assert path.rpartition("/")[2] == variable.removesuffix("_FILE")
         for variable, entry in environment(container).items():
             if re.search("KEY|PEPPER|PASSWORD|TOKEN|DATABASE|BROKER|INSTALLATION", variable):
-                is_bundled = variable == "SETPOINT_BROKER_URL" and "broker" in VALUE_SETS[name]
-                assert variable.endswith("_FILE") or is_bundled, variable
+                is_no_secret = variable == "SETPOINT_BROKER_URL" and "broker" in VALUE_SETS[name]
+                assert variable.endswith("_FILE") or is_no_secret, variable
                 assert "@" not in entry["value"]
 
 
@@ -186,6 +189,24 @@ def test_a_worker_without_its_broker_is_not_restarted(process: str) -> None:
     assert code
     names = {node.module for node in ast.walk(ast.parse(code[1])) if isinstance(node, ast.ImportFrom)}
     assert names == {"config.celery", "config.sending"}
+
+
+def test_without_a_broker_workers_show_by_a_file_that_they_look_for_work(tmp_path: Path) -> None:
+    """`celery inspect` asks over the broker; the check itself is run."""
+    of = {of: container for of, _, container in ours("no-broker")}
+    assert {"worker", "helm", "watch", "web"} <= set(of)
+    assert "beat" not in of
+    for container in (of["worker"], of["helm"]):
+        assert environment(container)["SETPOINT_BROKER_URL"]["value"] == "none"
+        alive = environment(container)["SETPOINT_STANDBY_ALIVE"]["value"]
+        (check,) = {container[probe]["exec"]["command"][2] for probe in ("startupProbe", "livenessProbe")}
+        file = tmp_path / f"{container['name']}-alive"
+        command = ["sh", "-c", check.replace(alive, str(file))]
+        assert subprocess.run(command, check=False, capture_output=True).returncode
+        file.touch()
+        assert not subprocess.run(command, check=False, capture_output=True).returncode
+        os.utime(file, (0, 0))
+        assert subprocess.run(command, check=False, capture_output=True).returncode
 
 
 @pytest.mark.parametrize("name", ["minimal", "everything"])

@@ -19,7 +19,14 @@ from tools import chart_readme
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-GIVEN_BY_THE_CHART = {"SETPOINT_EMBEDDED", "SETPOINT_VAR", "SETPOINT_URL", "SETPOINT_HOSTS", "SETPOINT_PROXIES"}
+GIVEN_BY_THE_CHART = {
+    "SETPOINT_EMBEDDED",
+    "SETPOINT_VAR",
+    "SETPOINT_URL",
+    "SETPOINT_HOSTS",
+    "SETPOINT_PROXIES",
+    "SETPOINT_STANDBY_ALIVE",
+}
 OF_OTHER_PROCESSES = {
     "SETPOINT_DEBUG": "never where others can reach it",
     "SETPOINT_WORKER_THREADS": "of the embedded server",
@@ -66,6 +73,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an open broker": (
         {**MINIMAL, "broker": {"bundled": {"enabled": True}}, "networkPolicy": {"enabled": False}},
         "networkPolicy.enabled",
+    ),
+    "a broker and none": (
+        {**MINIMAL, "broker": {"enabled": False, "bundled": {"enabled": True}}},
+        "broker.enabled",
     ),
     "more at least than at most": (
         {**MINIMAL, "web": {"autoscaling": {"enabled": True, "minReplicas": 9}}},

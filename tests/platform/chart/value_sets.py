@@ -141,5 +141,6 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "gateway": GATEWAY,
     "private-registry": PRIVATE_REGISTRY,
     "bundled-broker": {**MINIMAL, "broker": {"bundled": {"enabled": True}}},
+    "no-broker": {**MINIMAL, "broker": {"enabled": False}},
     "everything": EVERYTHING,
 }

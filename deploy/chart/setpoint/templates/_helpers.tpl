@@ -55,6 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.ingress.enabled .Values.gateway.enabled }}{{ fail "ingress.enabled and gateway.enabled are both true: keep one" }}{{ end }}
 {{- if and .Values.gateway.enabled (not .Values.gateway.parentRefs) }}{{ fail "gateway.parentRefs is required with gateway.enabled: [{name: public, namespace: gateways}]" }}{{ end }}
 {{- if and .Values.broker.bundled.enabled (not .Values.networkPolicy.enabled) }}{{ fail "broker.bundled has no password and needs networkPolicy.enabled" }}{{ end }}
+{{- if and .Values.broker.bundled.enabled (not .Values.broker.enabled) }}{{ fail "broker.bundled.enabled is true and broker.enabled is false: keep one" }}{{ end }}
 {{- if and .Values.serviceMonitor.enabled (not .Values.secrets.keys.SETPOINT_METRICS_TOKEN) }}{{ fail "serviceMonitor needs secrets.keys.SETPOINT_METRICS_TOKEN: without a token /metrics answers its own machine only" }}{{ end }}
 {{- with .Values.web.autoscaling }}
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}{{ fail "web.autoscaling.minReplicas is more than maxReplicas" }}{{ end }}
@@ -78,7 +79,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- range $variable, $key := .Values.secrets.keys }}
 {{- if and (eq $variable "SETPOINT_DATABASE_URL") $database.enabled }}
 {{ $variable }}: {secret: {{ $database.applicationSecret | default (printf "%s-app" (include "setpoint.database" $)) }}, key: uri}
-{{- else if and (eq $variable "SETPOINT_BROKER_URL") $.Values.broker.bundled.enabled }}
+{{- else if and (eq $variable "SETPOINT_BROKER_URL") (or $.Values.broker.bundled.enabled (not $.Values.broker.enabled)) }}
 {{- else if $key }}
 {{ $variable }}: {secret: {{ $.Values.secrets.existing }}, key: {{ $key | quote }}}
 {{- end }}
@@ -124,7 +125,10 @@ projected:
 - {name: SETPOINT_URL, value: {{ $root.Values.url | quote }}}
 - {name: SETPOINT_HOSTS, value: {{ include "setpoint.hosts" $root | quote }}}
 - {name: SETPOINT_PROXIES, value: {{ include "setpoint.proxies" $root | quote }}}
-{{- if $root.Values.broker.bundled.enabled }}
+{{- if not $root.Values.broker.enabled }}
+- {name: SETPOINT_BROKER_URL, value: none}
+- {name: SETPOINT_STANDBY_ALIVE, value: {{ ($root.Files.Get "processes.yaml" | fromYaml).standbyAlive.file }}}
+{{- else if $root.Values.broker.bundled.enabled }}
 - {name: SETPOINT_BROKER_URL, value: "redis://{{ include "setpoint.broker" $root }}:6379/0"}
 {{- end }}
 {{- range $name, $value := $root.Values.settings }}
