@@ -3,7 +3,7 @@
 fast  SQLite, the simulated fleet; no root, no server, two processes.
 node  what needs a machine with a kernel, a boot loader and a kubelet of its own, which QEMU runs.
 full  fast; again on PostgreSQL what asks the database; node beside both, but for what is marked long; then what needs
-      real servers, a file at a time in each of two processes.
+      real servers, a file at a time in each of three processes, which wait for servers more than they compute.
 
 A single run closes with pytest's own line. Several runs say which files took longest, and
 close with one plain line that adds them up.
@@ -171,7 +171,7 @@ def full(arguments: Sequence[str]) -> int:
                 "fast, on SQLite,": Run(TWO, {"TIER": "fast"}),
                 "fast, on PostgreSQL,": Run(of_database, {"TIER": "fast", **database}),
                 "node": Run([*NODE, "-m", "not long"], database, is_early=True),
-                "full": Run(["--full", "-m", "full", "-n2", "-v"], database),
+                "full": Run(["--full", "-m", "full", "-n3", "-v"], database),
             }
         )
 
