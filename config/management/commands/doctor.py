@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from config.doctor import report
+from config.doctor import bundle, report
 
 
 class Command(BaseCommand):
@@ -16,8 +17,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="One JSON document, for programs.")
+        parser.add_argument(
+            "--bundle",
+            type=Path,
+            metavar="FILE.tar.gz",
+            help="Write what helps others to see what is wrong, without secrets, readable by its owner alone.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        file: Path | None = options["bundle"]
+        if file is not None and (not file.name.endswith(".tar.gz") or file.exists() or not file.parent.is_dir()):
+            raise CommandError(f"--bundle {file}: name a file ending in .tar.gz, new, in a folder that exists.")
         result = report.make()
         if options["json"]:
             self.stdout.write(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
@@ -25,7 +35,18 @@ class Command(BaseCommand):
             for finding in result.findings:
                 line = f"{finding.state:8} {finding.area:10} {finding.text}"
                 self.stdout.write(line if not finding.advice else f"{line}\n{'':20}→ {finding.advice}")
+        if file is not None:
+            self._bundle(file, result)
         if result.problems:
             raise CommandError(f"Problems: {result.problems}, warnings: {result.warnings}.", returncode=1)
         if not options["json"]:
             self.stdout.write(f"No problems; warnings: {result.warnings}.")
+
+    def _bundle(self, file: Path, result: report.Report) -> None:
+        try:
+            left_out = bundle.write(file, bundle.parts_of(result))
+        except bundle.BundleRefused as error:
+            raise CommandError(str(error)) from error
+        for name, why in left_out.items():
+            self.stderr.write(f"{name} was left out of the bundle: {why}.")
+        self.stderr.write(f"Bundle: {file} ({file.stat().st_size} bytes). Read it before you hand it on.")
