@@ -56,6 +56,12 @@ def _first_findings(report: Report) -> dict[str, Any]:
     return out | {"findings": kept, "findings_left_out": len(out["findings"]) - len(kept)}
 
 
+def packed(parts: Parts) -> tuple[bytes, dict[str, str]]:
+    """Return the bundle as a file's bytes, and why parts were left out, by name."""
+    texts, left_out = _texts(parts)
+    return _packed(texts), left_out
+
+
 def write(file: Path, parts: Parts) -> dict[str, str]:
     """Write a bundle, whole or not at all, readable by its owner alone.
 
@@ -63,14 +69,14 @@ def write(file: Path, parts: Parts) -> dict[str, str]:
     """
     if file.exists():
         raise BundleRefused(f"{file} exists already; a bundle overwrites nothing.")
-    texts, left_out = _texts(parts)
+    content, left_out = packed(parts)
     try:
         handle, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # mkstemp gives mode 0600
     except OSError as error:
         raise BundleRefused(f"{file.parent} cannot be written to: {error.strerror}.") from error
     try:
         with os.fdopen(handle, "wb") as out:
-            out.write(_packed(texts))
+            out.write(content)
             out.flush()
             os.fsync(out.fileno())
         os.link(partial, file)  # unlike a rename it replaces nothing that has come there meanwhile

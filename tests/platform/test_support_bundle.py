@@ -260,6 +260,8 @@ def test_the_command_writes_a_bundle_without_any_secret(planted: None, settings:
     assert leaks(members) == []
     assert MARK not in err.getvalue()
     assert list(members) == NAMES
+    assert json.loads(members["manifest.json"])["left_out"] == {}
+    assert json.loads(members["database.json"])["product"].startswith(("PostgreSQL 1", "SQLite 3"))
     assert json.loads(members["events.json"])["audit"][0]["action"] == "cluster.connect"
     assert json.loads(members["counts.json"])["clusters.Cluster"]["rows"] == 1
     assert json.loads(members["migrations.json"])["pending"] == []
@@ -276,6 +278,20 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_checked(
     with pytest.raises(CommandError, match=r"--bundle .*\.tar\.gz"):
         call_command("doctor", bundle=tmp_path / name)
     assert (tmp_path / "there.tar.gz").read_text() == "mine"
+
+
+def test_standard_output_has_the_bundle_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr("config.doctor.report.make", lambda: Report((findings.ok("database", "It answers."),)))
+    monkeypatch.setattr(bundle, "parts_of", lambda report: {"doctor.json": report.to_json})
+    with pytest.raises(CommandError, match="--json"):
+        call_command("doctor", "--json", bundle=Path("-"))
+    call_command("doctor", bundle=Path("-"))
+    written = capfdbinary.readouterr()
+    (tmp_path / "b.tar.gz").write_bytes(written.out)
+    assert json.loads(unpacked(tmp_path / "b.tar.gz")["doctor.json"])["findings"][0]["text"] == "It answers."
+    assert b"It answers." in written.err
 
 
 def test_parts_that_fail_or_are_too_large_leave_the_rest(tmp_path: Path) -> None:
