@@ -18,7 +18,7 @@ from urllib.parse import unquote, unquote_plus
 import pytest
 from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, IntegrityError, connection, models, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, models, transaction
 
 from accounts.providers import GroupRole, Provider
 from audit.services import record
@@ -306,6 +306,39 @@ def test_parts_that_fail_or_are_too_large_leave_the_rest(tmp_path: Path) -> None
     assert json.loads(members["c.json"]) == {"n": 1}
     assert sum(map(len, members.values())) < 10_000
     assert leaks(members) == []
+
+
+@pytest.mark.django_db
+def test_a_table_that_cannot_be_counted_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = bundle_rows._counts
+
+    def without_channels(model: type[models.Model]) -> dict[str, Any]:
+        if model is Channel:
+            raise DatabaseError("no such table")
+        return count(model)
+
+    monkeypatch.setattr(bundle_rows, "_counts", without_channels)
+    counted = bundle_rows.counts()
+    assert counted["notices.Channel"] == {"failed": "DatabaseError"}
+    assert [label for label, of in counted.items() if "rows" not in of] == ["notices.Channel"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_database_that_is_away_is_waited_for_once(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[type[models.Model]] = []
+
+    def away(*_: object) -> dict[str, Any]:
+        tried.append(models.Model)
+        raise OperationalError("away")
+
+    monkeypatch.setattr(bundle_rows, "_counts", away)
+    monkeypatch.setattr(connection, "is_usable", lambda: False)
+    if when == "before":
+        monkeypatch.setattr(connection, "ensure_connection", away)
+    with pytest.raises(OperationalError):
+        bundle_rows.counts()
+    assert len(tried) == 1
 
 
 def test_a_disk_that_fills_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
