@@ -1,0 +1,74 @@
+"""The reference of REST: one table for each tag of docs/openapi.yaml, with who may use it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.site import tables
+
+METHODS = ("get", "post", "put", "patch", "delete")
+ROLES = ("viewer", "operator", "approver", "admin")
+ACCESS = "tests/platform/rest/access.txt"
+"""Status that each role gets, which a test tries line by line: anonymous, then ROLES, then outside."""
+REFUSED = frozenset({"401", "403", "404"})
+UNREAD = frozenset({"400", "422", "428"})
+"""Answers to a request without a body. Where every role gets one, the body decides who may send it."""
+PREFIX = "api/v1/"
+
+
+def document(root: Path) -> dict[str, Any]:
+    text = (root / "docs/openapi.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    return loaded  # by the C loader, which is safe, too: 0.3 s instead of 4 s
+
+
+def operations(of: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """Yield (tag, method, path, operation) in the document's order."""
+    for path, item in of["paths"].items():
+        for method in METHODS:
+            if operation := item.get(method):
+                yield operation["tags"][0], method.upper(), path, operation
+
+
+def permissions(root: Path) -> dict[tuple[str, str], str]:
+    """Return who may use an address, by method and path without the names of its parameters."""
+    out = {}
+    for line in (root / ACCESS).read_text(encoding="utf-8").splitlines():
+        parts = line.split(maxsplit=7)
+        if len(parts) == 8 and not line.startswith("#") and parts[7].startswith(PREFIX):
+            statuses = dict(zip(ROLES, parts[2:6], strict=True))
+            out[parts[0], _bare(f"/{parts[7]}")] = _who(statuses)
+    return out
+
+
+def _who(statuses: Mapping[str, str]) -> str:
+    allowed = [role for role, status in statuses.items() if status not in REFUSED]
+    if len(allowed) == len(ROLES):
+        if set(statuses.values()) <= UNREAD:
+            return "by the body"
+        return "each role"
+    if not allowed:
+        return "each account, for its own" if "404" in statuses.values() else "no role"
+    return ", ".join(allowed)
+
+
+def _bare(path: str) -> str:
+    return re.sub(r"<[^>]*>|\{[^}]*\}", "{}", path).rstrip("/")
+
+
+def page(root: Path) -> str:
+    """Return the tables. Raises KeyError for an operation without a line in ACCESS."""
+    who = permissions(root)
+    by_tag: dict[str, list[tuple[str, str, str, str]]] = {}
+    for tag, method, path, operation in operations(document(root)):
+        summary = operation.get("summary") or operation.get("description", "").partition("\n")[0]
+        row = (tables.code(method), tables.code(path), tables.plain(summary), who[method, _bare(path)])
+        by_tag.setdefault(tag, []).append(row)
+    head = ("Method", "Path", "What it does", "Roles")
+    parts = (f"## {tag.replace('-', ' ').capitalize()}\n\n{tables.table(head, by_tag[tag])}" for tag in sorted(by_tag))
+    return "\n".join(parts)
