@@ -19,7 +19,7 @@ def locked(file: str) -> dict[str, Requirement]:
     return {canonicalize_name(requirement.name): requirement for requirement in requirements}
 
 
-@pytest.mark.parametrize("file", ["base.txt", "test.txt", "lint.txt"])
+@pytest.mark.parametrize("file", ["base.txt", "test.txt", "lint.txt", "docs.txt"])
 def test_an_extra_that_a_package_asks_for_is_locked_with_it(file: str) -> None:
     """pip looks at the newest `coverage[toml]` where only `coverage==7.17.4` is locked, and refuses it for want of a
     hash: every installation broke on the day that 7.17.5 was published."""
