@@ -28,7 +28,7 @@ from compliance.models import SettingState
 from compliance.reports import component_selectors
 from compliance.reports import selectors as standing
 from jobs.models import Approval, Plan, Rollout, Step
-from jobs.reports import counts, selectors
+from jobs.reports import counts, glass, selectors
 
 SHOWN = 10
 """Of each kind of item that needs attention."""
@@ -87,6 +87,7 @@ def overview(user: User) -> dict[str, Any]:
         "standing": counts.count_rollouts(work.live),
         "recent": work.ended,
         "freezes": list(selectors.active_freezes(user)),
+        "glass": glass.unreviewed(user),
     }
 
 
