@@ -1,4 +1,4 @@
-"""Break-glass: who may start a plan without its approvals, and what such a start is exempt from.
+"""Break-glass: permission to start a plan without its approvals, and what such a start is exempt from.
 
 It replaces missing approvals and passes windows, for SETPOINT_BREAK_GLASS_HOURS. Everything else that holds a start
 holds this one too: digest, budget, busy nodes, freezes, and the consent that a plan asks for which destroys objects.
@@ -71,7 +71,7 @@ def require_person(plan: Plan, by: User) -> None:
 
 
 def require_recent(proved_at: datetime | None) -> None:
-    """Require a recent log-in, whatever SETPOINT_STEP_UP says. Raises FreshLoginNeeded."""
+    """Require a recent log-in, also where SETPOINT_STEP_UP asks for none. Raises FreshLoginNeeded."""
     if step_up.is_stale(proved_at):
         raise step_up.FreshLoginNeeded(
             f"Breaking the glass takes a log-in of {step_up.recent_words()} in this browser. Confirm that it is you "

@@ -11,7 +11,7 @@ from audit import services as audit
 from common.clock import now
 from common.errors import Invalid, NotAllowed, WrongState
 from jobs.approvals import rules, step_up, verdicts
-from jobs.models import BreakGlass, GlassReview
+from jobs.models import BreakGlass, GlassReview, Rollout
 
 TEXT_CHARACTERS = 2000
 """The column's length."""
@@ -21,7 +21,7 @@ def reason_not_to_review(glass: BreakGlass, user: User) -> str:
     """Return why this person may not review it; empty when they may. As for approvals, and never its starter."""
     plan = glass.rollout.plan
     if user.pk == glass.person_id:
-        return "Who broke the glass does not review it."
+        return "The person that broke the glass does not review it."
     if reason := verdicts.reason_not_to_judge(plan, user):
         return reason
     if not rules.held_role_at(user, "approver", plan.cluster.scopes, glass.at):
@@ -31,11 +31,14 @@ def reason_not_to_review(glass: BreakGlass, user: User) -> str:
     return ""
 
 
-def review(glass: BreakGlass, *, by: User, verdict: str, text: str, proved_at: datetime | None) -> GlassReview:
+def review(rollout: Rollout, *, by: User, verdict: str, text: str, proved_at: datetime | None) -> GlassReview:
     """Store one review. Raises NotAllowed, FreshLoginNeeded where approving would, Invalid, WrongState."""
-    if reason := reason_not_to_review(glass, by):
+    glass = rollout.broken_glass
+    if reason := reason_not_to_review(glass, by) if glass else verdicts.reason_not_to_judge(rollout.plan, by):
         raise NotAllowed(reason)
-    step_up.require_recent(glass.rollout.plan, proved_at)
+    if glass is None:
+        raise WrongState(f"{rollout} was not started by break-glass: there is nothing to review.")
+    step_up.require_recent(rollout.plan, proved_at)
     text = text.strip()
     fields = {}
     if verdict not in GlassReview.Verdict.values:

@@ -26,7 +26,7 @@ class BreakGlassQuerySet(MarkedQuerySet["BreakGlass"]):
 
 
 class BreakGlass(Marked):
-    """One use: who started which rollout without its approvals, why, and until when its windows do not hold it."""
+    """One start of a rollout without its approvals: its person, the reason, and until when windows do not hold it."""
 
     MARKED = ("id", "rollout_id", "digest", "person_id", "reason", "worst_class", "at", "until", "review_by")
 

@@ -28,7 +28,7 @@ def offer_of_plan(plan: Plan, user: User) -> dict[str, Any] | None:
 
 
 def of_rollout(rollout: Rollout, user: User) -> dict[str, Any] | None:
-    """What a rollout's page says of its start; None: it was started with its approvals."""
+    """Return the part of a rollout's page about its start; None: it was started with its approvals."""
     row = rollout.broken_glass
     if row is None:
         return None
@@ -43,5 +43,5 @@ def unreviewed(user: User) -> list[GlassUse]:
     """Uses that lack reviews, the most urgent first. One query where there are none."""
     rows = BreakGlass.objects.unreviewed().filter(rollout__in=selectors.visible_rollouts(user).order_by().values("pk"))
     related = ("person", "rollout__plan__revision", "rollout__plan__cluster", "rollout__cluster")
-    found = rows.select_related(*related).prefetch_related("reviews").order_by("review_by", "pk")
-    return [GlassUse(row, not glass_reviews.reason_not_to_review(row, user)) for row in found]
+    lacking = rows.select_related(*related).prefetch_related("reviews").order_by("review_by", "pk")
+    return [GlassUse(row, not glass_reviews.reason_not_to_review(row, user)) for row in lacking]

@@ -17,7 +17,7 @@ from accounts.access import freshness
 from accounts.models import User
 from common.api import ApiViewSet, accepted
 from common.bodies import without_body
-from common.errors import Invalid, WrongState
+from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import tasks
 from jobs.approvals import glass_reviews
@@ -119,10 +119,8 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
         return self._act(self._review, rollout_serializers.GlassReviewIn)
 
     def _review(self, rollout: Rollout, *, by: User, verdict: str, text: str) -> Rollout:
-        if rollout.broken_glass is None:
-            raise WrongState(f"{rollout} was not started by break-glass: there is nothing to review.")
         proved_at = freshness.proved_at(self.request)
-        glass_reviews.review(rollout.broken_glass, by=by, verdict=verdict, text=text, proved_at=proved_at)
+        glass_reviews.review(rollout, by=by, verdict=verdict, text=text, proved_at=proved_at)
         return rollout
 
 

@@ -42,7 +42,7 @@ TOLD: Mapping[str, tuple[Channel.What, str]] = {
 TO_EVERY_CHANNEL: Mapping[str, str] = dict.fromkeys(
     ("rollout.break-glass", "rollout.break-glass-review", "rollout.break-glass-overdue"), "break-glass"
 )
-"""Actions that every channel of the cluster is sent, whatever it subscribes to, and their event there."""
+"""Actions that every channel of the cluster is sent, regardless of its subscription, and their event there."""
 _NUMBER = re.compile(r"[PR]-([0-9]{1,9})")
 
 

@@ -62,7 +62,7 @@ def broken(plan: Plan, by: User, **changed: object) -> Rollout:
 
 
 def fresh(user: User) -> User:
-    """As the next request reads it."""
+    """Read the person as the next request does."""
     return User.objects.get(pk=user.pk)
 
 
@@ -124,7 +124,7 @@ def closed_window(world: World):
 
 
 def test_no_authentication_of_the_api_breaks_the_glass(world, plan, breaker) -> None:
-    """Over every authentication class that the API has: a new one has to be added here."""
+    """Every authentication class of the API is tried: a new one has to be added here."""
     _, token = tokens.issue(user=breaker, name="t", scopes=["read", "plan", "apply", "approve"], days=1, by=breaker)
     bearer = {"authorization": f"Bearer {token}"}
     session = logged_in(breaker)
@@ -136,15 +136,16 @@ def test_no_authentication_of_the_api_breaks_the_glass(world, plan, breaker) -> 
     assert BearerToken in api_settings.DEFAULT_AUTHENTICATION_CLASSES
     for client, headers in (each for many in knocks.values() for each in many):
         path = f"/api/v1/plans/{plan.pk}/actions/start"
-        asked = client.post(path, {"break_glass": True}, content_type="application/json", headers=headers)
-        assert (asked.status_code, asked.json()["code"]) == (403, "break-glass-in-browser")
+        marked = client.post(path, {"break_glass": True}, content_type="application/json", headers=headers)
+        assert (marked.status_code, marked.json()["code"]) == (403, "break-glass-in-browser")
         plain = client.post(path, {}, content_type="application/json", headers=headers)
         assert plain.status_code == 409
     page = Client().post(f"/plans/{plan}/break-glass/", {"digest": plan.digest}, headers=bearer)
     assert page.status_code in (302, 401)
     breaker.acting_token = tokens.authenticate(token, address="127.0.0.1")
-    with pytest.raises(glass.NeverOverRest):
+    with pytest.raises(NotAllowed) as refused:
         broken(plan, breaker)
+    assert isinstance(refused.value, glass.NeverOverRest)
     assert not Rollout.objects.exists()
 
 
@@ -272,7 +273,7 @@ def test_one_that_has_not_begun_in_time_never_begins(world, plan, breaker, clock
 
 
 def test_a_row_that_was_put_into_the_table_lets_nothing_begin(world, plan, breaker) -> None:
-    """With the database alone: a rollout of a plan without approvals, and a row that claims a break-glass."""
+    """A changed row, and one that is gone: each of them leaves a rollout without approvals that never begins."""
     rollout = broken(plan, breaker)
     BreakGlass.objects.filter(rollout=rollout).update(until=now() + timedelta(days=9))
     world.slice(rollout)
@@ -294,7 +295,7 @@ def test_a_plan_is_started_once(world, plan, breaker) -> None:
 
 # ── the review ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def reviewed(rollout: Rollout, by: User, verdict: str = "ok", text: str = "Checked.") -> GlassReview:
-    row = BreakGlass.objects.get(rollout=rollout)
+    row = Rollout.objects.get(pk=rollout.pk)
     return glass_reviews.review(row, by=fresh(by), verdict=verdict, text=text, proved_at=now())
 
 
