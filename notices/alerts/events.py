@@ -73,8 +73,13 @@ def _tell(records: Iterable[Record]) -> None:
         cluster = clusters.get(record.cluster_id) if record.cluster_id else None
         title = f"{record.target_name or record.target} {words}{f' in {cluster}' if cluster else ''}"
         event = TO_EVERY_CHANNEL.get(record.action)
-        for channel in routing.covering(cluster) if event else routing.hearing(what, cluster):
+        for channel in _every_channel(cluster) if event else routing.hearing(what, cluster):
             routing.queue(channel, event or what, title, _body(record, cluster))
+
+
+def _every_channel(cluster: Cluster | None) -> list[Channel]:
+    """Without incidents: those open and close with alerts, of which `break-glass-overdue` is one."""
+    return [channel for channel in routing.covering(cluster) if channel.kind != Channel.Kind.PAGERDUTY]
 
 
 def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:

@@ -18,9 +18,11 @@ from common.clock import now
 from common.errors import Invalid, NotAllowed, WrongState
 from jobs import tasks
 from jobs.approvals import glass, glass_reviews, reviews, step_up
+from jobs.hooks import alert_rules
 from jobs.models import BreakGlass, CalendarRule, Freeze, GlassReview, Plan, Rollout
 from jobs.rollouts import glass_start, rollout_actions
 from tests.factories import PASSWORD, UserFactory
+from tests.jobs.approvals.test_approvals_at_once import at_once
 from tests.jobs.conftest import World
 
 REASON = "The link flaps; waiting costs the run."
@@ -283,14 +285,13 @@ def test_a_row_that_was_put_into_the_table_lets_nothing_begin(world, plan, break
     assert Rollout.objects.get().status == Rollout.Status.QUEUED
 
 
-def test_a_plan_is_started_once(world, plan, breaker) -> None:
-    seen = Plan.objects.get(pk=plan.pk)
-    broken(plan, breaker)
-    with pytest.raises(WrongState):
-        broken(seen, breaker)
-    with pytest.raises(WrongState):
-        rollout_actions.start(seen, by=world.operator)
+@pytest.mark.django_db(transaction=True)
+def test_of_two_at_once_one_starts(world, plan, breaker) -> None:
+    refusals = at_once(*[lambda: broken(Plan.objects.get(pk=plan.pk), fresh(breaker))] * 2)
+    assert [type(refusal) for refusal in refusals] == [WrongState]
     assert Rollout.objects.count() == BreakGlass.objects.count() == 1
+    with pytest.raises(WrongState):
+        rollout_actions.start(Plan.objects.get(), by=world.operator)
 
 
 # ── the review ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -340,6 +341,9 @@ def test_an_overdue_review_is_reported_once_and_blocks_its_starter(world, plan, 
     assert Record.objects.filter(action="rollout.break-glass-overdue").count() == 1
     text = logged_in(breaker).get("/").content.decode()
     assert 'data-glass="overdue"' in text
+    (condition,) = alert_rules.unreviewed(world.cluster.pk, 0).conditions
+    assert condition.name == str(rollout)
+    assert 'setpoint_break_glass_reviews{state="overdue"} 1.0' in Client().get("/metrics").content.decode()
 
     rollout_actions.abort(rollout, by=breaker)
     world.tick(60)
