@@ -78,7 +78,7 @@ def _tell(records: Iterable[Record]) -> None:
 
 
 def _every_channel(cluster: Cluster | None) -> list[Channel]:
-    """Without incidents: those open and close with alerts, of which `break-glass-overdue` is one."""
+    """Return the channels of a cluster but PagerDuty's: incidents are of alerts, such as `break-glass-overdue`."""
     return [channel for channel in routing.covering(cluster) if channel.kind != Channel.Kind.PAGERDUTY]
 
 
