@@ -90,6 +90,8 @@ def test_it_starts_outside_windows_is_marked_and_reviewed(world, plan, breaker, 
     assert (seen["by"], seen["state"], seen["missing"]) == (breaker.email, "open", 2)
 
     reviewer = logged_in(person_of(world.approver))
+    assert f"{rollout} waits for your review" in reviewer.get("/").content.decode()
+    assert f"{rollout} waits for your review" not in client.get("/").content.decode()
     stored = reviewer.post(f"/rollouts/{rollout}/review/", {"verdict": "ok", "text": "The link did flap."})
     assert stored.status_code == 302
     _, token = tokens.issue(user=world.second, name="t", scopes=["read", "approve"], days=1, by=world.second)
