@@ -92,9 +92,11 @@ class RoleBinding(Marked):
         OPERATOR = "operator"
         APPROVER = "approver"
         ADMIN = "admin"
+        BREAK_GLASS = "break-glass", "Break-glass"
+        """To start a plan without its approvals (jobs.approvals.glass). No superuser or token holds it by itself."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="bindings")
-    role = models.CharField(max_length=10, choices=Role)
+    role = models.CharField(max_length=11, choices=Role)
     scope = models.CharField(max_length=60, default="*", help_text="* | env:production | cluster:<uuid>")
     created_at = models.DateTimeField(default=now)
 

@@ -2,7 +2,8 @@
 
 A role is held in scopes: `*`, `env:<environment>`, `cluster:<uuid>`. An object names the scopes it falls under
 (`Cluster.scopes`); holding the role in any of them is enough. Roles do not include one another, except that each
-includes viewer. Superusers hold every role, but rules about persons (no one approves their own plan) bind them too.
+includes viewer. Superusers hold every role except break-glass, which is always given by name; rules about persons (no
+one approves their own plan) bind them too.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ TOKEN_SCOPES_FOR: dict[str, frozenset[str]] = {
     Role.OPERATOR: frozenset({ApiToken.Scope.PLAN, ApiToken.Scope.APPLY}),
     Role.APPROVER: frozenset({ApiToken.Scope.APPROVE}),
     Role.ADMIN: frozenset({ApiToken.Scope.ADMIN}),
+    Role.BREAK_GLASS: frozenset(),  # never by token
 }
 """A role counts only if the token in use, where there is one, carries one of these scopes."""
+
+OF_PEOPLE: frozenset[str] = frozenset({Role.APPROVER, Role.BREAK_GLASS})
+"""Roles that no service account ever has."""
 
 _ENVIRONMENT = re.compile("env:(" + "|".join(ENVIRONMENTS) + ")")
 _CLUSTER = "cluster:"
@@ -48,11 +53,11 @@ def may(user: Person, role: str, scopes: Sequence[str]) -> bool:
     """Return whether `user` holds `role` in one of `scopes`. One query a request: `user` remembers the answer."""
     if not isinstance(user, User) or not user.is_active or not scopes or not user.is_genuine:
         return False
-    if user.is_service and role == Role.APPROVER:
+    if user.is_service and role in OF_PEOPLE:
         return False
     if user.acting_token and not TOKEN_SCOPES_FOR[role].intersection(user.acting_token.scopes):
         return False
-    if user.is_superuser:
+    if user.is_superuser and role != Role.BREAK_GLASS:
         return True
     granted = _held(user, role)
     return bool(granted) if "anywhere" in scopes else not granted.isdisjoint(scopes)
@@ -68,9 +73,11 @@ def require(user: Person, role: str, scopes: Sequence[str], doing: str = "do thi
         else " or ".join("all clusters (*)" if s == "*" else s for s in dict.fromkeys(scopes))
     )
     article = "an" if role[0] in "aeiou" else "a"
-    if isinstance(user, User) and user.is_service and role == Role.APPROVER:
+    if isinstance(user, User) and user.is_service and role in OF_PEOPLE:
         raise NotAllowed(f"To {doing} one must be {article} {role}, and a service account never is.")
     if isinstance(user, User) and user.acting_token and _holds(user, role, scopes):
+        if role == Role.BREAK_GLASS:
+            raise NotAllowed(f"A token may not {doing}: a person does, in a browser.")
         needed = " or ".join(sorted(TOKEN_SCOPES_FOR[role]))
         raise NotAllowed(f"This token may not {doing}: it needs the token scope {needed}.")
     raise NotAllowed(f"To {doing} you need the role {role} in {where}. An administrator can grant it.")
@@ -121,7 +128,9 @@ def check_scope(scope: str) -> str:
 
 def _holds(user: User, role: str, scopes: Sequence[str]) -> bool:
     granted = _held(user, role)
-    return user.is_superuser or (bool(granted) if "anywhere" in scopes else not granted.isdisjoint(scopes))
+    if user.is_superuser and role != Role.BREAK_GLASS:
+        return True
+    return bool(granted) if "anywhere" in scopes else not granted.isdisjoint(scopes)
 
 
 def _held(user: User, role: str) -> frozenset[str]:

@@ -56,6 +56,9 @@ SENTENCES: Mapping[str, str] = {
     "rollout.revert": "{} is being reverted",
     "rollout.skip": "{} skips a node",
     "rollout.start": "{} started",
+    "rollout.break-glass": "{} started by break-glass, without approval",
+    "rollout.break-glass-review": "The start of {} by break-glass was reviewed",
+    "rollout.break-glass-overdue": "The review of the break-glass start of {} is overdue",
     "telemetry.reseal": "The telemetry secret of {} was re-encrypted",
 }
 ROLLOUT_LOOKS: Mapping[str, str] = {

@@ -197,6 +197,16 @@ VERDICT: Mapping[str, Appearance] = {
     "retract": Appearance("Withdrew the approval", "arrow-back-up", "neu"),
     "approve": Appearance("Approved", "check", "ok"),
 }
+GLASS: Mapping[str, Appearance] = {
+    "overdue": Appearance("Review overdue", "alert-triangle", "bad"),
+    "open": Appearance("Review open", "clock", "warn"),
+    "broken": Appearance("Break-glass", "alert-triangle", "warn"),
+    "reviewed": Appearance("Reviewed", "checks", "ok"),
+}
+GLASS_VERDICT: Mapping[str, Appearance] = {
+    "not-ok": Appearance("Not justified", "circle-x", "bad"),
+    "ok": Appearance("Justified", "check", "ok"),
+}
 VERB: Mapping[str, Appearance] = {
     "pause": Appearance("Pause", "player-pause", ""),
     "resume": Appearance("Resume", "player-play", ""),
@@ -248,6 +258,8 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "delivery": DELIVERY,
     "stage": STAGE,
     "verdict": VERDICT,
+    "glass": GLASS,
+    "glass-verdict": GLASS_VERDICT,
     "verb": VERB,
     "step-verb": STEP_VERB,
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from django.conf import settings
-from django.db.models import Count, Max, Min
+from django.db.models import Count, Max, Min, Q
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 from prometheus_client import CollectorRegistry, Metric, generate_latest
@@ -29,7 +29,7 @@ from common.errors import NotAllowed
 from compliance.models import ComponentStanding, SettingState
 from gpus.models import TelemetrySource
 from jobs.engine import sweeping
-from jobs.models import Plan, Rollout, Slot, Step
+from jobs.models import BreakGlass, Plan, Rollout, Slot, Step
 from notices.models import Alert, Channel, Delivery, Evaluation
 
 
@@ -142,6 +142,7 @@ class States(Collector):
             for status, n in rows:
                 states.add_metric([status], n)
             yield states
+        yield from self._glass()
         slots = GaugeMetricFamily("setpoint_slots_held", "Nodes that steps may disturb now.", labels=["cluster"])
         for cluster, n in Slot.objects.values_list("cluster__name").annotate(n=Count("pk")).order_by():
             slots.add_metric([cluster], n)
@@ -155,6 +156,17 @@ class States(Collector):
             "Since a worker finds what is due in the database, because no message arrives; 0: messages arrive.",
             value=away,
         )
+
+    def _glass(self) -> Iterator[Metric]:
+        lacking = BreakGlass.objects.unreviewed().aggregate(
+            n=Count("pk"), late=Count("pk", filter=Q(review_by__lte=now()))
+        )
+        family = GaugeMetricFamily(
+            "setpoint_break_glass_reviews", "Starts by break-glass that lack reviews.", labels=["state"]
+        )
+        family.add_metric(["open"], lacking["n"] - lacking["late"])
+        family.add_metric(["overdue"], lacking["late"])
+        yield family
 
     def _telemetry(self) -> Iterator[Metric]:
         """Measures of Setpoint's own reading, per cluster; metrics of the GPUs are their exporters' to publish."""

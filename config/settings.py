@@ -134,6 +134,12 @@ SETPOINT_LOCAL_ACCOUNTS = oidc.local_accounts(env.words("SETPOINT_LOCAL_ACCOUNTS
 SETPOINT_STEP_UP = env.one_of("SETPOINT_STEP_UP", tuple(Disruption))
 """Approving a plan that is so disruptive, or more, takes a log-in of the last minutes; empty: none does."""
 SETPOINT_STEP_UP_MINUTES = env.integer("SETPOINT_STEP_UP_MINUTES", 15, least=1)
+SETPOINT_BREAK_GLASS_CLASS = env.one_of("SETPOINT_BREAK_GLASS_CLASS", tuple(Disruption))
+"""The worst class of plans that people with the role break-glass start without approval; empty: it is off."""
+SETPOINT_BREAK_GLASS_HOURS = env.integer("SETPOINT_BREAK_GLASS_HOURS", 4, least=1)
+"""So long after such a start the rollout may begin, and windows do not hold it."""
+SETPOINT_BREAK_GLASS_REVIEW_HOURS = env.integer("SETPOINT_BREAK_GLASS_REVIEW_HOURS", 48, least=1)
+"""So long after it two approvers have to review it."""
 SETPOINT_SECOND_FACTOR = env.some_of("SETPOINT_SECOND_FACTOR", oidc.ROLES)
 """Roles whose people set up a second factor before anything else works in their browser; empty: each person decides."""
 SOCIALACCOUNT_ADAPTER = "accounts.signon.exchange.Adapter"
@@ -341,6 +347,7 @@ SPECTACULAR_SETTINGS = {
         "TelemetryKind": "gpus.models.telemetry.TelemetrySource.Kind",
         "TelemetryAuth": "gpus.models.telemetry.TelemetrySource.Auth",
         "TelemetryState": "gpus.models.telemetry.TelemetrySource.State",
+        "BreakGlassVerdict": "jobs.models.GlassReview.Verdict",
         "GpuJobState": "clusters.models.GpuJob.State",
         "GpuJobOutcome": "clusters.models.GpuJob.Outcome",
         "GpuPriceKind": "gpus.models.showback.GpuPrice.Kind",

@@ -10,7 +10,7 @@ from uuid import UUID
 from celery import Task, shared_task
 from django.conf import settings
 
-from jobs.approvals import reviews
+from jobs.approvals import glass_reviews, reviews
 from jobs.engine import component_runner, reconcile, sweeping
 from jobs.engine.sweeping import CELERY
 from jobs.models import Rollout, Step
@@ -116,3 +116,4 @@ def draft_joining() -> None:
 def expire_plans() -> None:
     reviews.expire()
     reviews.remind()
+    glass_reviews.report_overdue()

@@ -4,6 +4,7 @@ from django.urls import path, re_path
 
 from jobs.web import (
     bulk_views,
+    glass_views,
     list_views,
     overview_views,
     rule_views,
@@ -28,6 +29,7 @@ urlpatterns = [
         views.plan_act,
         name="plan_act",
     ),
+    path("plans/P-<int:number>/break-glass/", glass_views.plan_break_glass, name="plan_break_glass"),
     path("approvals/", list_views.approvals, name="approvals"),
     path("approvals/rules/", rule_views.rule_list, name="rules"),
     path("approvals/rules/<int:pk>/", rule_views.rule, name="rule"),
@@ -44,6 +46,7 @@ urlpatterns = [
         views.rollout_act,
         name="rollout_act",
     ),
+    path("rollouts/R-<int:number>/review/", glass_views.rollout_review, name="rollout_review"),
     path("clusters/<uuid:cluster_pk>/takeover/", takeover_views.takeover, name="takeover"),
     path("windows/", calendar_views.window_list, name="windows"),
     path("windows/import/", calendar_file_views.window_import, name="window_import"),

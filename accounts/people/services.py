@@ -20,14 +20,14 @@ from accounts.people import bootstrap, invitations, pending
 from accounts.people.invitations import Link
 from accounts.people.passwords import check_password
 from accounts.people.pending import Proposed
-from accounts.permissions import GLOBAL, Role, check_scope, require_person
+from accounts.permissions import GLOBAL, OF_PEOPLE, Role, check_scope, require_person
 from audit.services import record
 from common.clock import now
 from common.errors import Invalid, NotAllowed, WrongState
 
 CHANGEABLE = ("first_name", "last_name", "is_active")
-POWERS = frozenset({Role.APPROVER, Role.ADMIN})
-"""Roles whose gift takes a second administrator's consent: to approve, and to consent."""
+POWERS = frozenset({Role.APPROVER, Role.ADMIN, Role.BREAK_GLASS})
+"""Roles whose gift takes a second administrator's consent: to approve, to consent, and to start without approval."""
 
 
 @transaction.atomic
@@ -164,14 +164,16 @@ def _reset(user: User, by: User, code_hash: str = "") -> Link:
 def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | Proposed:
     """Assign a role in a scope. Given twice it is there once. Raises Invalid, NotAllowed, WrongState.
 
-    Approver and admin wait for a second administrator's consent; see accounts.people.bootstrap for the very first.
+    Approver, admin and break-glass wait for a second administrator's consent; accounts.people.bootstrap has the very
+    first.
     """
     if role not in Role.values:
         raise Invalid(f"{role!r} is not a role.", fields={"role": [f"There are {', '.join(Role.values)}."]})
     scope = check_scope(scope)
     _require_admin(by, (*GLOBAL, scope), f"assign roles in {scope}")
-    if user.is_service and role == Role.APPROVER:
-        raise Invalid("A service account never approves.", fields={"role": ["Assign it to a person."]})
+    if user.is_service and role in OF_PEOPLE:
+        does = "approves" if role == Role.APPROVER else "breaks the glass"
+        raise Invalid(f"A service account never {does}.", fields={"role": ["Assign it to a person."]})
     if isinstance(by, User):
         require_local(user)
     there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()

@@ -120,6 +120,12 @@ def token_allows(user: User, scope: str) -> bool:
     return user.acting_token is None or scope in user.acting_token.scopes
 
 
+def obstacle_beside_approval(plan: Plan) -> str:
+    """Return what forbids a start in this state besides missing approvals; empty: nothing. Reads all of the plan."""
+    checks = (_altered_reason, *(why_not for why_not in _OF_A_START if why_not is not _unapproved_reason))
+    return next((reason for why_not in checks if (reason := why_not(plan))), "")
+
+
 # ── of persons ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -25,8 +25,11 @@ class FreshLoginNeeded(NotAllowed):
 
 def is_too_old(plan: Plan, proved_at: datetime | None) -> bool:
     """Return whether approving this plan needs a more recent proof than that."""
-    if not _is_asked_of(plan):
-        return False
+    return _is_asked_of(plan) and is_stale(proved_at)
+
+
+def is_stale(proved_at: datetime | None) -> bool:
+    """Return whether that is no recent proof: too long ago, in the future, or unknown."""
     if proved_at is None:
         return True
     age = now() - proved_at
@@ -44,9 +47,13 @@ def _is_asked_of(plan: Plan) -> bool:
 def require_recent(plan: Plan, proved_at: datetime | None) -> None:
     """Raises FreshLoginNeeded."""
     if is_too_old(plan, proved_at):
-        minutes = settings.SETPOINT_STEP_UP_MINUTES
-        last = "the last minute" if minutes == 1 else f"the last {minutes} minutes"
         raise FreshLoginNeeded(
-            f"Approving {plan} (class {plan.worst_class}) takes a log-in of {last} in this browser. Confirm that it is "
-            f"you under {CONFIRM}, then approve. An API token cannot."
+            f"Approving {plan} (class {plan.worst_class}) takes a log-in of {recent_words()} in this browser. "
+            f"Confirm that it is you under {CONFIRM}, then approve. An API token cannot."
         )
+
+
+def recent_words() -> str:
+    """Return how recent, in words: `the last 15 minutes`."""
+    minutes = settings.SETPOINT_STEP_UP_MINUTES
+    return "the last minute" if minutes == 1 else f"the last {minutes} minutes"

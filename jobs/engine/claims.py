@@ -94,8 +94,13 @@ def claim_for_helm(step_id: uuid.UUID) -> tuple[str, Step | None]:
     free = Step.objects.filter(_free(at), pk=step_id, status=Step.Status.APPLYING)
     if not free.update(claim=token, lease_until=until):
         return token, None
-    related = ("plan_component", "rollout__cluster", "rollout__plan__revision", "rollout__plan__pool")
-    return token, Step.objects.select_related(*related).filter(pk=step_id, claim=token).first()
+    of_rollout = (
+        "rollout__cluster",
+        "rollout__plan__revision",
+        "rollout__plan__pool",
+        "rollout__glass__person",
+    )
+    return token, Step.objects.select_related("plan_component", *of_rollout).filter(pk=step_id, claim=token).first()
 
 
 def begin_helm(step: Step, token: str, strategy: Strategy) -> bool:

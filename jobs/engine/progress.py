@@ -15,7 +15,7 @@ from clusters.models import Cluster
 from common.clock import now
 from common.errors import LostRace
 from compliance.services import assignments, standings
-from jobs.approvals import verdicts
+from jobs.approvals import glass, verdicts
 from jobs.calendars.open_times import opening_at
 from jobs.engine import batch_gates, preconditions, reverting, windows
 from jobs.engine.batches import BACKWARDS, count_failures
@@ -63,11 +63,8 @@ def _begin(rollout: Rollout) -> bool:
     if plan.judgement != JUDGEMENT:
         set_waiting_sentence(rollout, f"{plan.late} Abort this rollout.")
         return False
-    if not verdicts.approval_state(plan).is_approved:
-        # Its time came after an approver lost the right to approve. What runs continues: half a plan is worse.
-        set_waiting_sentence(
-            rollout, f"{plan} is approved no more: some who approved may not any more. Abort it and plan again."
-        )
+    if not verdicts.approval_state(plan).is_approved and (why := glass.reason_not_to_begin(rollout)):
+        set_waiting_sentence(rollout, why)
         return False
     with transaction.atomic():
         rollout.move(RS.RUNNING, started_at=now(), waiting_for="", waiting_since=None)

@@ -96,9 +96,12 @@ def advance(rollout_id: UUID, *, fleet: Fleet | None = None) -> bool:
         return True
 
 
+_READ_WITH = ("cluster", "plan__revision", "plan__pool", "glass__person")
+
+
 def _due(rollout_id: UUID) -> Rollout | None:
     """Return the rollout if it is due, with everything of the plan that its digest covers."""
-    rows = Rollout.objects.due().select_related("cluster", "plan__revision", "plan__pool").order_by()
+    rows = Rollout.objects.due().select_related(*_READ_WITH).order_by()
     rollout = next(iter(rows.filter(pk=rollout_id)), None)
     if rollout is not None and rollout.plan.cluster_id == rollout.cluster_id:
         rollout.plan.cluster = rollout.cluster  # the same row need not be read twice

@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from common.clock import now
 from common.templatetags.setpoint import duration
+from jobs.approvals import glass
 from jobs.calendars import targets
 from jobs.calendars.open_times import WINDOW, CalendarEntry, Opening, opening_at
 from jobs.diffs.changes import Disruption
@@ -26,8 +27,11 @@ LOOKS_AGAIN_SECONDS = 30.0
 
 
 def calendar(rollout: Rollout) -> list[CalendarEntry]:
-    """Read the rules of the rollout's target. One query."""
-    return targets.entries_of(rollout.cluster, rollout.plan.pool_id)
+    """Read the rules that hold the rollout: those of its target, without windows while its break-glass counts."""
+    entries = targets.entries_of(rollout.cluster, rollout.plan.pool_id)
+    if glass.is_in_force(rollout):
+        return [entry for entry in entries if entry.kind != WINDOW]
+    return entries
 
 
 def closed_reason(rollout: Rollout, opening: Opening) -> str:

@@ -10,9 +10,10 @@ from django.urls import reverse
 
 from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
 from jobs.engine import deadlines
-from jobs.models import Rollout, Step
+from jobs.models import BreakGlass, Rollout, Step
 
 STOPPED, REFUSED = "rollout-stopped", "rollout-credential-refused"
+UNREVIEWED = "break-glass-overdue"
 
 
 def rules() -> Iterable[AlertRule]:
@@ -35,6 +36,16 @@ def rules() -> Iterable[AlertRule]:
         waiting_for_credentials,
         closes_after=timedelta(0),
         order=69,
+    )
+
+    yield AlertRule(
+        UNREVIEWED,
+        "Review of a break-glass start is overdue",
+        "A rollout was started without approval, and two approvers have not reviewed that in time{lasting}.",
+        Severity.WARNING,
+        unreviewed,
+        closes_after=timedelta(0),
+        order=71,
     )
 
 
@@ -61,6 +72,17 @@ def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> RuleResult:
         [
             _condition(step.rollout, f"{step.node_name or step.component}: {step.waiting_for}", mend)
             for step in first.values()
+        ]
+    )
+
+
+def unreviewed(cluster_id: UUID, _threshold: float) -> RuleResult:
+    rows = BreakGlass.objects.overdue().filter(rollout__cluster=cluster_id)
+    mend = "Two approvers other than its starter review it on its page."
+    return RuleResult(
+        [
+            _condition(row.rollout, f"{row.person} started it by break-glass; its review is overdue.", mend)
+            for row in rows.select_related("rollout", "person").order_by("review_by", "pk")
         ]
     )
 

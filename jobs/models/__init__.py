@@ -2,6 +2,7 @@
 legal."""
 
 from jobs.models.approvals import Approval, ApprovalRule
+from jobs.models.break_glass import BreakGlass, BreakGlassQuerySet, GlassReview
 from jobs.models.calendars import CalendarRule, CalendarRuleQuerySet
 from jobs.models.gates import Freeze, Signal
 from jobs.models.ledger import Ledger, Slot
@@ -17,12 +18,15 @@ __all__ = [
     "JUDGEMENT",
     "Approval",
     "ApprovalRule",
+    "BreakGlass",
+    "BreakGlassQuerySet",
     "CalendarRule",
     "CalendarRuleQuerySet",
     "ChangeSet",
     "ComponentOwner",
     "Counter",
     "Freeze",
+    "GlassReview",
     "Ledger",
     "Moves",
     "Plan",

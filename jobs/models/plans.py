@@ -74,6 +74,7 @@ class Plan(Moves, Marked):
             Status.REVIEW,
             Status.CHANGES,
             Status.APPROVED,
+            Status.STARTED,  # by break-glass alone (jobs.rollouts.glass_start)
             Status.REJECTED,
             Status.WITHDRAWN,
             Status.EXPIRED,

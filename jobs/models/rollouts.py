@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from django.conf import settings
 from django.db import models
@@ -16,6 +16,9 @@ from common.clock import now
 from jobs.models.gates import Freeze
 from jobs.models.plans import Plan
 from jobs.models.state_machine import Moves
+
+if TYPE_CHECKING:
+    from jobs.models.break_glass import BreakGlass
 
 
 class RolloutQuerySet(MarkedQuerySet["Rollout"]):
@@ -132,6 +135,11 @@ class Rollout(Moves, Marked):
 
     def __str__(self) -> str:
         return f"R-{self.number}"
+
+    @property
+    def broken_glass(self) -> BreakGlass | None:
+        """Its start by break-glass; None: it was started with its approvals."""
+        return getattr(self, "glass", None)
 
     @property
     def is_live(self) -> bool:

@@ -28,7 +28,7 @@ from compliance.models import SettingState
 from compliance.reports import component_selectors
 from compliance.reports import selectors as standing
 from jobs.models import Approval, Plan, Rollout, Step
-from jobs.reports import counts, selectors
+from jobs.reports import counts, glass, selectors
 
 SHOWN = 10
 """Of each kind of item that needs attention."""
@@ -76,17 +76,18 @@ class ClusterRow:
 
 def overview(user: User) -> dict[str, Any]:
     clusters = list(fleet.clusters_with_counts(user))
-    work = cluster_work(user, clusters)
+    work, uses = cluster_work(user, clusters), glass.unreviewed(user)
     rows = _rows(clusters, work)
     return {
         "rows": rows,
         "totals": _totals(rows),
-        "matters": attention_items(user, clusters, work),
+        "matters": [*_glass_reviews(uses), *attention_items(user, clusters, work)],
         "trend": daily_counts.together(row.trend for row in rows),
         "live": work.live[:SHOWN],
         "standing": counts.count_rollouts(work.live),
         "recent": work.ended,
         "freezes": list(selectors.active_freezes(user)),
+        "glass": uses,
     }
 
 
@@ -189,6 +190,13 @@ def attention_items(user: User, clusters: Sequence[Cluster], work: ClusterWork) 
         *_agentless(user, clusters),
         *_poolless(user, clusters),
     ]
+
+
+def _glass_reviews(uses: Sequence[glass.GlassUse]) -> Iterator[AttentionItem]:
+    for row in [use.row for use in uses if use.is_to_review][:SHOWN]:
+        url = f"{reverse('jobs:rollout', args=[row.rollout.number])}#glass"
+        why = f"{row.person} started it by break-glass: “{row.reason}”"
+        yield AttentionItem(f"{row.rollout} waits for your review", why, "eye-check", "run", url, "Review", row.at)
 
 
 def _verdicts(work: ClusterWork) -> Iterator[AttentionItem]:

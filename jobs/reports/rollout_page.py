@@ -16,13 +16,13 @@ from common import counting
 from common.clock import now
 from jobs.calendars import targets
 from jobs.calendars.open_times import CalendarEntry
-from jobs.engine import event_log, sweeping
+from jobs.engine import event_log, sweeping, windows
 from jobs.forecast import slots
 from jobs.forecast.strategy import Strategy
 from jobs.models import Rollout, Step, StepEvent
 from jobs.planning import digests
 from jobs.reports import counts as numbers
-from jobs.reports import order_graph, plan_components
+from jobs.reports import glass, order_graph, plan_components
 from jobs.rollouts import eta, possible_actions
 from jobs.rollouts.step_actions import StepOffers
 
@@ -57,12 +57,13 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     worst = Case(When(status=Step.Status.FAILED, then=0), default=1)
     failing = steps.filter(status__in=_TROUBLED).order_by(worst, "-entered_at", "-pk").first()
     verbs = offered_actions(rollout, user, kinds)
-    calendar = targets.entries_of(rollout.cluster, rollout.plan.pool_id)
+    calendar = windows.calendar(rollout)
     return {
         **parts,
         "failed_first": None if failing else first_failure(rollout),
         "graph": order_graph.rollout_graph(rollout, [row["step"] for row in parts.get("component_steps", ())], counts),
         "rollout": rollout,
+        "glass": glass.of_rollout(rollout, user),
         "slower_since": sweeping.slower_since() if rollout.is_live else None,
         "plan": rollout.plan,
         "strategy": strategy,

@@ -23,7 +23,7 @@ def visible_plans(user: User) -> PlanQuerySet:
 
 
 def visible_rollouts(user: User) -> QuerySet[Rollout]:
-    related = ("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by")
+    related = ("cluster", "plan__pool__cluster", "plan__revision__profile", "started_by", "glass__person")
     return restrict(Rollout.objects.with_state().select_related(*related), user)
 
 

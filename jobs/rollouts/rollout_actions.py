@@ -51,22 +51,28 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
     with transaction.atomic():
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
         plan_actions.require(plan, "start", by)
-        try:
-            plan.move(Plan.Status.STARTED)
-        except LostRace as error:
-            raise WrongState(f"{plan} was changed by another request a moment ago; reload and try again.") from error
-        rollout = Rollout.objects.create(
-            number=short_numbers.next_number("rollout"),
-            plan=plan,
-            cluster=plan.cluster,
-            digest=plan.digest,
-            start_at=at,
-            started_by=by,
-            waiting_for=f"Starts at {at:%Y-%m-%d %H:%M} UTC." if at else "Starting.",
-            waiting_since=now(),
-        )
-        _create_steps(rollout)
-        _record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest)
+        rollout = create(plan, by=by, at=at)
+        record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest)
+    return rollout
+
+
+def create(plan: Plan, *, by: User, at: datetime | None) -> Rollout:
+    """Create the rollout of a plan that the caller judged, in the transaction in which it locked the plan's row."""
+    try:
+        plan.move(Plan.Status.STARTED)
+    except LostRace as error:
+        raise WrongState(f"{plan} was changed by another request a moment ago; reload and try again.") from error
+    rollout = Rollout.objects.create(
+        number=short_numbers.next_number("rollout"),
+        plan=plan,
+        cluster=plan.cluster,
+        digest=plan.digest,
+        start_at=at,
+        started_by=by,
+        waiting_for=f"Starts at {at:%Y-%m-%d %H:%M} UTC." if at else "Starting.",
+        waiting_since=now(),
+    )
+    _create_steps(rollout)
     return rollout
 
 
@@ -150,7 +156,7 @@ def go_on(rollout: Rollout, *, by: User) -> Rollout:
     except LostRace as error:
         raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
     event_log.log(rollout, f"Continued by {by} despite:  {why}", "warn")
-    _record(rollout, by, "rollout.go-on", "", held_by=why)
+    record(rollout, by, "rollout.go-on", "", held_by=why)
     return rollout
 
 
@@ -190,7 +196,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
               f"Retrying {event_log.count_sentence(chosen)}.", finished_at=None, extra_failures=0)  # fmt: skip
     else:
         rollout.put()  # a worker that is just ending the rollout loses the race
-        _record(rollout, by, "rollout.retry-failed", "", nodes=[s.name for s in chosen][:50])
+        record(rollout, by, "rollout.retry-failed", "", nodes=[s.name for s in chosen][:50])
         event_log.log(rollout, f"Retrying {event_log.count_sentence(chosen)}, asked by {by}.")
     return rollout
 
@@ -216,7 +222,7 @@ def skip(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     _save([step], [*reverting.RESTED, "ending"])
     rollout.put()
     event_log.log(rollout, f"{step.name} skipped, asked by {by}.", "warn", step)
-    _record(rollout, by, "rollout.skip", "", node=step.name)
+    record(rollout, by, "rollout.skip", "", node=step.name)
     rest = rollout.steps.of_nodes().filter(status=Status.FAILED).exclude(pk=step.pk).count()
     allowed = Strategy.from_json(rollout.plan.strategy).max_failures
     if failed and rollout.status in (RS.STOPPED, RS.FAILED) and rest <= allowed:
@@ -278,7 +284,7 @@ def keep_cordoned(rollout: Rollout, step: Step, *, by: User) -> Rollout:
     store.observe_nodes(rollout.cluster, [raw], complete=False)
     with transaction.atomic():
         event_log.log(rollout, f"{step.node_name} stays cordoned on request of {by}.", step=step)
-        _record(rollout, by, "rollout.keep-cordoned", "", node=step.node_name)
+        record(rollout, by, "rollout.keep-cordoned", "", node=step.node_name)
     return rollout
 
 
@@ -342,11 +348,11 @@ def _move(rollout: Rollout, to: str, by: User, action: str, text: str, **fields:
     except LostRace as error:
         raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
     event_log.log(rollout, f"{text} Asked by {by}." + (f" {message}" if message else ""))
-    _record(rollout, by, action, message)
+    record(rollout, by, action, message)
     return rollout
 
 
-def _record(rollout: Rollout, by: User, action: str, message: str, **after: object) -> None:
+def record(rollout: Rollout, by: User, action: str, message: str, **after: object) -> None:
     audit.record(
         by=by,
         action=action,

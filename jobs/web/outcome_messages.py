@@ -50,6 +50,16 @@ def rollout_started(rollout: Rollout) -> str:
     return f"You started {rollout}, which carries {rollout.plan} out."
 
 
+def glass_broken(rollout: Rollout) -> str:
+    return f"You started {rollout} by break-glass. Every channel is notified; two approvers must review it."
+
+
+def glass_reviewed(rollout: Rollout) -> str:
+    missing = rollout.broken_glass.missing if rollout.broken_glass else 0
+    rest = f"{missing} more {'is' if missing == 1 else 'are'} needed." if missing else "No more are needed."
+    return f"Your review of {rollout} is stored. {rest}"
+
+
 def rollout_message(rollout: Rollout, verb: str, step: Step | None, *, in_flight: str = "finish") -> str:
     """Describe a pause, resume, go-on, abort, retry-failed, skip, revert or keep-cordoned; `step` where about one node.
     In the past tense: the page below continues to change, and this stays as it is.

@@ -19,7 +19,7 @@ from common.bodies import without_body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import tasks
-from jobs.approvals import plan_actions, reviews
+from jobs.approvals import glass, plan_actions, reviews
 from jobs.calendars import targets
 from jobs.forecast.strategy import parse
 from jobs.models import Plan, PlanComponent, PlanNode
@@ -153,7 +153,10 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=plan_serializers.StartIn, responses={202: rollout_serializers.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/start")
     def start(self, request: UserApiRequest, pk: object) -> Response:
+        """Start an approved plan. By break-glass, without approval, a person starts it on its page only."""
         plan = self.get_object()
+        if "break_glass" in request.data:
+            raise glass.NeverOverRest
         rollout = rollout_actions.start(plan, by=request.user, at=read_body(plan_serializers.StartIn, request)["at"])
         tasks.wake(rollout.pk)
         data = rollout_serializers.RolloutDetailOut(rollout, context=self.get_serializer_context()).data

@@ -13,11 +13,14 @@ from rest_framework import mixins
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
+from accounts.access import freshness
+from accounts.models import User
 from common.api import ApiViewSet, accepted
 from common.bodies import without_body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import tasks
+from jobs.approvals import glass_reviews
 from jobs.models import Rollout, Step, StepEvent
 from jobs.reports import selectors
 from jobs.rollouts import rollout_actions
@@ -45,10 +48,11 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
         "retry_failed": "apply",
         "skip": "apply",
         "revert": "apply",
+        "review_break_glass": "approve",
     }
 
     def get_queryset(self) -> QuerySet[Rollout]:
-        rows = selectors.visible_rollouts(self.request.user)
+        rows = selectors.visible_rollouts(self.request.user).prefetch_related("glass__reviews__person")
         return filters.sortable_rollouts(rows) if self.action == "list" else rows
 
     def get_serializer_class(self) -> type[Any]:
@@ -104,6 +108,20 @@ class RolloutViewSet(mixins.ListModelMixin, ApiViewSet):
     @action(detail=True, methods=["post"], url_path="actions/revert")
     def revert(self, request: UserApiRequest, pk: object) -> Response:
         return self._act(rollout_actions.revert, rollout_serializers.RevertIn)
+
+    @extend_schema(request=rollout_serializers.GlassReviewIn, responses={202: rollout_serializers.RolloutDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/review-break-glass")
+    def review_break_glass(self, request: UserApiRequest, pk: object) -> Response:
+        """Review a start by break-glass, as one who could have approved its plan. Two people other than its starter do.
+
+        Where approving the plan takes a recent log-in (`fresh-login-needed`), a token cannot.
+        """
+        return self._act(self._review, rollout_serializers.GlassReviewIn)
+
+    def _review(self, rollout: Rollout, *, by: User, verdict: str, text: str) -> Rollout:
+        proved_at = freshness.proved_at(self.request)
+        glass_reviews.review(rollout, by=by, verdict=verdict, text=text, proved_at=proved_at)
+        return rollout
 
 
 def _step_of(rollout: Rollout, pk: UUID) -> Step:

@@ -8,10 +8,30 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from common.bodies import Body
+from jobs.approvals import glass_reviews
 from jobs.forecast import slots
-from jobs.models import Rollout, Step, StepEvent
+from jobs.models import BreakGlass, GlassReview, Rollout, Step, StepEvent
 from jobs.reports import rollout_page
 from jobs.rollouts import possible_actions
+
+
+class GlassReviewOut(serializers.ModelSerializer[GlassReview]):
+    by = serializers.CharField(source="person.email")
+
+    class Meta:
+        model = GlassReview
+        fields = ["by", "verdict", "text", "at"]
+
+
+class BreakGlassOut(serializers.ModelSerializer[BreakGlass]):
+    by = serializers.CharField(source="person.email")
+    state = serializers.ChoiceField(["open", "overdue", "reviewed"], read_only=True)
+    missing = serializers.IntegerField(read_only=True, help_text="Reviews that are still needed.")
+    reviews = GlassReviewOut(source="genuine_reviews", many=True, read_only=True)
+
+    class Meta:
+        model = BreakGlass
+        fields = ["by", "at", "reason", "worst_class", "until", "review_by", "state", "missing", "reviews"]
 
 
 class RolloutOut(serializers.ModelSerializer[Rollout]):
@@ -25,11 +45,16 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
         help_text="What is the case: the status, or `held` where nothing moves until an operator decides.",
     )
 
+    break_glass = BreakGlassOut(
+        source="broken_glass", read_only=True, allow_null=True,
+        help_text="Its start without approval; null: it was started with its approvals.",
+    )  # fmt: skip
+
     class Meta:
         model = Rollout
         fields = ["id", "number", "name", "plan", "cluster", "cluster_name", "status", "state", "start_at",
                   "created_at", "started_at", "finished_at", "waiting_for", "waiting_since", "started_by",
-                  "version"]  # fmt: skip
+                  "break_glass", "version"]  # fmt: skip
 
 
 class OutOfServiceOut(serializers.Serializer[Any]):
@@ -141,6 +166,11 @@ class EventOut(serializers.ModelSerializer[StepEvent]):
 
 class AbortIn(Body[Any]):
     in_flight = serializers.ChoiceField(choices=["finish", "revert"], default="finish")
+
+
+class GlassReviewIn(Body[Any]):
+    verdict = serializers.ChoiceField(choices=GlassReview.Verdict.choices)
+    text = serializers.CharField(max_length=glass_reviews.TEXT_CHARACTERS, help_text="What was checked.")
 
 
 class StepIn(Body[Any]):

@@ -42,7 +42,7 @@ from jobs.calendars import targets
 from jobs.forecast import strategy
 from jobs.models import Plan, Rollout, Step
 from jobs.planning import repeated
-from jobs.reports import component_rights, counts, plan_components, plan_page, rollout_page, selectors
+from jobs.reports import component_rights, counts, glass, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
 from jobs.web import outcome_messages
 from jobs.web.forms import FreezeForm, PlanForm, StartForm
@@ -108,14 +108,18 @@ def _add_errors(form: PlanForm, refusal: Refusal) -> None:
 @require_GET
 @login_required
 def plan(request: UserRequest, number: int) -> HttpResponse:
-    row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
+    row = get_object_or_404(
+        selectors.visible_plans(request.user).select_related("rollout__started_by", "rollout__glass"), number=number
+    )
     context = plan_page.plan_page(row, request.user, request.GET.dict())
     return render(request, "jobs/plan.html", context | _of_request(request, row))
 
 
 def _of_request(request: UserRequest, row: Plan) -> dict[str, Any]:
     panels = sorted(hooks.plan_panels(request, row), key=lambda panel: panel.order)
-    return {"panels": panels, "login_is_old": step_up.is_too_old(row, freshness.proved_at(request))}
+    proved_at = freshness.proved_at(request)
+    old = {"login_is_old": step_up.is_too_old(row, proved_at), "proof_is_old": step_up.is_stale(proved_at)}
+    return {"panels": panels, "glass": glass.offer_of_plan(row, request.user), **old}
 
 
 @require_GET
@@ -132,6 +136,8 @@ def plan_role(request: UserRequest, number: int, pk: int) -> HttpResponse:
     return answer
 
 
+TYPED = ("comment", "consent", "at", "reason")
+"""Fields of a plan's page that a refusal shows again. A confirmation is typed again."""
 VERDICTS = ("approve", "request-changes", "reject")
 
 
@@ -171,17 +177,17 @@ def plan_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
         else:
             raise Invalid("No verdict was chosen.", fields={"verdict": [f"Choose one of {', '.join(VERDICTS)}."]})
     except Refusal as refusal:
-        return _plan_refused(request, number, verb, refusal)
+        return plan_refused(request, number, verb, refusal)
     messages.success(request, outcome_messages.plan_message(row, verb))
     return redirect("jobs:plan", number)
 
 
-def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal) -> HttpResponse:
+def plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal) -> HttpResponse:
     """The plan as it is now; errors of a field are shown beside it, the rest on top, and nothing typed is lost."""
     row = get_object_or_404(selectors.visible_plans(request.user), number=number)
     if not refusal.fields:
         messages.error(request, str(refusal))
-    typed = {"verb": verb} | {name: request.POST.get(name, "") for name in ("comment", "consent", "at")}
+    typed = {"verb": verb} | {name: request.POST.get(name, "") for name in TYPED}
     context = plan_page.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
     return render(request, "jobs/plan.html", context | _of_request(request, row), status=refusal.status)
 

@@ -28,6 +28,9 @@ TOLD: Mapping[str, tuple[Channel.What, str]] = {
     "user.reset-password": (What.APPROVALS, "gets a new password"),
     "second-factor.reset": (What.APPROVALS, "logs in without the second factor from now on"),
     "role.grant": (What.APPROVALS, "has a new role"),
+    "rollout.break-glass": (What.APPROVALS, "was started by break-glass, without approval,"),
+    "rollout.break-glass-review": (What.APPROVALS, "has a review of its start by break-glass"),
+    "rollout.break-glass-overdue": (What.APPROVALS, "lacks the review of its start by break-glass"),
     "rollout.failed": (What.ROLLOUTS, "failed"),
     "rollout.pause": (What.ROLLOUTS, "was paused"),
     "rollout.abort": (What.ROLLOUTS, "is being aborted"),
@@ -36,6 +39,10 @@ TOLD: Mapping[str, tuple[Channel.What, str]] = {
     "rollout.reverted": (What.DONE, "was reverted"),
 }
 """By audit action: what kind of notice it is, and what it says after the object's name."""
+TO_EVERY_CHANNEL: Mapping[str, str] = dict.fromkeys(
+    ("rollout.break-glass", "rollout.break-glass-review", "rollout.break-glass-overdue"), "break-glass"
+)
+"""Actions that every channel of the cluster is sent, regardless of its subscription, and their event there."""
 _NUMBER = re.compile(r"[PR]-([0-9]{1,9})")
 
 
@@ -65,8 +72,14 @@ def _tell(records: Iterable[Record]) -> None:
         what, words = TOLD[record.action]
         cluster = clusters.get(record.cluster_id) if record.cluster_id else None
         title = f"{record.target_name or record.target} {words}{f' in {cluster}' if cluster else ''}"
-        for channel in routing.hearing(what, cluster):
-            routing.queue(channel, what, title, _body(record, cluster))
+        event = TO_EVERY_CHANNEL.get(record.action)
+        for channel in _every_channel(cluster) if event else routing.hearing(what, cluster):
+            routing.queue(channel, event or what, title, _body(record, cluster))
+
+
+def _every_channel(cluster: Cluster | None) -> list[Channel]:
+    """Return the channels of a cluster but PagerDuty's: incidents are of alerts, such as `break-glass-overdue`."""
+    return [channel for channel in routing.covering(cluster) if channel.kind != Channel.Kind.PAGERDUTY]
 
 
 def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:

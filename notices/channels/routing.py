@@ -24,8 +24,13 @@ RANK = (Severity.WARNING, Severity.CRITICAL)
 
 def hearing(what: Channel.What, cluster: Cluster | None) -> list[Channel]:
     """Channels that are on and want this kind of thing of this cluster. One query."""
+    return [channel for channel in covering(cluster) if what in channel.what]
+
+
+def covering(cluster: Cluster | None) -> list[Channel]:
+    """Channels that are on and are for this cluster. One query."""
     rows = Channel.objects.filter(is_enabled=True).select_related("cluster").order_by("name")
-    return [channel for channel in rows if what in channel.what and covers(channel, cluster)]
+    return [channel for channel in rows if covers(channel, cluster)]
 
 
 def covers(channel: Channel, cluster: Cluster | None) -> bool:

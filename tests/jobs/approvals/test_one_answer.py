@@ -40,7 +40,7 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "wake", lambda pk: None)
     # A page refused is the page once more, which is looked at by itself; here only its status counts.
     monkeypatch.setattr(
-        views, "_plan_refused", lambda request, number, verb, refusal: HttpResponse(status=refusal.status)
+        views, "plan_refused", lambda request, number, verb, refusal: HttpResponse(status=refusal.status)
     )
 
 

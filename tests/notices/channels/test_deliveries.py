@@ -233,6 +233,19 @@ def test_what_was_recorded_is_told_once_and_nothing_of_before(admin, cluster):
     assert rows[0].body["message"] == "please"
 
 
+def test_a_start_by_break_glass_is_told_to_every_channel_of_the_cluster(admin, cluster):
+    hook(admin, name="deaf", what=["digest"])
+    hook(admin, name="elsewhere", what=["approvals"], environment="development")
+    events.read()
+    for action in ("rollout.break-glass", "rollout.break-glass-overdue"):
+        record = {"target": "rollout:1", "target_name": "R-1", "message": "why", "cluster_id": cluster.pk}
+        audit.record(by=None, action=action, **record)
+    sealing.seal_waiting()
+    events.read()
+    rows = Delivery.objects.select_related("channel")
+    assert [(row.channel.name, row.event, row.body["message"]) for row in rows] == [("deaf", "break-glass", "why")] * 2
+
+
 def test_two_readers_of_the_record_tell_once(admin, cluster, monkeypatch):
     hook(admin, what=["rollouts"])
     events.read()

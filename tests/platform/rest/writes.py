@@ -207,6 +207,7 @@ ALL = [
     Sent("POST", f"{PLAN}/withdraw", _always(comment="No."), ("admin",)),
     Sent("POST", f"{ROLLOUT}/abort", _always(in_flight="finish"), ("operator",)),
     Sent("POST", f"{ROLLOUT}/retry-failed", _step, ("operator",), now="wrong-state"),
+    Sent("POST", f"{ROLLOUT}/review-break-glass", _always(verdict="ok", text="x"), ("approver",), now="wrong-state"),
     Sent("POST", f"{ROLLOUT}/revert", _always(reason="x"), ("operator",), now="wrong-state"),
     Sent("POST", f"{ROLLOUT}/skip", _step, ("operator",)),
 ]
