@@ -68,8 +68,6 @@ class Deployment:
     cost: Decimal | None
     """By the prices of the cost page; None: no price is set, or nothing is recorded."""
     finding: ServingFinding | None
-    gpus: int
-    """Of its pods that live."""
 
     @property
     def cost_per_million(self) -> Decimal | None:
@@ -80,7 +78,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """A server's pod without a GPU."""
+    """A server's pod that holds no GPU that is known."""
 
     name: PodName
     servers: Sequence[str]
@@ -159,7 +157,9 @@ def of_job(job: GpuJob, shown: TimeRange) -> Serving:
         _take(serving, answered, [job], is_one=True)
         step = max(60, serving.seconds // STEPS)
         span = Span(serving.end, step, max(1, serving.seconds // step))
-        serving.steps = _over_time(job, serving, readings.over_time(expressions, within, answered, span), span)
+        by_step = readings.over_time(expressions, within, answered, span)
+        serving.lacks |= by_step.lacks
+        serving.steps = _over_time(job, serving, by_step, span)
 
     _ask(serving, read)
     return serving
@@ -221,11 +221,16 @@ def _take(serving: Serving, read: Readings, jobs: Sequence[GpuJob], *, is_one: b
     taken = set[PodName]().union(*pods_of.values())
     models = {model.lower() for deployment in serving.deployments for model in deployment.models}
     for name, reading in sorted(read.pods.items()):
-        if name in taken or (is_one and not models & {model.lower() for model in reading.models}):
+        if name in taken or (is_one and not _is_frontend_of(models, reading)):
             continue
         if len(serving.frontends) < MOST_OTHERS:
             one = figures.of([Part(reading, 1.0)], serving.seconds, serving.seconds, 0.0)
             serving.frontends.append(Frontend(name, _titles([reading]), sorted(reading.models), one))
+
+
+def _is_frontend_of(models: set[str], reading: PodReading) -> bool:
+    """Return whether it is Dynamo's, which writes models in lower case, of any of these."""
+    return "dynamo" in reading.servers and bool(models & {model.lower() for model in reading.models})
 
 
 def _deployment(
@@ -255,7 +260,6 @@ def _deployment(
         busy=busy,
         cost=cost,
         finding=limits.of(of_all, busy, len(current), scraped),
-        gpus=sum(pod.gpus for pod, _ in lives if pod.ended is None),
     )
 
 

@@ -107,7 +107,7 @@ class DeploymentOut(serializers.Serializer[Deployment]):
 
 
 class FrontendOut(serializers.Serializer[Frontend]):
-    """A server's pod without a GPU."""
+    """A server's pod that holds no GPU that is known, such as a Dynamo frontend."""
 
     namespace = serializers.CharField(source="name.namespace")
     pod = serializers.CharField(source="name.pod")
