@@ -13,11 +13,11 @@ from rest_framework.response import Response
 
 from common.api import ApiView
 from common.requests import UserApiRequest
-from gpus.inference import deployments
-from gpus.inference.deployments import Deployment, Frontend, Serving
-from gpus.inference.figures import Figures
 from gpus.peers.lives import selectors
 from gpus.reports import ranges
+from gpus.reports.inference import deployments
+from gpus.reports.inference.deployments import Deployment, Frontend, Serving
+from gpus.reports.inference.figures import Figures
 from gpus.web.api import checked_parameters, cluster_of
 
 _RANGE = ("window", "from", "to", "zone")
@@ -34,7 +34,7 @@ def _number(text: str, source: str | None = None) -> serializers.FloatField:
 
 
 class QuantilesOut(serializers.Serializer[Any]):
-    """Of all requests of its pods: buckets are summed first."""
+    """Quantiles over the requests of all of its pods: buckets are summed first."""
 
     p50 = serializers.FloatField(allow_null=True, help_text="Seconds; null: not exported, or nothing was observed.")
     p95 = serializers.FloatField(allow_null=True)

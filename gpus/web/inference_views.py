@@ -1,7 +1,7 @@
 """Deployments that serve models, on a page of their own and on that of each job: read from Prometheus once shown.
 
-gpus/inference.html      picker (gpus.web.range_picker.RangePicker), clusters, names, asked
-gpus/_inference.html     serving (gpus.inference.deployments.Serving), rows [(Deployment, cells)], frontends
+gpus/inference.html      picker (gpus.web.range_picker.RangePicker), clusters, names, wanted
+gpus/_inference.html     serving (gpus.reports.inference.deployments.Serving), rows [(Deployment, cells)], frontends
 gpus/_job_inference.html job, serving, deployment (or None), cells, lines, frontends, windows, window
 """
 
@@ -17,10 +17,10 @@ from django.views.decorators.http import require_GET
 from clusters.models import Cluster, GpuJob
 from clusters.reports.selectors import clusters_visible_to
 from common.requests import UserRequest
-from gpus.inference import deployments, words
-from gpus.inference.deployments import Serving
 from gpus.peers.lives import selectors
 from gpus.reports import ranges
+from gpus.reports.inference import deployments, words
+from gpus.reports.inference.deployments import Serving
 from gpus.web import range_picker
 
 
@@ -28,16 +28,16 @@ from gpus.web import range_picker
 @login_required
 def inference(request: UserRequest) -> HttpResponse:
     """A part for each cluster with GPU jobs, which is read when it is scrolled into view."""
-    asked = request.GET.get("cluster", "").strip()[:253]
-    kept = [("cluster", asked)] if asked else []
+    wanted = request.GET.get("cluster", "").strip()[:253]
+    kept = [("cluster", wanted)] if wanted else []
     picker = range_picker.read(request.GET, ranges.INFERENCE, anchor="serving", kept=kept)
     rows = clusters_visible_to(request.user).filter(pk__in=GpuJob.objects.order_by().values("cluster"))
     clusters: list[Cluster] = list(rows.order_by("name"))
     context = {
         "picker": picker,
         "names": [cluster.name for cluster in clusters],
-        "clusters": [cluster for cluster in clusters if asked in ("", cluster.name)],
-        "asked": asked,
+        "clusters": [cluster for cluster in clusters if wanted in ("", cluster.name)],
+        "wanted": wanted,
     }
     return render(request, "gpus/inference.html", context, status=picker.status)
 

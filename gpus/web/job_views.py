@@ -19,9 +19,9 @@ from clusters.models import GpuJob
 from clusters.reports.selectors import clusters_visible_to
 from common import listing, look
 from common.requests import UserRequest
-from gpus.inference.deployments import BATCH
 from gpus.peers.lives import reports, selectors
 from gpus.peers.lives.ranks import Rank
+from gpus.reports.inference.deployments import BATCH
 
 MOST_ROWS = 100
 

@@ -11,9 +11,10 @@ import pytest
 
 from clusters.models import GpuJob, JobPod
 from common.clock import now
-from gpus.inference import deployments
 from gpus.models import TelemetrySource
 from gpus.reports import ranges
+from gpus.reports.inference import deployments
+from gpus.reports.inference.deployments import Deployment
 from tests.clusters.factories import ClusterFactory
 from tests.full.harness.client import eventually
 from tests.full.harness.prometheus import Job, Prometheus
@@ -137,39 +138,9 @@ def make_job(source: TelemetrySource, namespace: str, name: str, replicas: int, 
     )  # fmt: skip
 
 
-def test_each_server_is_what_its_raw_samples_say_also_over_a_restart_and_no_pod_speaks_for_another(source):
-    end = now().timestamp() // 300 * 300
-    history = History(end)
-    for name, replicas in (("chat", 2), ("old", 1), ("code", 1), ("trt", 1)):
-        make_job(source, "team", name, replicas, end - 7200)
-    for name in ("live", "victim"):
-        make_job(source, "live", name, 1, end - 7200)
-    forged = text("vllm").replace("{", '{namespace="live",pod="victim-0",')
-    jobs = [
-        Job("10.0.0.1:8000", text("sglang"), False, {"namespace": "live", "pod": "live-0"}),
-        Job("10.0.0.2:8000", forged, True, {"namespace": "evil", "pod": "evil-0"}),
-        Job("10.0.0.3:8000", forged, False, {"namespace": "evil", "pod": "evil-1"}),
-    ]
-    hour = ranges.INFERENCE.custom(
-        datetime.fromtimestamp(end, UTC) - timedelta(hours=1), datetime.fromtimestamp(end, UTC)
-    )
-    with Prometheus(jobs, history.text()) as server:
-        TelemetrySource.objects.update(url=server.url)
-        serving = deployments.of_cluster(source.cluster, hour)
-        of_job = deployments.of_job(GpuJob.objects.get(name="chat"), hour)
-        recent = ranges.INFERENCE.preset("1h")
-        eventually(
-            lambda: any(row.job.name == "live" for row in deployments.of_cluster(source.cluster, recent).deployments),
-            lambda: str(deployments.of_cluster(source.cluster, recent)),
-        )
-        latest = deployments.of_cluster(source.cluster, recent)
-    assert (serving.why, serving.lacks, serving.warnings) == ("", {}, [])
-    rows = {row.job.name: row for row in serving.deployments}
-    assert rows.keys() == {"chat", "old", "code", "trt"}
-    assert of_job.deployments[0].figures == rows["chat"].figures
-
+def means_by_hand(history: History) -> dict[str, dict[str, float]]:
     chat = ["chat-0", "chat-1"]
-    expected = {
+    return {
         "chat": {
             "running": history.mean(chat, "vllm:num_requests_running"),
             "waiting": history.mean(chat, "vllm:num_requests_waiting"),
@@ -204,10 +175,9 @@ def test_each_server_is_what_its_raw_samples_say_also_over_a_restart_and_no_pod_
             ),
         },
     }
-    for name, figures in expected.items():
-        shown = {figure: getattr(rows[name].figures, figure) for figure in figures}
-        # Prometheus extrapolates to the ends of the hour, and a restart costs it a scrape; ranks differ by chance here.
-        assert shown == pytest.approx(figures, rel=0.15 if name == "code" else 0.03), name
+
+
+def compare_quantiles(history: History, rows: dict[str, Deployment]) -> None:
     for name, figure, metric, scale in (
         ("chat", "ttft", "vllm:time_to_first_token_seconds", 1.0),
         ("chat", "tpot", "vllm:inter_token_latency_seconds", 1.0),
@@ -219,6 +189,45 @@ def test_each_server_is_what_its_raw_samples_say_also_over_a_restart_and_no_pod_
         for share in (0.5, 0.95):
             shown = getattr(rows[name].figures, figure)[share]
             assert shown.value * scale == pytest.approx(history.quantile(share, pods, metric), rel=0.03), (name, figure)
+
+
+def test_each_server_is_what_its_raw_samples_say_also_over_a_restart_and_no_pod_speaks_for_another(source):
+    end = now().timestamp() // 300 * 300
+    history = History(end)
+    for name, replicas in (("chat", 2), ("old", 1), ("code", 1), ("trt", 1)):
+        make_job(source, "team", name, replicas, end - 7200)
+    for name in ("live", "victim"):
+        make_job(source, "live", name, 1, end - 7200)
+    forged = text("vllm").replace("{", '{namespace="live",pod="victim-0",')
+    jobs = [
+        Job("10.0.0.1:8000", text("sglang"), False, {"namespace": "live", "pod": "live-0"}),
+        Job("10.0.0.2:8000", forged, True, {"namespace": "evil", "pod": "evil-0"}),
+        Job("10.0.0.3:8000", forged, False, {"namespace": "evil", "pod": "evil-1"}),
+    ]
+    hour = ranges.INFERENCE.custom(
+        datetime.fromtimestamp(end, UTC) - timedelta(hours=1), datetime.fromtimestamp(end, UTC)
+    )
+    with Prometheus(jobs, history.text()) as server:
+        TelemetrySource.objects.update(url=server.url)
+        serving = deployments.of_cluster(source.cluster, hour)
+        of_job = deployments.of_job(GpuJob.objects.get(name="chat"), hour)
+        recent = ranges.INFERENCE.preset("1h")
+        eventually(
+            lambda: any(row.job.name == "live" for row in deployments.of_cluster(source.cluster, recent).deployments),
+            lambda: str(deployments.of_cluster(source.cluster, recent)),
+        )
+        latest = deployments.of_cluster(source.cluster, recent)
+    assert (serving.why, serving.lacks, serving.warnings) == ("", {}, [])
+    rows = {row.job.name: row for row in serving.deployments}
+    assert rows.keys() == {"chat", "old", "code", "trt"}
+    assert of_job.deployments[0].figures == rows["chat"].figures
+
+    expected = means_by_hand(history)
+    for name, figures in expected.items():
+        shown = {figure: getattr(rows[name].figures, figure) for figure in figures}
+        # Prometheus extrapolates to the ends of the hour, and a restart costs it a scrape; ranks differ by chance here.
+        assert shown == pytest.approx(figures, rel=0.15 if name == "code" else 0.03), name
+    compare_quantiles(history, rows)
     (frontend,) = serving.frontends
     assert frontend.name.pod == "gate-0"
     assert frontend.figures.requests == pytest.approx(

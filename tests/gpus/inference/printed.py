@@ -1,4 +1,4 @@
-"""What inference servers print, word for word in their formats, and a simulated Prometheus that has scraped it."""
+"""Texts of inference servers in their formats, word for word, and targets of a simulated Prometheus that print them."""
 
 from __future__ import annotations
 

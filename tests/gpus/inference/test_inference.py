@@ -13,9 +13,9 @@ from django.test import Client
 
 from clusters.connection import registry
 from clusters.models import GpuJob
-from gpus.inference import limits, quantiles
-from gpus.inference.figures import Figures
 from gpus.models import TelemetrySource
+from gpus.reports.inference import limits, quantiles
+from gpus.reports.inference.figures import Figures
 from gpus.telemetry import hosts
 from simfleet.core import SimCluster
 from simfleet.memory import SimFleet
@@ -143,6 +143,13 @@ def test_figures_of_two_replicas_are_the_sums_of_what_they_print_and_no_renamed_
     assert row["gpus_busy"] == pytest.approx(0.3)
     assert row["finding"]["name"] == "memory"
     assert {"24.0", "94 %", "30 %"} <= {*re.findall(r"[\d.]+ %|\d+\.\d", row["finding"]["text"])}
+
+
+def test_the_jobs_page_the_list_and_rest_have_the_same_figures_and_steps_over_time(served):
+    for pod in ("chat-0", "chat-1"):
+        served.serve(pod, text("vllm"))
+    row = served.only()
+    figures = row["figures"]
     job = GpuJob.objects.get()
     body = served.rest(f"jobs/{job.pk}/inference?{RANGE}")
     assert body["deployments"] == [row]
@@ -296,8 +303,8 @@ def test_without_servers_or_a_prometheus_the_reason_is_given_and_nothing_of_othe
 
 def test_queries_do_not_grow_with_the_pods(served, django_assert_max_num_queries):
     from clusters.models import Cluster
-    from gpus.inference import deployments
     from gpus.reports import ranges
+    from gpus.reports.inference import deployments
 
     for pod in ("chat-0", "chat-1"):
         served.serve(pod, text("vllm_v0"))

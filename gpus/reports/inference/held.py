@@ -25,14 +25,14 @@ Interval = tuple[float, float]
 def lives(job: GpuJob, start: datetime, end: datetime) -> list[tuple[JobPod, Interval]]:
     """Return its pods that ran in this time, each with the part of it."""
     first, last = start.timestamp(), end.timestamp()
-    found = []
+    ran = []
     for pod in job.all_pods():
         if pod.running is None:
             continue
         begun, ended = max(first, pod.running), min(last, last if pod.ended is None else pod.ended)
         if begun < ended:
-            found.append((pod, (begun, ended)))
-    return found
+            ran.append((pod, (begun, ended)))
+    return ran
 
 
 def busy(cluster: Cluster, jobs: Sequence[GpuJob], start: datetime, end: datetime) -> dict[int, float]:

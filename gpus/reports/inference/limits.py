@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpus.inference.figures import Figures
+from gpus.reports.inference.figures import Figures
 
 WAITING = 0.5
 """Requests, on the average: fewer are those between two steps of a scheduler. Setpoint's own, as all here."""
@@ -33,7 +33,7 @@ def of(figures: Figures, busy: float | None, replicas: int, scraped: int) -> Ser
 
 
 def _waiting(figures: Figures, waiting: float, busy: float | None) -> ServingFinding | None:
-    """Not where the KV cache is unknown, and so may be what they wait for."""
+    """Return None where the KV cache is unknown: it may be what they wait for."""
     kv = figures.kv_cache
     if kv is None:
         return None

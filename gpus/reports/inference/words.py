@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from django.utils.safestring import SafeString
 
-from gpus.inference.deployments import Deployment, Serving
-from gpus.inference.figures import Figures
-from gpus.inference.quantiles import Quantile
 from gpus.reports import charts
+from gpus.reports.inference.deployments import Deployment, Serving
+from gpus.reports.inference.figures import Figures
+from gpus.reports.inference.quantiles import Quantile
 
 NONE = "–"
 CHARTS = (

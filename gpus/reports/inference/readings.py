@@ -11,18 +11,18 @@ from itertools import takewhile
 from statistics import mean
 from typing import NamedTuple, TypeVar
 
-from gpus.inference import catalog
-from gpus.inference.catalog import TARGET, Query, Server
-from gpus.inference.quantiles import Buckets
 from gpus.reports.hosts.queries import alternatives
+from gpus.reports.inference import catalog
+from gpus.reports.inference.catalog import TARGET, Query, Server
+from gpus.reports.inference.quantiles import Buckets
 from gpus.telemetry.expressions import AT_ONCE, Expressions, Labels, Row, Span, Unanswered
 
 MOST_TEXT = 120
 """Of a model's name: the pod's owner writes it."""
 MOST_VALUE = 1e15
-"""A larger one is none of these figures, whatever a pod exports."""
+"""A larger one is none of these figures: a pod may export any number."""
 EVERYWHERE = ('namespace!=""', 'pod!=""')
-Asked = TypeVar("Asked")
+Item = TypeVar("Item")
 Combine = Callable[[Sequence[float]], float]
 _ABOUT: Mapping[str, tuple[float, Combine]] = {"kv_cache": (1.0, mean), "kv_most": (1.0, max)}
 """The most that a figure can be, and how the several servers of one pod make one; others add up."""
@@ -147,8 +147,8 @@ def _read_figures(
             _add_values(readings, query, rows, span)
 
 
-def _at_once(several: Sequence[Asked], ask: Callable[[Asked], list[Row]]) -> list[tuple[Asked, list[Row] | Unanswered]]:
-    def answer(item: Asked) -> list[Row] | Unanswered:
+def _at_once(several: Sequence[Item], ask: Callable[[Item], list[Row]]) -> list[tuple[Item, list[Row] | Unanswered]]:
+    def answer(item: Item) -> list[Row] | Unanswered:
         try:
             return ask(item)
         except Unanswered as error:

@@ -16,12 +16,12 @@ from django.db.models import Q
 
 from clusters.models import Cluster, GpuJob, JobPod
 from common.clock import now
-from gpus.inference import catalog, figures, held, limits, readings
-from gpus.inference.figures import Figures, Part
-from gpus.inference.held import Interval
-from gpus.inference.limits import ServingFinding
-from gpus.inference.readings import PodName, PodReading, Readings
 from gpus.models import TelemetrySource
+from gpus.reports.inference import catalog, figures, held, limits, readings
+from gpus.reports.inference.figures import Figures, Part
+from gpus.reports.inference.held import Interval
+from gpus.reports.inference.limits import ServingFinding
+from gpus.reports.inference.readings import PodName, PodReading, Readings
 from gpus.reports.ranges import TimeRange
 from gpus.showback import prices
 from gpus.telemetry import factory, quoting
@@ -96,7 +96,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Serving:
-    """What serves on one cluster, or the one deployment that was asked for; `why` there is nothing."""
+    """Deployments that serve on one cluster, or a single one; `why` there is nothing."""
 
     cluster: Cluster
     start: datetime
@@ -177,7 +177,7 @@ def _add_frontends(expressions: Expressions, job: GpuJob, serving: Serving, read
 
 
 def _ask(serving: Serving, read: Callable[[Expressions], None]) -> None:
-    """Read from the cluster's Prometheus; that it does not answer is said in `why`."""
+    """Read from the cluster's Prometheus; `why` has the reason where it does not answer."""
     source = TelemetrySource.objects.filter(cluster=serving.cluster).select_related("cluster").first()
     try:
         if source is None or not source.is_enabled:
@@ -224,8 +224,8 @@ def _take(serving: Serving, read: Readings, jobs: Sequence[GpuJob], *, is_one: b
         if name in taken or (is_one and not _is_frontend_of(models, reading)):
             continue
         if len(serving.frontends) < MOST_OTHERS:
-            one = figures.of([Part(reading, 1.0)], serving.seconds, serving.seconds, 0.0)
-            serving.frontends.append(Frontend(name, _titles([reading]), sorted(reading.models), one))
+            own = figures.of([Part(reading, 1.0)], serving.seconds, serving.seconds, 0.0)
+            serving.frontends.append(Frontend(name, _titles([reading]), sorted(reading.models), own))
 
 
 def _is_frontend_of(models: set[str], reading: PodReading) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpus.inference import catalog, quantiles
-from gpus.inference.quantiles import Quantile
-from gpus.inference.readings import PodReading
+from gpus.reports.inference import catalog, quantiles
+from gpus.reports.inference.quantiles import Quantile
+from gpus.reports.inference.readings import PodReading
 
 MILLION = 1e6
 
