@@ -2,7 +2,16 @@ from __future__ import annotations
 
 from django.urls import path
 
-from gpus.web import effects_views, export_views, host_views, job_views, peers_views, source_views, views
+from gpus.web import (
+    effects_views,
+    export_views,
+    host_views,
+    inference_views,
+    job_views,
+    peers_views,
+    source_views,
+    views,
+)
 from gpus.web.cost import views as cost_views
 
 app_name = "gpus"
@@ -11,6 +20,9 @@ urlpatterns = [
     path("gpus/jobs/", job_views.jobs, name="jobs"),
     path("gpus/jobs/<int:pk>/", job_views.job, name="job"),
     path("gpus/jobs/<int:pk>/hosts/live/", host_views.job, name="job_hosts"),
+    path("gpus/jobs/<int:pk>/inference/live/", inference_views.job, name="job_inference"),
+    path("gpus/inference/", inference_views.inference, name="inference"),
+    path("gpus/inference/clusters/<uuid:pk>/live/", inference_views.cluster, name="inference_live"),
     path("gpus/nodes/<int:pk>/host/live/", host_views.node, name="node_host"),
     path("gpus/clusters/<uuid:pk>/jobs/<slug:key>/", job_views.job_of, name="job_of"),
     path("gpus/slower/", peers_views.slower, name="slower"),

@@ -336,6 +336,7 @@ NO_PAGE: dict[str, str] = {
     "jobs:window": "the demo has none",
     "gpus:team": "a form of two fields",
     "gpus:job_of": "it leads to the job",
+    "gpus:inference": "its parts are read when they are scrolled into view",
     "components:site_entry_file": "a file to keep",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
@@ -343,6 +344,7 @@ NO_PAGE: dict[str, str] = {
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
             "compliance:components_live", "compliance:component_live", "compliance:cluster_weak",
             "clusters:worst", "gpus:slower_live", "gpus:forecast", "gpus:node_host", "gpus:job_hosts",
+            "gpus:inference_live", "gpus:job_inference",
             "jobs:rollout_live",
             "search_found", "profiles:verdict", "profiles:verdict_new",
             "profiles:setting_search",

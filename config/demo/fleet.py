@@ -16,6 +16,7 @@ from simfleet.core import SimCluster
 from simfleet.fleets import more_gpu_nodes, training_cluster
 from simfleet.http import Door
 from simfleet.machines.host_counters import SLOW_DISK
+from simfleet.machines.inference_counters import FULL, ServingLoad
 from simfleet.machines.instances import ALL_1G, ALL_3G, BALANCED, HALF_3G, Layout
 
 BOOT_SECONDS = 10.0
@@ -112,6 +113,7 @@ class ServedCluster:
         )
         if site.is_equipped:
             self.sim.monitoring.install()
+            self.sim.monitoring.serves("team-serving", "chat", FULL if site.environment == "staging" else ServingLoad())
             self.sim.monitoring.loads |= {f"{site.name}-gpu-{WORN:03}": SLOW_DISK} if site.nodes > WORN else {}
         self._token, self._persons = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._ca, context = tls.server_context(site.name)

@@ -277,6 +277,15 @@ DEVICES = History(
     can_compare=False,
 )
 """Of single devices. Each step is a packed row to open: 30 hours of five minutes are 360 of them."""
+INFERENCE = History(
+    {name: DEVICES.presets[name] for name in ("1h", "4h", "24h", "7d")},
+    default="4h",
+    setting="SETPOINT_GPU_HOUR_DAYS",
+    most_fine=6 * _HOUR,
+    longest=8 * _DAY,
+    can_compare=False,
+)
+"""Of deployments that serve: Prometheus reads every sample of it."""
 
 
 # ── Neighbors ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,7 +3,7 @@
 gpus/jobs.html    listing (of GpuJob, as gpus.peers.lives.selectors.jobs), states, clusters,
                   rows [(job, GPU-hours, active percent or None)]
 gpus/job.html     report (gpus.peers.lives.reports.JobReport), job, ranks (the first MOST_ROWS), nodes, more_ranks,
-                  more_nodes
+                  more_nodes, may_serve
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from common import listing, look
 from common.requests import UserRequest
 from gpus.peers.lives import reports, selectors
 from gpus.peers.lives.ranks import Rank
+from gpus.reports.inference.deployments import BATCH
 
 MOST_ROWS = 100
 
@@ -52,6 +53,7 @@ def job(request: UserRequest, pk: int) -> HttpResponse:
         "ranks": ranks[:MOST_ROWS],
         "more_ranks": max(0, len(ranks) - MOST_ROWS),
         "nodes": nodes[:MOST_ROWS],
+        "may_serve": row.kind not in BATCH,
         "more_nodes": max(0, report.around.nodes_count - MOST_ROWS),
     }
     return render(request, "gpus/job.html", context)

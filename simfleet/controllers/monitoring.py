@@ -1,27 +1,35 @@
 """A Prometheus in the simulated cluster that has scraped every node exporter at all times that a query names.
 
-It evaluates the PromQL of a page that shows hosts: `max`, `sum` or `count` by labels, of selectors joined by `or`, or
-of `rate` or `avg_over_time` of one; another expression is refused as Prometheus refuses what it cannot parse. Targets
-carry the labels of kube-prometheus-stack without relabelings: a node is known by `node_uname_info` alone.
+It evaluates the PromQL of pages that show hosts and inference servers: `max`, `sum`, `avg` or `count` by labels, of
+each other, of selectors joined by `or`, of `rate` or a function over time of one, or of those `and on` others; another
+expression is refused as Prometheus refuses what it cannot parse. Targets carry the labels of kube-prometheus-stack
+without relabelings: a node is known by `node_uname_info` alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simfleet.apiserver.store import Raw
-from simfleet.machines.host_counters import CALM, HostLoad, Labels, samples
+from simfleet.machines.host_counters import CALM, HostLoad, Labels, Sample, samples
+from simfleet.machines.inference_counters import ServingLoad
+from simfleet.machines.inference_counters import samples as serving
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster
 
 NAMESPACE, NAME, PORT = "monitoring", "prometheus-operated", "9090"
-_AGGREGATE = re.compile(r"(max|sum|count) by \(([\w, ]*)\) \((.*)\)", re.DOTALL)
-_FUNCTION = re.compile(r"(rate|avg_over_time)\((.*)\[(\d+)s\]\)", re.DOTALL)
-_SELECTOR = re.compile(r'(\w*)\{((?:[^"}]|"[^"]*")*)\}', re.DOTALL)
+_AGGREGATE = re.compile(r"(max|sum|avg|count) by \(([\w, ]*)\) \((.*)\)", re.DOTALL)
+_BOTH = re.compile(r"(.*) and on \(([\w, ]*)\) (.*)", re.DOTALL)
+_FUNCTION = re.compile(r"(rate|(?:avg|max|count)_over_time)\((.*)\[(\d+)s\]\)", re.DOTALL)
+_SELECTOR = re.compile(r'([\w:]*)\{((?:[^"}]|"[^"]*")*)\}', re.DOTALL)
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 _COUNTED = re.compile(r"count\((.*)\)", re.DOTALL)
 MOST_STEPS = 11_000
@@ -34,12 +42,22 @@ class _Refused(Exception):
     """The expression or a parameter is none that is known here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """A target beside the node exporters."""
+
+    labels: Labels
+    samples: Callable[[float], Iterable[Sample]]
+    """What it prints at a time."""
+
+
 class Monitoring:
     """Answers at the service once it is installed; `loads` has the hosts that differ from CALM."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
         self.loads: dict[str, HostLoad] = {}
+        self.scraped: list[Callable[[], Iterable[Scraped]]] = []
         self.hidden: set[str] = set()
         """Beginnings of names that no exporter prints: collectors that are switched off."""
         self._numbers: dict[str, int] = {}
@@ -104,23 +122,38 @@ class Monitoring:
         return {key: _aggregate(match[1], values) for key, values in groups.items()}
 
     def _inner(self, text: str, at: float) -> Iterator[tuple[Labels, float]]:
-        if function := _FUNCTION.fullmatch(text):
-            seconds = float(function[3])
-            times = (at - seconds, at) if function[1] == "rate" else tuple(
-                at - seconds * part / POINTS for part in range(POINTS)
-            )  # fmt: skip
-            columns = [dict(self._selected(function[2], when)) for when in times]
-            for key, last in columns[-1 if function[1] == "rate" else 0].items():
-                values = [column[key] for column in columns if key in column]
-                value = (last - values[0]) / seconds if function[1] == "rate" else sum(values) / len(values)
-                yield {name: label for name, label in key if name != "__name__"}, value
-            return
-        seen = set()
-        for part in text.split(" or "):
-            for key, value in self._selected(part, at):
-                if key not in seen:
-                    seen.add(key)
-                    yield dict(key), value
+        if _AGGREGATE.fullmatch(text):
+            for key, value in self._at({"query": text}, at).items():
+                yield dict(key), value
+        elif both := _BOTH.fullmatch(text):
+            on = [name.strip() for name in both[2].split(",")]
+            there = {tuple(labels.get(name, "") for name in on) for labels, _ in self._inner(both[3], at)}
+            for labels, value in self._inner(both[1], at):
+                if tuple(labels.get(name, "") for name in on) in there:
+                    yield labels, value
+        elif function := _FUNCTION.fullmatch(text):
+            yield from self._function(function[1], function[2], float(function[3]), at)
+        else:
+            seen = set()
+            for part in text.split(" or "):
+                for key, value in self._selected(part, at):
+                    if key not in seen:
+                        seen.add(key)
+                        yield dict(key), value
+
+    def _function(self, name: str, selector: str, seconds: float, at: float) -> Iterator[tuple[Labels, float]]:
+        times = (at - seconds, at) if name == "rate" else tuple(at - seconds * part / POINTS for part in range(POINTS))
+        columns = [dict(self._selected(selector, when)) for when in times]
+        for key in dict.fromkeys(key for column in columns for key in column):
+            values = [column[key] for column in columns if key in column]
+            if name == "rate":
+                # What began in the meantime has counted from zero.
+                value = (columns[1].get(key, 0.0) - columns[0].get(key, 0.0)) / seconds
+            else:
+                value = {"max": max(values), "count": float(len(values))}.get(
+                    name.partition("_")[0], sum(values) / len(values)
+                )
+            yield {label: text for label, text in key if label != "__name__"}, value
 
     def _selected(self, text: str, at: float) -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
         selector = _SELECTOR.fullmatch(text.strip())
@@ -133,7 +166,10 @@ class Monitoring:
                 yield tuple(sorted(labels.items())), value
 
     def _series(self, metric: str, at: float, matchers: list[Any]) -> Iterator[tuple[Labels, float]]:
-        if not metric.startswith("node_") or metric.startswith(tuple(self.hidden)):
+        if metric.startswith(tuple(self.hidden)):
+            return
+        if not metric.startswith("node_"):
+            yield from self._of_servers(metric, at)
             return
         for node in self._hosts():
             target = self.target(node)
@@ -141,6 +177,34 @@ class Monitoring:
                 for name, labels, value in samples(node, at, self.loads.get(node, CALM)):
                     if name == metric:
                         yield {"__name__": name, **target, **labels}, value
+
+    def _of_servers(self, metric: str, at: float) -> Iterator[tuple[Labels, float]]:
+        """Yield a metric of the other targets; labels that a target has are renamed, as without honor_labels."""
+        for target in (target for several in self.scraped for target in several()):
+            if metric == "up":
+                yield {"__name__": metric, **target.labels}, 1.0
+                continue
+            for name, labels, value in target.samples(at):
+                if name == metric:
+                    own = {f"exported_{key}" if key in target.labels else key: text for key, text in labels.items()}
+                    yield {"__name__": name, **own, **target.labels}, value
+
+    def serves(self, namespace: str, app: str, load: ServingLoad) -> None:
+        """Scrape vLLM in each running pod with this label `app`, as a PodMonitor does."""
+
+        def pods() -> Iterator[Scraped]:
+            with self._cluster.lock:
+                stored = [stored.raw for stored in self._cluster.store.all("pods")]
+            for raw in stored:
+                metadata, status = raw["metadata"], raw.get("status") or {}
+                of_app = metadata["namespace"] == namespace and (metadata.get("labels") or {}).get("app") == app
+                if of_app and status.get("phase") == "Running":
+                    start = datetime.fromisoformat(str(status.get("startTime") or metadata["creationTimestamp"]))
+                    yield Scraped(
+                        _pod_target(metadata, namespace), partial(serving, start=start.timestamp(), load=load)
+                    )
+
+        self.scraped.append(pods)
 
     def _hosts(self) -> list[str]:
         with self._cluster.lock:
@@ -162,7 +226,21 @@ class Monitoring:
         }
 
 
+def _pod_target(metadata: Raw, namespace: str) -> Labels:
+    number = int(hashlib.sha256(metadata["uid"].encode()).hexdigest()[:4], 16)
+    return {
+        "container": "vllm",
+        "endpoint": "http",
+        "instance": f"10.1.{number >> 8}.{number & 255}:8000",
+        "job": f"{namespace}/vllm",
+        "namespace": namespace,
+        "pod": metadata["name"],
+    }
+
+
 def _aggregate(name: str, values: list[float]) -> float:
+    if name == "avg":
+        return sum(values) / len(values)
     return max(values) if name == "max" else sum(values) if name == "sum" else float(len(values))
 
 
