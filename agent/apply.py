@@ -102,6 +102,7 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> KeyAssessment:
         or _unfit(node, spec, wanted)
         or _contradicts(spec, wanted)
         or node.stops_kubelet(spec, wanted.key)
+        or node.contradicts(spec, wanted.key)
     ):
         return KeyAssessment(KeyOutcome(SettingStatus.DENIED, reason))
     content = node.journal.content

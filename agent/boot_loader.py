@@ -20,6 +20,9 @@ from agent.host import Command
 from agent.journal import Journal, JournalContent
 from agent.kinds.base import WriteRefused
 from agent.kinds.cmdline import GRUB_FOLDER, argument, arguments, can_fall_back, uses_drop_in
+from agent.kinds.cpu_isolation import possible_cpus
+from contract import isolation
+from contract.isolation import Isolation
 
 DROP_IN = "/etc/default/grub.d/90-setpoint.cfg"
 """Its 90 comes after the cloud images' 50, and it appends to the line."""
@@ -53,13 +56,21 @@ export setpoint
 """
 
 
-def written(content: JournalContent) -> dict[str, str]:
-    """Kernel arguments that the journal says were written, by key."""
-    return {
-        key: entry.written
-        for key, entry in sorted(content.entries.items())
-        if entry.done and entry.written is not None and key.startswith("cmdline.")
-    }
+def written(host: Gate, content: JournalContent) -> dict[str, str]:
+    """Kernel arguments that the journal says were written, by key; those of isolated CPUs each as its own."""
+    done = {k: e.written for k, e in sorted(content.entries.items()) if e.done and e.written is not None}
+    out = {key: value for key, value in done.items() if key.startswith("cmdline.")}
+    if (isolated := done.get(isolation.KEY)) and not host.refusal(isolation.KEY, isolated):
+        cpus = Isolation.of(isolated)
+        if possible := possible_cpus(host) - cpus.cpus:
+            derived = cpus.arguments(possible)
+            out |= {f"cmdline.{name}": value for name, value in derived.items()}
+    return out
+
+
+def is_argument(key: str) -> bool:
+    """Return whether the boot loader gives this key, which may be a newer agent's, to the kernel."""
+    return key.startswith("cmdline.") or key == isolation.KEY
 
 
 def settle(host: Gate, content: JournalContent) -> bool:
@@ -72,14 +83,14 @@ def settle(host: Gate, content: JournalContent) -> bool:
     was_written, was_tried = _is_in_the_menu(host, content), not content.trial
     if content.armed and content.armed != host.boot_id():
         content.armed = ""
-        if content.trial == _name(_line(host, written(content))):
+        if content.trial == _name(_line(host, written(host, content))):
             if fell_back(host):
                 was_tried = _had_a_name(host)
             else:
                 was_tried = True
-                content.booted, content.trial = written(content), ""
-    if not content.trial and not any(key.startswith("cmdline.") for key in content.pending):
-        content.booted = written(content)
+                content.booted, content.trial = written(host, content), ""
+    if not content.trial and not any(map(is_argument, content.pending)):
+        content.booted = written(host, content)
     return was_written and was_tried
 
 
@@ -103,7 +114,7 @@ def _is_in_the_menu(host: Gate, content: JournalContent) -> bool:
 
 def _wanted(host: Gate, content: JournalContent) -> tuple[str, dict[str, str | None]]:
     """Return the name of what is tried at the next boot, empty without a trial, and the files' texts."""
-    new, before = _line(host, written(content)), _line(host, content.booted or {})
+    new, before = _line(host, written(host, content)), _line(host, content.booted or {})
     trial = _name(new) if content.booted is not None and new != before and can_fall_back(host) else ""
     if not trial:
         return "", {DROP_IN: _DROP_IN.format(arguments=new) if new else None, MENU: None}
@@ -161,6 +172,6 @@ def _name(line: str) -> str:
 
 def _line(host: Gate, values: Mapping[str, str]) -> str:
     """Arguments as words of one line. What may not be written is not left to the next boot either."""
-    known = [key for key, value in values.items() if not host.refusal(key, value)]
+    known = [key for key, value in values.items() if not host.refuses_argument(key, value)]
     keys = [key for key in _FIRST if key in known] + [key for key in known if key not in _FIRST]
     return " ".join(argument(key, values[key]) for key in keys)

@@ -13,7 +13,7 @@ from agent import cards, trial_files
 from agent.host import Command, CommandResult, Host
 from agent.kinds import formatting
 from agent.kinds.base import WriteRefused
-from contract import disk_layouts, fitness, judging, keys, nics
+from contract import disk_layouts, fitness, isolation, judging, keys, nics
 from contract.disk_layouts import Layout, Volume
 from contract.judging import NodeCapacity
 from contract.key_lists import CPU_LATENCY
@@ -89,6 +89,11 @@ class Gate:
             return "this node does not say how much memory it has"
         return judging.refusal(key, value, facts)
 
+    def refuses_argument(self, key: str, value: str) -> str | None:
+        """Return why this kernel argument may not be written here: neither wished for nor of isolated CPUs."""
+        reason = self.refusal(key, value)
+        return reason if reason and isolation.bad_argument(key.removeprefix("cmdline."), value) else None
+
     def facts(self) -> NodeCapacity:
         """Read once: memory that is plugged in later counts from the agent's next start on."""
         if self._facts is None or not self._facts.memory_kib:
@@ -123,10 +128,12 @@ class Gate:
         elif command is Command.GRUBBY_ADD:
             for word in words:
                 name, equals, value = word.partition("=")
-                self._judge(f"cmdline.{name}", value if equals else "present")
+                if why := self.refuses_argument(f"cmdline.{name}", value if equals else "present"):
+                    raise Denied(f"cmdline.{name}: {why}")
         elif command is Command.GRUBBY_REMOVE:
             for word in words:
-                if not keys.is_allowed(f"cmdline.{word.partition('=')[0]}"):
+                name = word.partition("=")[0]
+                if not keys.is_allowed(f"cmdline.{name}") and name not in isolation.ARGUMENTS:
                     raise Denied(f"{word}: it is not on the list of keys that may be set")
         elif command in _UNITS:
             if len(words) != 1 or disk_layouts.where_of(words[0]) is None:

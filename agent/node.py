@@ -12,11 +12,11 @@ from agent.journal import Journal, KeyOutcome, Pending
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 from agent.kinds.kubelet_managers import KubeletManager
 from agent.kinds.lifeline import Lifeline
-from contract import keys, kubelet
+from contract import isolation, keys, kubelet
 from contract.fitness import MachineSize
 from contract.keys import KeyKind
 from contract.nodetuning import Operator, RestartAction, SettingStatus, Spec
-from contract.resource_managers import MEMORY_POLICY
+from contract.resource_managers import CPUS, MEMORY_POLICY, NONE, ONLINE, cpu_list
 
 MAY_BE_ABSENT = (KeyKind.MODULE, KeyKind.CMDLINE)
 """Kinds for which "not there" is an ordinary value, and one that can be restored."""
@@ -91,6 +91,31 @@ class Node:
                 is_kept = keys.satisfied(wanted.operator, wanted.value, values[name])
                 values[name] = values[name] if is_kept else wanted.value
         return kubelet.unstartable(values)
+
+    def contradicts(self, spec: Spec, key: str) -> str:
+        """Return what of this spec, or of this node, no value of the key may be together with; empty for nothing."""
+        if key in (isolation.KEY, CPUS):
+            settings = {w.key: w.value for w in spec.settings}
+            online = cpu_list(self.answer(ONLINE) or "")
+            reserved, isolated = (self._after(spec, name, settings) for name in (CPUS, isolation.KEY))
+            if why := isolation.impossible(isolated, online, "" if reserved == NONE else reserved):
+                return why
+        rivals = {other for pair in isolation.RIVALS if key in pair for other in pair - {key}}
+        wanted, entries = {w.key for w in spec.settings}, self.journal.content.entries
+        for rival in sorted(rivals):
+            if rival in wanted or ((entry := entries.get(rival)) and entry.written is not None):
+                why = isolation.WHY_RIVALS
+                return f"{rival} is set too, and {why}: remove one, in a revision before"
+        return ""
+
+    def _after(self, spec: Spec, key: str, settings: Mapping[str, str]) -> str:
+        """Return the value of a key after this spec; empty for none."""
+        entry = self.journal.content.entries.get(key)
+        before = (entry.written if entry else None) or self.answer(key) or ""
+        for restore in spec.restore:
+            if restore.key == key:
+                before = (entry.original if entry else restore.original) or ""
+        return settings.get(key, before)
 
     def _managers_stop_kubelet(self, spec: Spec) -> str:
         """Judge all keys of the managers together, and only where this spec changes one of them."""

@@ -123,6 +123,8 @@ def _after_start(node: Node, key: str, answer: str | None) -> str:
     """Return what was there after the restart that should have brought another value."""
     if keys.kind_of(key) is KeyKind.CMDLINE:
         return f"booted, and /proc/cmdline has {'no such argument' if answer is None else answer}"
+    if keys.kind_of(key) is KeyKind.CPU_ISOLATION:
+        return f"booted, and the kernel isolates {answer or 'nothing'}"
     if answer is None and keys.kind_of(key) in (KeyKind.KUBELET, KeyKind.KUBELET_MANAGER):
         loaded = node.journal.content.kubelet
         why = loaded.unknown or loaded.managers_unknown or "none runs"
@@ -132,7 +134,7 @@ def _after_start(node: Node, key: str, answer: str | None) -> str:
 
 def _fallback(node: Node, key: str) -> str:
     """Return the reason why a kernel argument is as it was before its boot, where that boot failed; empty elsewhere."""
-    if keys.kind_of(key) is KeyKind.CMDLINE and boot_loader.fell_back(node.host):
+    if keys.kind_of(key) in keys.KERNEL_ARGUMENTS and boot_loader.fell_back(node.host):
         return "the node did not come up with the change, and booted with the arguments from before"
     return ""
 

@@ -52,7 +52,7 @@ def settle(node: Node) -> None:
             continue
         if manager_trial.is_manager(key):
             pending.boot_id = boot  # no boot brings it, but for one with a trial, which tells its own end
-        elif (content.boot_loader_stale or not was_tried) and key.startswith("cmdline."):
+        elif (content.boot_loader_stale or not was_tried) and boot_loader.is_argument(key):
             pending.boot_id = boot  # that boot cannot have seen the argument: the boot loader did not give it
         elif _was_granted(node, RestartAction.REBOOT, pending.boot_id):
             del content.pending[key]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract import disk_layouts, disks, kubelet, nics, resource_managers
+from contract import disk_layouts, disks, isolation, kubelet, nics, resource_managers
 
 
 def _keys(prefix: str, names: str) -> frozenset[str]:
@@ -117,6 +117,7 @@ READ_ONLY = frozenset(
         BOOT_FALLBACK,
         "containerd.LimitSTACK",
         *resource_managers.FACTS,
+        isolation.SIBLINGS,
         *disks.KEYS,
     }
 )
@@ -125,7 +126,7 @@ ALLOWED: frozenset[str] = (
     ALLOWED_SYSCTLS
     | _keys("hugepages-", "2Mi 1Gi")
     | _keys("transparent_hugepage.", "enabled defrag")
-    | {"cpu.scaling_governor", CPU_LATENCY}
+    | {"cpu.scaling_governor", CPU_LATENCY, isolation.KEY}
     | {f"module.{name}" for name in ALLOWED_MODULES}
     | {f"module_parameter.{name}" for name in ALLOWED_MODULE_PARAMETERS}
     | {f"block.{of}.{attribute}" for of in BLOCK_CLASSES for attribute in BLOCK_ATTRIBUTES}
@@ -141,6 +142,7 @@ ALLOWED: frozenset[str] = (
 _CODE = "it names a program that the kernel runs"
 _ONE_WAY = "it cannot be put back without a reboot"
 _SECURITY = "it weakens the node's security"
+_ISOLATING = (isolation.ISOLCPUS, isolation.IRQ_AFFINITY, isolation.SERVICE_AFFINITY)
 
 DENIED: Mapping[str, str] = {
     "kernel.core_pattern": _CODE,
@@ -176,7 +178,7 @@ DENIED: Mapping[str, str] = {
     "cmdline.mitigations": _SECURITY,
     "cmdline.module.sig_enforce": _SECURITY,
     "cmdline.lockdown": _SECURITY,
-    "cmdline.isolcpus": "it is deprecated and cannot be undone at run time; use the kubelet's static CPU policy",
+    **{f"cmdline.{name}": f"use {isolation.KEY}, which sets it with all that belongs to it" for name in _ISOLATING},
 }
 """Keys that no profile may set, for any role of its author. `denied_reason` adds families and single values."""
 
@@ -203,6 +205,7 @@ COUPLED: tuple[frozenset[str], ...] = (
 
 ONE_VALUE: tuple[frozenset[str], ...] = (
     frozenset({"net.netfilter.nf_conntrack_buckets", "module_parameter.nf_conntrack.hashsize"}),
+    *isolation.RIVALS,
 )
 """Two names of one value: only one of a group may be wanted."""
 

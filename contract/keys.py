@@ -10,7 +10,7 @@ import enum
 import re
 from functools import lru_cache
 
-from contract import disk_layouts, kubelet, nics, resource_managers
+from contract import disk_layouts, isolation, kubelet, nics, resource_managers
 from contract.key_lists import (
     ALLOWED,
     BLOCK_CLASSES,
@@ -43,6 +43,8 @@ class KeyKind(enum.StrEnum):
     GOVERNOR = "cpu_governor"
     CPU_LATENCY = "cpu_latency"
     """The longest that a CPU may take to wake."""
+    CPU_ISOLATION = "cpu_isolation"
+    """CPUs kept from interrupts, timer ticks and, by choice, the scheduler and services."""
     MODULE = "module"
     MODULE_PARAMETER = "module_parameter"
     BLOCK = "block"
@@ -60,7 +62,9 @@ class KeyKind(enum.StrEnum):
     READ_ONLY = "read_only"
 
 
-AT_START = (KeyKind.CMDLINE, KeyKind.KUBELET, KeyKind.KUBELET_MANAGER, KeyKind.SERVICE_LIMIT)
+KERNEL_ARGUMENTS = (KeyKind.CMDLINE, KeyKind.CPU_ISOLATION)
+"""Kinds that the boot loader gives to the kernel."""
+AT_START = (*KERNEL_ARGUMENTS, KeyKind.KUBELET, KeyKind.KUBELET_MANAGER, KeyKind.SERVICE_LIMIT)
 """Kinds whose value is what the kernel, or a service, was started with: written to a file, effective at the next
 start."""
 
@@ -152,6 +156,8 @@ def _kind(key: str) -> KeyKind | None:
         return KeyKind.GOVERNOR
     if key == CPU_LATENCY:
         return KeyKind.CPU_LATENCY
+    if key == isolation.KEY:
+        return KeyKind.CPU_ISOLATION
     if first in SYSCTL_ROOTS and rest:
         return KeyKind.SYSCTL
     if first == "module" and len(rest) == 1:
@@ -208,6 +214,8 @@ def check_value(key: str, value: str) -> None:
         raise BadValue(f"{key}: {why}")
     if kind is KeyKind.KUBELET_MANAGER and (why := resource_managers.bad_value(key, value)):
         raise BadValue(f"{key}: {why}")
+    if kind is KeyKind.CPU_ISOLATION and (why := isolation.bad_value(value)):
+        raise BadValue(f"{key}: {why}")
     if kind is KeyKind.NIC and (why := nics.bad_value(key, value)):
         raise BadValue(f"{key}: {why}")
     if kind is KeyKind.DISK_LAYOUT and (why := disk_layouts.bad_value(value)):
@@ -253,7 +261,7 @@ def denied_reason(key: str, value: str) -> str | None:
 def apply_class(key: str) -> ApplyClass:
     """Return the action that must follow a write before it takes effect. Raises BadKey."""
     kind = kind_of(key)
-    if kind is KeyKind.CMDLINE:
+    if kind in KERNEL_ARGUMENTS:
         return ApplyClass.REBOOT
     if kind in (KeyKind.HUGEPAGES, KeyKind.KUBELET):
         return ApplyClass.KUBELET_RESTART

@@ -8,6 +8,7 @@ from agent.disks import Disks
 from agent.journal import Journal
 from agent.kinds.base import Handler
 from agent.kinds.cmdline import Cmdline
+from agent.kinds.cpu_isolation import CpuIsolation
 from agent.kinds.disk_layout import DiskLayouts
 from agent.kinds.hugepages import Hugepages
 from agent.kinds.kubelet import Kubelet
@@ -39,6 +40,7 @@ def handlers(journal: Journal, lifeline: Lifeline) -> Mapping[KeyKind, Handler]:
         KeyKind.BLOCK: Block(),
         KeyKind.NIC: Nic(journal, lifeline),
         KeyKind.CMDLINE: Cmdline(),
+        KeyKind.CPU_ISOLATION: CpuIsolation(journal),
         KeyKind.KUBELET: kubelet,
         KeyKind.KUBELET_MANAGER: KubeletManager(kubelet),
         KeyKind.SERVICE_LIMIT: ServiceLimit(running),
@@ -58,6 +60,7 @@ ORDER = (
     KeyKind.NIC,
     KeyKind.HUGEPAGES,
     KeyKind.CMDLINE,
+    KeyKind.CPU_ISOLATION,
     KeyKind.KUBELET,
     KeyKind.KUBELET_MANAGER,
     KeyKind.SERVICE_LIMIT,

@@ -6,11 +6,13 @@ from __future__ import annotations
 from agent import services
 from agent.disks import Disks
 from agent.host import Host
+from agent.kinds import cpu_isolation
 from agent.kinds.base import EffectiveValue, Handler, WriteRefused
 from agent.kinds.cmdline import can_fall_back
 from agent.kinds.kubelet import Kubelet
 from agent.kinds.kubelet_managers import PLACES
 from contract import disks
+from contract.isolation import SIBLINGS
 from contract.key_lists import BOOT_FALLBACK
 
 LIMITS = {"containerd.LimitSTACK": "Max stack size"}
@@ -21,6 +23,7 @@ class ReadOnly(Handler):
         self._kubelet, self._running = kubelet, running
         self._fallback: str | None = None
         self._disks = looks
+        self._siblings: str | None = None
 
     def read(self, host: Host, key: str) -> EffectiveValue:
         if name := LIMITS.get(key):
@@ -34,6 +37,9 @@ class ReadOnly(Handler):
         if key == BOOT_FALLBACK:
             self._fallback = self._fallback or {True: "grub", False: "none", None: None}[can_fall_back(host)]
             return EffectiveValue(self._fallback)
+        if key == SIBLINGS:  # hundreds of files that no change of a setting touches
+            self._siblings = self._siblings or cpu_isolation.siblings(host)
+            return EffectiveValue(self._siblings)
         return self._kubelet.read(host, key)
 
     def write(self, host: Host, key: str, operator: str, value: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from contract import keys
 from contract.key_lists import BOOT_FALLBACK
 from jobs.diffs.changes import Changes
 from jobs.forecast.findings import PlanFinding
@@ -15,7 +16,7 @@ def boot_findings(changes: Mapping[str, Changes], observed: Mapping[str, Mapping
         name
         for name, of_node in changes.items()
         if observed.get(name, {}).get(BOOT_FALLBACK) == "none"
-        and any(change.key.startswith("cmdline.") for change in of_node.items)
+        and any(keys.kind_of(change.key) in keys.KERNEL_ARGUMENTS for change in of_node.settings())
     ]
     if not names:
         return []

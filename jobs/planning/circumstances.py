@@ -23,6 +23,7 @@ from jobs.forecast import slots as ledger
 from jobs.forecast.boot_findings import boot_findings
 from jobs.forecast.disk_findings import disk_findings
 from jobs.forecast.findings import PlanFinding
+from jobs.forecast.isolation_findings import isolation_findings
 from jobs.forecast.manager_findings import manager_findings
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import Freeze, Slot, Step
@@ -51,6 +52,7 @@ def circumstance_findings(
     out += findings.security_findings(changes) + findings.acting_label_findings(changes)
     out += findings.unusable_value_findings(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     out += boot_findings(changes, _observed(nodes))
+    out += isolation_findings(changes, _observed(nodes))
     out += manager_findings(changes, _observed(nodes), {node.name: node.kubelet for node in nodes})
     rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
     out += findings.competing_file_findings(_competing_files(cluster, target, draft), rebooted)

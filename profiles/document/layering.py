@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from contract import key_lists, keys, kubelet, resource_managers
+from contract import isolation, key_lists, keys, kubelet, resource_managers
+from contract.isolation import Isolation
 from contract.nodetuning import MAX_SETTINGS
 from profiles.content.content import Content, Mark, WantedSetting, WantedTaint, build
 from profiles.document import cluster_layering
@@ -98,6 +99,7 @@ def _together(document: ProfileDocument, content: Content) -> tuple[list[Profile
 
     why = dict.fromkeys(key_lists.COUPLED, "writing one sets the other to 0")
     why |= dict.fromkeys(key_lists.ONE_VALUE, "both are names of one value")
+    why |= dict.fromkeys(isolation.RIVALS, isolation.WHY_RIVALS)
     for group, reason in why.items():
         both = sorted(group & by_key.keys(), key=lambda k: (document.lines.get(f"settings.{k}", 0), k))
         if len(both) > 1:
@@ -126,6 +128,8 @@ def _together(document: ProfileDocument, content: Content) -> tuple[list[Profile
     managers = {key: by_key[key].value for key in resource_managers.FLAGS if key in by_key}
     for key, is_sure, why_not in _managers(managers):
         (problems if is_sure else warnings).append(note(key, "kubelet", why_not))
+    for key, is_sure, why_not in _isolated({key: setting.value for key, setting in by_key.items()}):
+        (problems if is_sure else warnings).append(note(key, "isolation", why_not))
     ratio, background = by_key.get("vm.dirty_ratio"), by_key.get("vm.dirty_background_ratio")
     if ratio and background and int(background.value) >= int(ratio.value):
         message = f"is not below vm.dirty_ratio ({ratio.value}); the kernel then uses half of that"
@@ -154,3 +158,21 @@ def _managers(given: Mapping[str, str]) -> Iterator[tuple[str, bool, str]]:
     if resource_managers.MEMORY in given and given.get(resource_managers.MEMORY_POLICY) != "Static":
         message = f"is used only with {resource_managers.MEMORY_POLICY} Static"
         yield resource_managers.MEMORY, False, message
+
+
+def _isolated(given: Mapping[str, str]) -> Iterator[tuple[str, bool, str]]:
+    """Yield key, whether it is certain, and why, of what isolated CPUs do not agree with."""
+    if isolation.KEY not in given:
+        return
+    if why := isolation.impossible(given[isolation.KEY], None, given.get(resource_managers.CPUS, "")):
+        yield isolation.KEY, True, why
+    if given.get(resource_managers.CPU_POLICY, "none") == "static":
+        return
+    is_domain = Isolation.of(given[isolation.KEY]).has_domain
+    effect = (
+        "with domain, and without the static policy, threads of pods pile up on the CPU that they start on"
+        if is_domain
+        else "any pod may run on isolated CPUs"
+    )
+    message = f"{effect} where the kubelet's CPU manager does not give them out: set {resource_managers.CPU_POLICY}"
+    yield isolation.KEY, False, f"{message} to static"

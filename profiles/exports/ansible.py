@@ -17,6 +17,7 @@ from profiles.exports.parts import (
     dump,
     miss_cards,
     miss_disks,
+    miss_isolation,
     miss_services,
     module_name,
     module_parameter,
@@ -48,6 +49,7 @@ def write(content: Content, draft: ExportDraft) -> str:
     miss_services(content, draft, "needs a drop-in and a restart of the service, which the play does not do")
     miss_cards(content, draft)
     miss_disks(content, draft)
+    miss_isolation(content, draft, "derives irqaffinity from each node's other CPUs; a play gives all the same words")
     draft.miss_marks(content, "the play is for the host, not for its Kubernetes node")
     play: dict[str, Any] = {"name": f"Setpoint profile {draft.name}", "hosts": "all", "become": True, "tasks": tasks}
     if notified := dict.fromkeys(task["notify"] for task in tasks if "notify" in task):

@@ -15,6 +15,7 @@ from profiles.exports.parts import (
     in_order_of_the_kernel,
     miss_cards,
     miss_disks,
+    miss_isolation,
     module_name,
     module_parameter,
     of_kind,
@@ -37,6 +38,8 @@ def write(content: Content, draft: ExportDraft) -> str:
         draft.miss(setting, "OpenShift runs containers by CRI-O, which has limits of its own")
     miss_cards(content, draft)
     miss_disks(content, draft)
+    belongs = "belongs to a PerformanceProfile, as spec.cpu.isolated with the other CPUs as spec.cpu.reserved"
+    miss_isolation(content, draft, belongs)
     arguments = page_arguments(draft.exact(of_kind(content, KeyKind.HUGEPAGES), "a kernel argument"), draft.miss)
     wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
     arguments += [argument(setting) for setting in wanted]

@@ -15,7 +15,9 @@ PRIORITY = 20
 def write(content: Content, draft: ExportDraft) -> str:
     profile = tuned.write(content, draft).replace("[main]\n", "[main]\ninclude=openshift-node\n", 1)
     recommend = {"match": [{"label": f"example.com/{draft.name}"}], "priority": PRIORITY, "profile": draft.name}
-    if of_kind(content, KeyKind.CMDLINE):  # the boot loader plugin works through a machine config pool only
+    if of_kind(
+        content, KeyKind.CMDLINE, KeyKind.CPU_ISOLATION
+    ):  # the boot loader plugin works through a machine config pool only
         del recommend["match"]
         recommend = {"machineConfigLabels": {"machineconfiguration.openshift.io/role": draft.name}, **recommend}
     return dump(

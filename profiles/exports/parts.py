@@ -147,6 +147,12 @@ def miss_disks(content: Content, draft: ExportDraft) -> None:
         draft.miss(setting, "formats disks, and only a plan names them by serial number and has them approved")
 
 
+def miss_isolation(content: Content, draft: ExportDraft, why: str) -> None:
+    """Name isolated CPUs as missing: irqaffinity is of each node's other CPUs, which a file for all does not know."""
+    for setting in of_kind(content, KeyKind.CPU_ISOLATION):
+        draft.miss(setting, why)
+
+
 def dump(document: Any) -> str:
     return pyyaml.dump(document, Dumper=_ExportDumper, sort_keys=False, allow_unicode=True, width=110)
 

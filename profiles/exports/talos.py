@@ -11,6 +11,7 @@ from profiles.exports.parts import (
     dump,
     miss_cards,
     miss_disks,
+    miss_isolation,
     module_name,
     module_parameter,
     of_kind,
@@ -40,6 +41,7 @@ def write(content: Content, draft: ExportDraft) -> str:
         draft.miss(setting, "Talos has no systemd, and starts its services with limits of its own")
     miss_cards(content, draft)
     miss_disks(content, draft)
+    miss_isolation(content, draft, "belongs to the image: isolcpus, nohz_full and irqaffinity of a schematic")
     if modules := _modules(content, draft):
         machine["kernel"] = {"modules": modules}
     for part, name in (("labels", "nodeLabels"), ("annotations", "nodeAnnotations")):

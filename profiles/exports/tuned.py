@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contract.isolation import Isolation
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
+from contract.resource_managers import cpu_text
+from profiles.catalog import tuned_words
 from profiles.catalog.host_paths import DISKS
 from profiles.content.content import Content, WantedSetting
 from profiles.exports.parts import (
@@ -28,6 +31,8 @@ def write(content: Content, draft: ExportDraft) -> str:
     miss_cards(content, draft)
     miss_disks(content, draft)
     sections: dict[str, list[str]] = {"main": [f"summary=Setpoint profile {draft.name}"]}
+    for setting in of_kind(content, KeyKind.CPU_ISOLATION):  # a variable comes before what uses it
+        sections["variables"] = [f"{tuned_words.VARIABLE}={cpu_text(Isolation.of(setting.value).cpus)}"]
     _put(sections, "sysctl", [_signed(setting, draft) for setting in of_kind(content, KeyKind.SYSCTL)])
     _put(sections, "vm", [_thp(setting) for setting in of_kind(content, KeyKind.THP)])
     if content.setting("transparent_hugepage.enabled"):
@@ -40,10 +45,18 @@ def write(content: Content, draft: ExportDraft) -> str:
     pages = draft.exact(of_kind(content, KeyKind.HUGEPAGES), "TuneD's sysfs plugin")
     _put(sections, "sysfs", [f"{sysfs_path(setting)}={setting.value}" for setting in pages])
     wanted = in_order_of_the_kernel(draft.exact(of_kind(content, KeyKind.CMDLINE), "a kernel argument"))
-    arguments = [argument(setting) for setting in wanted]
-    if arguments:
+    if arguments := [argument(setting) for setting in wanted]:
         _put(sections, "bootloader", [f"cmdline_setpoint=+{' '.join(arguments)}"])
+    _isolation(content, draft, sections)
     return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
+
+
+def _isolation(content: Content, draft: ExportDraft, sections: dict[str, list[str]]) -> None:
+    for setting in of_kind(content, KeyKind.CPU_ISOLATION):
+        isolation = Isolation.of(setting.value)
+        words = tuned_words.words(has_domain=isolation.has_domain, keeps_services=isolation.keeps_services)
+        _put(sections, "bootloader", [f"cmdline_isolation={words}"])
+        draft.remark("TuneD judges no list of isolated CPUs: compare isolated_cores with those of the machine.")
 
 
 def _put(sections: dict[str, list[str]], name: str, lines: list[str]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from common.errors import Invalid
 from contract import key_lists, keys
+from contract.isolation import Isolation
 from contract.keys import KeyKind
 from contract.nodetuning import Operator
 from profiles.catalog import known_settings
@@ -157,6 +158,14 @@ def _ask(assignment: _Assignment) -> setting_check.CheckedSetting:
             part="value",
         )
     return setting_check.ask(key, value, assignment.operator)
+
+
+def canonical_isolation(listed: str, *flags: str) -> str:
+    """Return another tool's list of isolated CPUs as a profile writes it; as it is when it is none."""
+    try:
+        return Isolation.of(",".join([*flags, listed.replace(" ", "")])).to_text()
+    except ValueError:
+        return listed
 
 
 def printable(text: str) -> str:

@@ -1,15 +1,16 @@
 """OpenShift's PerformanceProfile (performance.openshift.io/v2, and v1 and v1alpha1 before it).
 
 Fields and the boot arguments that they are mapped to: docs/performanceprofile/performance_profile.md of
-openshift/cluster-node-tuning-operator; `rcu_nocbs` of the isolated CPUs: `cmdline_cpu_part` in
+openshift/cluster-node-tuning-operator; those of the isolated CPUs, and what balanceIsolated makes of them:
 assets/performanceprofile/tuned/openshift-node-performance there. What the operator adds by itself is not in the text.
 """
 
 from __future__ import annotations
 
+from contract import isolation, resource_managers
 from profiles.catalog.host_paths import PAGE_SIZES
 from profiles.imports import kernel_arguments
-from profiles.imports.draft import ImportedDraft
+from profiles.imports.draft import ImportedDraft, canonical_isolation
 from profiles.imports.manifest import Manifest
 
 KINDS = (("performance.openshift.io", "PerformanceProfile"),)
@@ -28,8 +29,6 @@ _WHY_NOT = {
     "globallyDisableIrqLoadBalancing": "a profile says nothing of interrupts",
 }
 _OF_CPU = {
-    "reserved": "CPUs reserved for the system are the kubelet's, and Setpoint only observes its policy",
-    "balanceIsolated": "the operator makes isolcpus of it, which no profile may set",
     "offlined": "a profile takes no CPU offline",
     "shared": "is about the kubelet's and the container runtime's CPU sets",
 }
@@ -91,11 +90,17 @@ def _cpu(manifest: Manifest) -> None:
     path = ("spec", "cpu")
     for name, value in manifest.mapping(*path).items():
         at = (*path, name)
-        if name == "isolated" and isinstance(value, str | int) and not isinstance(value, bool):
-            text = f"spec.cpu.isolated: {value}"
-            manifest.builder.assign("cmdline.rcu_nocbs", str(value), line=manifest.line(*at), text=text)
-            manifest.refuse(at, f"is taken as rcu_nocbs alone; for the rest {_OPERATOR_DERIVES}")
-        else:
+        is_list = isinstance(value, str | int) and not isinstance(value, bool)
+        text = f"spec.cpu.{name}: {value}"
+        if name == "isolated" and is_list:
+            is_static = manifest.at(*path, "balanceIsolated") is False
+            listed = canonical_isolation(str(value), *([isolation.DOMAIN] if is_static else []))
+            manifest.builder.assign(isolation.KEY, listed, line=manifest.line(*at), text=text)
+        elif name == "reserved" and is_list:
+            cpus = resource_managers.cpu_list(str(value))
+            listed = resource_managers.cpu_text(cpus) if cpus else str(value)
+            manifest.builder.assign(resource_managers.CPUS, listed, line=manifest.line(*at), text=text)
+        elif not (name == "balanceIsolated" and isinstance(value, bool) and manifest.at(*path, "isolated")):
             manifest.refuse(at, _OF_CPU.get(name, "is no list of CPUs, or no field that Setpoint knows"))
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from contract import isolation
 from contract.key_lists import CPU_LATENCY
 from contract.nodetuning import Operator
+from profiles.catalog import tuned_words
 from profiles.catalog.host_paths import DISKS, key_of_path
 from profiles.imports import ini, kernel_arguments
-from profiles.imports.draft import DraftBuilder, ImportedDraft
+from profiles.imports.draft import DraftBuilder, ImportedDraft, canonical_isolation
 from profiles.imports.ini import Option, Section
 from profiles.imports.sysctl_d import dotted
 
@@ -59,14 +61,19 @@ def take(text: str, builder: DraftBuilder, line_of: Callable[[int], int] = lambd
         section.line = line_of(section.line)
         for option in section.options:
             option.line = line_of(option.line)
-        _Taker(builder).section(section)
+    options = [option for section in parsed.sections for option in section.options]
+    flags = next((tuned_words.FLAGS[option.value] for option in options if option.value in tuned_words.FLAGS), ())
+    for section in parsed.sections:
+        _Taker(builder, flags).section(section)
 
 
 class _Taker:
     """One section's way into the draft."""
 
-    def __init__(self, builder: DraftBuilder) -> None:
+    def __init__(self, builder: DraftBuilder, flags: tuple[str, ...]) -> None:
         self.builder = builder
+        self.flags = flags
+        """Of isolated CPUs, as the file's own line of the boot loader has them."""
         self.plugins: dict[str, Callable[[Option], None]] = {
             "main": self._main,
             "sysctl": self._sysctl,
@@ -74,6 +81,7 @@ class _Taker:
             "cpu": self._cpu,
             "sysfs": self._sysfs,
             "modules": self._module,
+            "variables": self._variable,
         }
 
     def section(self, section: Section) -> None:
@@ -102,8 +110,6 @@ class _Taker:
     def _reason_of_section(self, section: Section, plugin: str, option: Option, is_known: bool) -> str:
         """Return why an option is not looked at; empty: it is, or has its effect on the rest."""
         narrowing = next((name for name in _NARROWING if name in section.last), None)
-        if plugin == "variables":
-            return "a variable is not taken; lines that use it are named"
         if not is_known:
             return f"Setpoint does nothing of what TuneD's plugin {plugin} does"
         if (section.option("enabled") or "1") not in _TRUE:
@@ -114,7 +120,8 @@ class _Taker:
             return "a profile speaks of all devices of a kind"
         if option.name in _OF_EVERY_SECTION:
             return _OF_EVERY_SECTION[option.name]
-        return "uses a variable or a function of TuneD's" if "${" in option.text else ""
+        is_derived = plugin == "bootloader" and option.value in tuned_words.FLAGS
+        return "uses a variable or a function of TuneD's" if "${" in option.text and not is_derived else ""
 
     def _is_replaced(self, section: Section, option: Option) -> bool:
         later = section.last[option.name]
@@ -220,6 +227,13 @@ class _Taker:
         for disks in classes:
             self.assign(f"block.{disks}.read_ahead_kb", number, option)
 
+    def _variable(self, option: Option) -> None:
+        """Take the list that TuneD's own profiles derive their isolation from; lines that use it are named."""
+        if option.name != tuned_words.VARIABLE:
+            self.refuse(option, "a variable is not taken; lines that use it are named")
+        else:
+            self.assign(isolation.KEY, canonical_isolation(option.value, *self.flags), option)
+
     def _boot_loader(self, section: Section, options: list[Option]) -> None:
         """Words of all `cmdline…` options, in their order; those with a minus are taken away from others' alone."""
         is_skipped = (section.option("skip_grub_config") or "").lower() in _YES
@@ -231,7 +245,7 @@ class _Taker:
                 self.refuse(option, "skip_grub_config keeps it from the boot loader")
             elif option.value.startswith("-"):
                 self.refuse(option, "takes arguments away; a profile only sets them")
-            else:
+            elif option.value not in tuned_words.FLAGS:
                 line = option.line
                 words += [(word, line) for word in _unquoted(option.value.removeprefix("+").strip()).split()]
         kernel_arguments.take(words, self.builder, pages_are_settings=False)

@@ -148,7 +148,11 @@ def booted(hardware: Hardware) -> dict[str, str]:
     files["/proc/sys/kernel/osrelease"] = hardware.release
     files["/proc/meminfo"] = f"MemTotal:       {hardware.memory_gib * 1024 * 1024} kB\nHugepagesize:       2048 kB"
     files["/proc/sys/vm/nr_hugepages"] = "0"
-    files["/sys/devices/system/cpu/online"] = f"0-{hardware.cpus - 1}"
+    for name in ("online", "possible"):
+        files[f"/sys/devices/system/cpu/{name}"] = f"0-{hardware.cpus - 1}"
+    files["/sys/devices/system/cpu/nohz_full"], files["/sys/devices/system/cpu/isolated"] = "(null)", ""
+    files["/proc/irq/default_smp_affinity"] = f"{2**hardware.cpus - 1:x}"
+    files["/proc/1/status"] = f"Cpus_allowed_list:\t0-{hardware.cpus - 1}"
     files["/sys/devices/system/node/online"] = f"0-{hardware.numa_nodes - 1}" if hardware.numa_nodes > 1 else "0"
     for name, text in THP_DEFAULTS.items():
         files[f"/sys/kernel/mm/transparent_hugepage/{name}"] = text

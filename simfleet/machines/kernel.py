@@ -10,6 +10,7 @@ import errno
 import re
 from collections.abc import Callable
 
+from contract.resource_managers import cpu_list
 from simfleet.machines.hardware import (
     MODULE_PARAMETERS,
     POOL_KB,
@@ -285,6 +286,14 @@ class VirtualKernel:
                 self._resize(None, kb, value, RUNTIME_SHARE + 0.3)
             elif name == "transparent_hugepage":
                 self._try("/sys/kernel/mm/transparent_hugepage/enabled", value)
+            elif name == "nohz_full":
+                self._put("/sys/devices/system/cpu/nohz_full", value)
+            elif name == "isolcpus" and "domain" in value:
+                self._put("/sys/devices/system/cpu/isolated", value.rpartition("domain,")[2])
+            elif name == "irqaffinity" and (cpus := cpu_list(value)):
+                self._put("/proc/irq/default_smp_affinity", f"{sum(1 << cpu for cpu in cpus | {0}):x}")
+            elif name == "systemd.cpu_affinity":
+                self._put("/proc/1/status", f"Cpus_allowed_list:\t{value}")
             elif name == "numa_balancing":
                 self._try("/proc/sys/kernel/numa_balancing", {"enable": "1", "disable": "0"}.get(value, value))
 

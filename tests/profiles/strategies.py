@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from contract import disk_layouts, key_lists, kubelet, resource_managers
+from contract import disk_layouts, isolation, key_lists, kubelet, resource_managers
 from contract.nodetuning import Operator
 from profiles.catalog import known_settings
 from profiles.catalog.known_settings import Shape
@@ -42,6 +42,11 @@ def wishes(draw: Any, among: Any = ALONE) -> DocumentSetting:
     elif info.key == resource_managers.CPUS:
         cpus = st.sets(st.integers(0, resource_managers.LARGEST_CPU), min_size=1, max_size=6)
         value = draw(cpus.map(resource_managers.cpu_text))
+    elif info.key == isolation.KEY:
+        cpus = st.sets(st.integers(1, resource_managers.LARGEST_CPU), min_size=1, max_size=6).map(
+            resource_managers.cpu_text
+        )
+        value = draw(st.sampled_from(("", "domain,", "services,", "domain,services,"))) + draw(cpus)
     elif info.key == resource_managers.MEMORY:
         sizes = st.dictionaries(st.integers(0, 9), st.integers(1, 2**40), min_size=1, max_size=3)
         value = draw(sizes.map(resource_managers.memory_text))

@@ -194,12 +194,12 @@ def test_tuned() -> None:
         "module_parameter.zswap.max_pool_percent": "20",
         "cmdline.iommu": "pt",
         "cmdline.nosoftlockup": "present",
+        "cpu.isolated": "2-7",
     }
     lines = TUNED.split("\n")
     not_taken = {lines[line - 1] for line in named(draft)}
     assert not_taken == {
         "include=throughput-performance",
-        "isolated_cores=2-7",
         "kernel.sched_rt_runtime_us=${runtime}",
         "energy_perf_bias=performance",
         "force_latency=1",
@@ -318,12 +318,13 @@ def test_performance_profile() -> None:
         "cmdline.default_hugepagesz": "1G",
         "cmdline.nosoftlockup": "present",
         "cmdline.pcie_aspm": "off",
-        "cmdline.rcu_nocbs": "4-63",
+        "cpu.isolated": "domain,4-63",
         "hugepages-1Gi.node0": "16",
         "hugepages-2Mi": "512",
+        "kubelet.reservedSystemCPUs": "0-3",
     }
     reasons = named(draft)
-    assert sorted(reasons) == [7, 8, 9, 18, 19, 23, 24, 26, 28, 30, 31]
+    assert sorted(reasons) == [18, 19, 23, 24, 26, 28, 30, 31]
     assert "security" in reasons[23]
     assert "kubelet" in reasons[24]
 
