@@ -92,6 +92,7 @@ class RoleBinding(Marked):
         OPERATOR = "operator"
         APPROVER = "approver"
         ADMIN = "admin"
+        AUDITOR = "auditor"
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="bindings")
     role = models.CharField(max_length=10, choices=Role)
