@@ -66,8 +66,12 @@ OF_EVERYTHING = {
 }
 """What an admin of one cluster or environment gets at what belongs to the whole installation; an empty body is still
 read first, unless the method is named."""
-AS_ADMIN = ("POST", "api/v1/plans/<uuid:pk>/actions/withdraw")
-"""Declared for `plan`, so that authors withdraw their own; another party's is an admin's, by a token that may."""
+AS_ADMIN = {
+    ("POST", "api/v1/plans/<uuid:pk>/actions/withdraw"),
+    ("POST", "api/v1/pending-changes/<uuid:pk>/actions/consent"),
+}
+"""Declared for `plan` and `approve`: authors withdraw their own, and a consent is a signature. Another party's are an
+admin's, by a token that may."""
 
 
 class MoreDoors(Doors):
@@ -196,7 +200,7 @@ def test_a_token_without_a_scope_is_refused_exactly_where_that_scope_is_declared
 
     assert declared <= refused
     others = {key for key in refused - declared if doors.knock(whole, *key) != 403}
-    assert others <= ({AS_ADMIN} if missing == "admin" else set())
+    assert others <= (AS_ADMIN if missing == "admin" else set())
 
 
 def test_a_token_that_only_reads_reads_everything_and_writes_nothing(doors: MoreDoors) -> None:
