@@ -32,7 +32,7 @@ MOST_FOLLOWED = 1000
 
 
 class FollowedOut(serializers.Serializer[Any]):
-    """Records in the order of their seals, and the cursor to go on from."""
+    """Records in the order of their seals, and the cursor to continue from."""
 
     results = RecordOut(many=True)
     cursor = serializers.CharField(help_text="Give it as `after` next time. Opaque.")

@@ -1,8 +1,8 @@
-"""The sealed record in the order of its seals, read on from a cursor: nothing is skipped and nothing comes twice.
+"""The sealed record in the order of its seals, read from a cursor: nothing is skipped and nothing comes twice.
 
 Times and ids become visible out of order, for a transaction may commit long after another that began later. Numbers of
-the chain do not: a sealer gives the next ones in a transaction that holds the chain's row until it has committed, so
-whoever sees one sees all before it.
+the chain do not: a sealer gives the next ones in a transaction that holds the chain's row until it has committed, so a
+reader that sees one sees all before it.
 
 A cursor is `<number>:<beginning of its seal>`. A database that was restored numbers other records with the same
 numbers; a cursor from before does not fit them, and is refused, instead of leaving out what was numbered since.

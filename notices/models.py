@@ -250,10 +250,10 @@ class Cursor(models.Model):
 
 
 class Forwarding(models.Model):
-    """How far the audit record was sent to one destination of SETPOINT_AUDIT_FORWARD. The row is the queue.
+    """Progress of one destination of SETPOINT_AUDIT_FORWARD through the audit record. The row is the queue.
 
-    It holds neither address nor secret. A destination that is no longer set up keeps its row, and goes on from there
-    when it is set up again.
+    It holds neither address nor secret. A destination that is no longer set up keeps its row, and continues from
+    there when it is set up again.
     """
 
     name = models.CharField(primary_key=True, max_length=40)

@@ -1,7 +1,7 @@
 """Destinations of audit records as the operator of the installation set them. No Django here: settings are made of it.
 
-They are settings, not rows: who is audited, an administrator included, must not be able to turn the audit off, and the
-database holds no secret of theirs.
+They are settings, not rows: people who are audited, administrators included, must not be able to turn the audit off, and
+the database holds no secret of theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SYSLOG_PORT = 6514
 """RFC 5425."""
 DOCUMENTATION = 32473
-"""The enterprise number that RFC 5612 keeps for documentation; Setpoint has none of its own."""
+"""The enterprise number that RFC 5612 keeps for documentation: none is assigned to Setpoint."""
 FIRST, NOW = "first", "now"
 SHORTEST_SECRET = 16
 

@@ -59,7 +59,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a destination is."""
+    """Progress of a destination."""
 
     destination: Destination
     row: Forwarding

@@ -1,4 +1,4 @@
-"""Following the sealed record: in the order of its seals, nothing twice, nothing left out, whoever commits when."""
+"""Following the sealed record: in the order of its seals, nothing twice, nothing left out."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.factories import TokenClient, UserFactory
 pytestmark = pytest.mark.django_db
 
 
-def follow(client, **asked):
-    return client.get("/api/v1/audit/follow", asked)
+def follow(client, **query):
+    return client.get("/api/v1/audit/follow", query)
 
 
-def walk(client, after="", **asked):
+def walk(client, after="", **query):
     """All that follows a cursor, and the cursor behind it."""
     rows = []
     while True:
-        answer = follow(client, after=after, **asked).json()
+        answer = follow(client, after=after, **query).json()
         rows += answer["results"]
         after = answer["cursor"]
         if not answer["has_more"]:
@@ -72,7 +72,7 @@ def test_a_cursor_of_a_database_that_was_restored_is_refused_and_not_misread(aud
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("query", "field"),
     [
         ({"after": "5"}, "after"),
         ({"after": "9" * 30 + ":" + "a" * 16}, "after"),
@@ -84,7 +84,7 @@ def test_a_cursor_of_a_database_that_was_restored_is_refused_and_not_misread(aud
         ({"actor": "ann"}, "actor"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_by_field(auditor, asked, field) -> None:
-    answer = follow(auditor, **asked)
+def test_what_cannot_be_followed_is_refused_by_field(auditor, query, field) -> None:
+    answer = follow(auditor, **query)
     assert answer.status_code == 400
     assert [error["field"] for error in answer.json()["errors"]] == [field]

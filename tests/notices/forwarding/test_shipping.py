@@ -68,7 +68,7 @@ def row() -> Forwarding:
 
 def test_the_cursor_moves_after_the_acknowledgment_and_a_worker_killed_before_it_sends_again(hook, clock, monkeypatch):
     class Killed(BaseException):
-        """As SIGKILL: nothing catches it, and nothing after it is done."""
+        """SIGKILL, in effect: nothing catches it."""
 
     def kill(*_args, **_fields):
         raise Killed
