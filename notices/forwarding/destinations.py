@@ -1,7 +1,7 @@
 """Destinations of audit records as the operator of the installation set them. No Django here: settings are made of it.
 
-They are settings, not rows: people who are audited, administrators included, must not be able to turn the audit off, and
-the database holds no secret of theirs.
+They are settings, not rows: people who are audited, administrators included, must not be able to turn the audit off,
+and the database holds no secret of theirs.
 """
 
 from __future__ import annotations
