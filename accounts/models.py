@@ -94,6 +94,7 @@ class RoleBinding(Marked):
         ADMIN = "admin"
         BREAK_GLASS = "break-glass", "Break-glass"
         """To start a plan without its approvals (jobs.approvals.glass). No superuser or token holds it by itself."""
+        AUDITOR = "auditor"
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="bindings")
     role = models.CharField(max_length=11, choices=Role)

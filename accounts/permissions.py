@@ -2,8 +2,9 @@
 
 A role is held in scopes: `*`, `env:<environment>`, `cluster:<uuid>`. An object names the scopes it falls under
 (`Cluster.scopes`); holding the role in any of them is enough. Roles do not include one another, except that each
-includes viewer. Superusers hold every role except break-glass, which is always given by name; rules about persons (no
-one approves their own plan) bind them too.
+includes viewer. Auditor reads besides what only administrators of everything see, and is held in `*` alone. Superusers
+hold every role except break-glass, which is always given by name; rules about persons (no one approves their own plan)
+bind them too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ TOKEN_SCOPES_FOR: dict[str, frozenset[str]] = {
     Role.APPROVER: frozenset({ApiToken.Scope.APPROVE}),
     Role.ADMIN: frozenset({ApiToken.Scope.ADMIN}),
     Role.BREAK_GLASS: frozenset(),  # never by token
+    Role.AUDITOR: frozenset({ApiToken.Scope.READ}),
 }
 """A role counts only if the token in use, where there is one, carries one of these scopes."""
 
@@ -90,6 +92,17 @@ def require_person(user: Person, role: str, scopes: Sequence[str], doing: str) -
     if isinstance(user, User) and user.is_service:
         raise NotAllowed(f"A service account cannot {doing}: that is decided by people.")
     require(user, role, scopes, doing)
+
+
+def may_audit(user: Person) -> bool:
+    """Return whether `user` may read what is about people and the installation itself: never a right to change it."""
+    return may(user, Role.ADMIN, GLOBAL) or may(user, Role.AUDITOR, GLOBAL)
+
+
+def require_audit(user: Person, doing: str) -> None:
+    """Raises NotAllowed where `may_audit` is False."""
+    if not may(user, Role.AUDITOR, GLOBAL):
+        require(user, Role.ADMIN, GLOBAL, doing)
 
 
 def visible_scopes(user: Person, role: str = Role.VIEWER) -> frozenset[str]:

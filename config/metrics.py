@@ -30,6 +30,7 @@ from compliance.models import ComponentStanding, SettingState
 from gpus.models import TelemetrySource
 from jobs.engine import sweeping
 from jobs.models import BreakGlass, Plan, Rollout, Slot, Step
+from notices.forwarding import shipping
 from notices.models import Alert, Channel, Delivery, Evaluation
 
 
@@ -253,6 +254,26 @@ class States(Collector):
         yield GaugeMetricFamily("setpoint_audit_unsealed", "Audit records not yet sealed.", value=waiting["n"])
         age = (now() - head["checked"]).total_seconds() if head["checked"] else float("nan")
         yield GaugeMetricFamily("setpoint_sealer_age_seconds", "Since the sealer last looked.", value=age)
+        yield from _forwarding()
+
+
+def _forwarding() -> Iterator[Metric]:
+    labels = ["destination"]
+    lag = GaugeMetricFamily(
+        "setpoint_audit_forward_lag", "Sealed audit records that a destination has not acknowledged.", labels=labels
+    )
+    failing = GaugeMetricFamily(
+        "setpoint_audit_forward_failing_seconds", "Since when a destination takes nothing; 0: it does.", labels=labels
+    )
+    rejected = CounterMetricFamily(
+        "setpoint_audit_forward_rejected", "Audit records that a destination refused for good.", labels=labels
+    )
+    for standing in shipping.standings():
+        of, since = [standing.destination.name], standing.row.failing_since
+        lag.add_metric(of, standing.lag)
+        failing.add_metric(of, (now() - since).total_seconds() if since else 0.0)
+        rejected.add_metric(of, standing.row.rejected)
+    yield from (lag, failing, rejected)
 
 
 registry = CollectorRegistry()

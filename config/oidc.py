@@ -21,7 +21,7 @@ REQUIRED = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET", "ROLES")
 OPTIONAL = ("NAME", "SCOPES", "GROUPS_CLAIM", "TRUST_EMAIL", "AUTH_METHOD")
 AUTH_METHODS = ("client_secret_basic", "client_secret_post")
 
-ROLES = ("viewer", "operator", "approver", "admin", "break-glass")
+ROLES = ("viewer", "operator", "approver", "admin", "break-glass", "auditor")
 SCOPE = re.compile(r"\*|env:(development|staging|production)|cluster:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Roles and scopes as accounts.permissions knows them, whose models cannot be imported yet; a test keeps them equal."""
 
@@ -142,4 +142,6 @@ def _row(where: str, row: Any) -> GroupRole:
     if not SCOPE.fullmatch(row["scope"]):
         forms = "*, env:development, env:staging, env:production or cluster:<uuid>"
         raise BadEnvironment(f"{where}.scope must be {forms}, not {row['scope']!r}")
+    if row["role"] == "auditor" and row["scope"] != "*":
+        raise BadEnvironment(f"{where}.scope must be *, not {row['scope']!r}: an auditor reads everything")
     return GroupRole(row["group"], row["role"], row["scope"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from config import env, logs, oidc, private
+from config import env, forwarding, logs, oidc, private
 from contract import names
 from jobs.diffs.changes import Disruption
 
@@ -283,6 +283,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-notices": every("notices.tasks.notice", 5),
     "digest": every("notices.tasks.digest", 300),
     "ship-audit-head": every("notices.tasks.ship_audit_head", 60),
+    "forward-audit": every("notices.tasks.forward_audit", 5),
     "forget-notices": every("notices.tasks.forget", 600),
     "pending-changes": every("accounts.tasks.pending", 20),
     "forget": every("accounts.tasks.forget_old", 600),
@@ -302,6 +303,8 @@ SETPOINT_AUDIT_HEADS_SYSLOG = env.text("SETPOINT_AUDIT_HEADS_SYSLOG")
 """`/dev/log`, `host:514` over UDP or `tcp://host:601`; empty: nowhere."""
 SETPOINT_AUDIT_HEADS_WEBHOOK = env.text("SETPOINT_AUDIT_HEADS_WEBHOOK")
 """An https:// address that is sent each head, at most once a minute; empty: none."""
+SETPOINT_AUDIT_FORWARD = forwarding.destinations(env.text("SETPOINT_AUDIT_FORWARD"))
+"""Receivers of each sealed audit record by syslog, OpenTelemetry logs or webhook; a list that may hold secrets."""
 SETPOINT_ALLOW_NETWORKS = env.words("SETPOINT_ALLOW_NETWORKS")
 """Networks that outgoing connections may reach although they are loopback, such as 127.0.0.0/8."""
 

@@ -247,3 +247,35 @@ class Cursor(models.Model):
 
     def __str__(self) -> str:
         return str(self.seq)
+
+
+class Forwarding(models.Model):
+    """Progress of one destination of SETPOINT_AUDIT_FORWARD through the audit record. The row is the queue.
+
+    It holds neither address nor secret. A destination that is no longer set up keeps its row, and continues from
+    there when it is set up again.
+    """
+
+    name = models.CharField(primary_key=True, max_length=40)
+    cursor = models.CharField(max_length=40, help_text="Of audit.following: behind the last acknowledged record.")
+    claimed_until = models.DateTimeField(null=True)
+    rests_until = models.DateTimeField(null=True, help_text="After a failure nothing is tried before then.")
+    failures = models.PositiveIntegerField(default=0, help_text="One after the other; 0: the last batch arrived.")
+    failing_since = models.DateTimeField(null=True)
+    error = models.CharField(max_length=500, blank=True)
+    sent_at = models.DateTimeField(null=True, help_text="When something last arrived.")
+    rejected = models.PositiveBigIntegerField(default=0, help_text="Records that an OTLP receiver refused for good.")
+    rejection = models.CharField(max_length=500, blank=True, help_text="Which the last ones were, and why.")
+    restarts = models.PositiveIntegerField(
+        default=0, help_text="How often it began again because the chain was another one than before."
+    )
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return f"{self.name} behind {self.seq}"
+
+    @property
+    def seq(self) -> int:
+        return int(self.cursor.partition(":")[0] or 0)

@@ -9,11 +9,14 @@ from celery import shared_task
 
 from notices.alerts import digests, evaluation, events
 from notices.channels import audit_heads, deliveries
+from notices.forwarding import shipping
 
 TICK_SECONDS = 5.0
 SENDING_AT_ONCE = 2
 """In one process. A receiver that does not answer holds a thread for seconds, and steps must not wait for it."""
 sending = threading.BoundedSemaphore(SENDING_AT_ONCE)
+forwarding = threading.BoundedSemaphore(SENDING_AT_ONCE)
+"""Apart from notices: a receiver of the record that is away must not keep an alert from being sent."""
 
 
 @shared_task(ignore_result=True)
@@ -66,3 +69,21 @@ def forget() -> None:
 def ship_audit_head() -> None:
     """Beat, every minute: the head of the audit record goes to its receiver, where one is set up."""
     audit_heads.ship()
+
+
+@shared_task(ignore_result=True)
+def forward_audit() -> None:
+    """Beat, every 5 s: sealed audit records go to the destinations that have not had them."""
+    for name in shipping.due():
+        forward.apply_async((name,), expires=TICK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def forward(name: str) -> None:
+    """One destination. More than this process may do at once are dropped: the rows are due still."""
+    if not forwarding.acquire(blocking=False):
+        return
+    try:
+        shipping.forward(name)
+    finally:
+        forwarding.release()

@@ -19,7 +19,7 @@ from django.db.models import Q
 
 from accounts.access.networks import admits, canonical
 from accounts.models import ApiToken, ApiTokenQuerySet, User, WorkloadRule
-from accounts.permissions import GLOBAL, Role, may, require_person
+from accounts.permissions import GLOBAL, Role, may_audit, require_person
 from audit.services import record
 from common.clock import now
 from common.errors import Invalid, Missing, NotAllowed
@@ -154,9 +154,9 @@ def note_use(token: ApiToken) -> None:
 
 
 def visible_to(user: User) -> ApiTokenQuerySet:
-    """One's own; administrators see all."""
+    """One's own; administrators and auditors see all."""
     everything = ApiToken.objects.select_related("user", "rule")
-    return everything if may(user, Role.ADMIN, GLOBAL) else everything.filter(user=user)
+    return everything if may_audit(user) else everything.filter(user=user)
 
 
 def get(user: User, pk: str) -> ApiToken:

@@ -20,7 +20,7 @@ from django.db.models import QuerySet
 from accounts.models import ApiToken, PendingChange, User
 from accounts.people import invitations
 from accounts.people.invitations import Link
-from accounts.permissions import GLOBAL, Role, may, require_person
+from accounts.permissions import GLOBAL, Role, may, may_audit, require_person
 from audit.services import record
 from common.clock import now
 from common.errors import Missing, NotAllowed, WrongState
@@ -107,9 +107,10 @@ def refuse(*, pk: UUID, by: User) -> PendingChange:
 
 
 def visible_to(user: User) -> QuerySet[PendingChange]:
-    """Return the changes visible to an administrator: all of them, or those of the scopes that they administer."""
+    """Return the changes visible to an reader: all to administrators of everything and auditors, else those of
+    the scopes that they administer."""
     rows = PendingChange.objects.select_related("subject", "proposed_by", "decided_by")
-    if may(user, Role.ADMIN, GLOBAL):
+    if may_audit(user):
         return rows
     if not may(user, Role.ADMIN, ("anywhere",)):
         return rows.none()

@@ -171,6 +171,8 @@ def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | 
         raise Invalid(f"{role!r} is not a role.", fields={"role": [f"There are {', '.join(Role.values)}."]})
     scope = check_scope(scope)
     _require_admin(by, (*GLOBAL, scope), f"assign roles in {scope}")
+    if role == Role.AUDITOR and scope not in GLOBAL:
+        raise Invalid("An auditor reads everything.", fields={"scope": ["Assign auditor in *; viewer in a part."]})
     if user.is_service and role in OF_PEOPLE:
         does = "approves" if role == Role.APPROVER else "breaks the glass"
         raise Invalid(f"A service account never {does}.", fields={"role": ["Assign it to a person."]})

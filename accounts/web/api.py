@@ -14,7 +14,7 @@ from accounts.access import tokens
 from accounts.models import ApiToken, RoleBinding, User
 from accounts.people import factor_resets, services
 from accounts.people.pending import Proposed
-from accounts.permissions import GLOBAL, Role, may, require
+from accounts.permissions import GLOBAL, Role, may, may_audit, require, require_audit
 from accounts.web.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
 from accounts.web.workload_api import NETWORKS
 from common.api import ApiView, ApiViewSet, created
@@ -117,10 +117,10 @@ def _without_password(request: UserApiRequest) -> Any:
 
 
 class Users(mixins.ListModelMixin, ApiViewSet):
-    """People and service accounts. For administrators of everything."""
+    """People and service accounts. For administrators of everything; auditors read them."""
 
     request: UserApiRequest
-    scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "reset_password": "admin",
+    scope_for = {"GET": "read", "POST": "admin", "PATCH": "admin", "reset_password": "admin",
                  "reset_second_factor": "admin"}  # fmt: skip
     shown_once = ("link", "code")
     serializer_class = UserOut
@@ -131,7 +131,7 @@ class Users(mixins.ListModelMixin, ApiViewSet):
     def get_queryset(self) -> QuerySet[User]:
         if getattr(self, "swagger_fake_view", False):
             return User.objects.none()
-        require(self.request.user, Role.ADMIN, GLOBAL, "see people")
+        require_audit(self.request.user, "see people")
         return User.objects.select_related("second_factor").order_by("email")
 
     @extend_schema(request=UserIn, responses={201: UserMade})
@@ -178,7 +178,8 @@ class BindingIn(Body[RoleBinding]):
 
 
 class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
-    """Roles by account and scope. Everyone sees their own; an administrator of a scope sees and changes that scope."""
+    """Roles by account and scope. Everyone sees their own; an administrator of a scope sees and changes that scope; an
+    auditor sees all."""
 
     request: UserApiRequest
     scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}
@@ -191,7 +192,7 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
         if getattr(self, "swagger_fake_view", False):
             return RoleBinding.objects.none()
         user, everything = self.request.user, RoleBinding.objects.select_related("user")
-        if may(user, Role.ADMIN, GLOBAL):
+        if may_audit(user):
             return everything
         administered = [scope for role, scope in user.grants if role == Role.ADMIN]
         return everything.filter(user=user) | everything.filter(scope__in=administered)
@@ -241,7 +242,7 @@ class TokenMade(TokenOut):
 
 
 class Tokens(mixins.ListModelMixin, ApiViewSet):
-    """One's own tokens; administrators see all. DELETE revokes: the row stays, for the record."""
+    """One's own tokens; administrators and auditors see all. DELETE revokes: the row stays, for the record."""
 
     request: UserApiRequest
     scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}

@@ -86,7 +86,7 @@ class PendingChanges(mixins.ListModelMixin, ApiViewSet):
     """Changes that one administrator proposed and another must consent to. They end by themselves after 72 hours."""
 
     request: UserApiRequest
-    scope_for = {"GET": "admin", "consent": "approve", "refuse": "admin"}
+    scope_for = {"GET": "read", "consent": "approve", "refuse": "admin"}
     serializer_class = PendingChangeOut
     ordering_fields = ("proposed_at", "expires_at")
     filterset_fields = ["status", "kind"]

@@ -24,7 +24,7 @@ from accounts.models import RoleBinding, User
 from accounts.people import bootstrap, invitations, pending, scopes, services
 from accounts.people.invitations import Link
 from accounts.people.pending import Proposed
-from accounts.permissions import GLOBAL, Role, require
+from accounts.permissions import GLOBAL, Role, may, require, require_audit
 from accounts.web.forms import BindingForm, LinkForm, PersonForm
 from accounts.web.views import add_errors
 from common.errors import Invalid
@@ -38,8 +38,10 @@ PEOPLE = 100
 @login_required
 @require_http_methods(["GET", "POST"])
 def people(request: UserRequest) -> HttpResponse:
-    """All accounts with their roles; a POST adds one. For administrators of everything."""
-    require(request.user, Role.ADMIN, GLOBAL, "see people and roles")
+    """All accounts with their roles; a POST adds one. For administrators of everything; auditors read it."""
+    require_audit(request.user, "see people and roles")
+    if request.method == "POST":
+        require(request.user, Role.ADMIN, GLOBAL, "add people")
     form = PersonForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
@@ -177,6 +179,7 @@ def _people(
         "form": form or PersonForm(),
         "binding_form": binding_form,
         "made": made,
+        "may_change": may(request.user, Role.ADMIN, GLOBAL),
         "changes": [(row, pending.reason_not_to(row, request.user)) for row in pending.waiting(request.user)[:PEOPLE]],
         "is_alone": bootstrap.is_alone(),
         "is_mailed": invitations.is_mail_set_up(),

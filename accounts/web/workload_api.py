@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from accounts.access.tokens import MOST_MINUTES
 from accounts.models import WorkloadRule
 from accounts.people.pending import Proposed
-from accounts.permissions import GLOBAL, Role, require
+from accounts.permissions import GLOBAL, Role, require, require_audit
 from accounts.web.pending_api import PendingChangeOut, proposed
 from accounts.workloads import rules
 from common.api import ApiViewSet, created
@@ -76,7 +76,7 @@ class WorkloadRules(mixins.ListModelMixin, ApiViewSet):
     everything."""
 
     request: UserApiRequest
-    scope_for = {"GET": "admin", "POST": "admin", "PATCH": "admin", "DELETE": "admin"}
+    scope_for = {"GET": "read", "POST": "admin", "PATCH": "admin", "DELETE": "admin"}
     serializer_class = WorkloadRuleOut
     ordering_fields = ("name", "made_at", "used_at")
     filterset_fields = ["name", "is_enabled"]
@@ -86,7 +86,7 @@ class WorkloadRules(mixins.ListModelMixin, ApiViewSet):
     def get_queryset(self) -> QuerySet[WorkloadRule]:
         if getattr(self, "swagger_fake_view", False):
             return WorkloadRule.objects.none()
-        require(self.request.user, Role.ADMIN, GLOBAL, "see rules for workloads")
+        require_audit(self.request.user, "see rules for workloads")
         return WorkloadRule.objects.select_related("account")
 
     @extend_schema(request=WorkloadRuleIn, responses={201: WorkloadRuleOut, 202: PendingChangeOut})
@@ -105,6 +105,7 @@ class WorkloadRules(mixins.ListModelMixin, ApiViewSet):
     def partial_update(self, request: UserApiRequest, pk: UUID) -> Response:
         """Disable a rule, which ends its tokens, or enable it again. 202: as when it is made."""
         rule = self.get_object()
+        require(request.user, Role.ADMIN, GLOBAL, "change a rule for workloads")
         body = WorkloadRuleChange(data=request.data)
         body.is_valid(raise_exception=True)
         done = rules.set_enabled(rule=rule, is_enabled=body.validated_data["is_enabled"], by=request.user)

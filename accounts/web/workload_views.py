@@ -20,7 +20,7 @@ from accounts.access.tokens import MOST_MINUTES
 from accounts.models import User, WorkloadRule
 from accounts.people import pending
 from accounts.people.pending import Proposed
-from accounts.permissions import GLOBAL, Role, require
+from accounts.permissions import GLOBAL, Role, may, require, require_audit
 from accounts.web.forms import LinesField
 from accounts.web.views import add_errors
 from accounts.workloads import rules
@@ -99,7 +99,9 @@ class RuleForm(forms.Form):
 @require_http_methods(["GET", "POST"])
 def workloads(request: UserRequest) -> HttpResponse:
     """All rules; a POST makes one."""
-    require(request.user, Role.ADMIN, GLOBAL, "see rules for workloads")
+    require_audit(request.user, "see rules for workloads")
+    if request.method == "POST":
+        require(request.user, Role.ADMIN, GLOBAL, "make a rule for workloads")
     form = RuleForm(request.POST or None, initial={"audience": rules.default_audience()})
     if request.method == "POST" and form.is_valid():
         try:
@@ -112,6 +114,7 @@ def workloads(request: UserRequest) -> HttpResponse:
     context = {
         "rules": WorkloadRule.objects.select_related("account").annotate(live=live),
         "form": form,
+        "may_change": may(request.user, Role.ADMIN, GLOBAL),
         "changes": [
             (row, pending.reason_not_to(row, request.user))
             for row in pending.waiting(request.user).filter(kind__in=(rules.MADE, rules.ENABLED))

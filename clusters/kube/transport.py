@@ -7,7 +7,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from clusters.net.egress import EgressRefused, Policy
 MAX_EVENT = 8 * 1024 * 1024
 """Bytes of one watch event; etcd itself refuses objects beyond 1.5 MB."""
 _CHUNK = 256 * 1024
+_PIECE = 64 * 1024
 
 
 @contextmanager
@@ -177,3 +178,59 @@ def shake_hands(url: str, policy: Policy, *, ca: str = "", timeout: float) -> No
             raise _tls(call, exceptions.SSLError(error)) from error
         except socket.gaierror as error:
             raise FleetUnavailable(f"{call}: the host name does not resolve") from error
+
+
+def send_and_close(
+    host: str, port: int, payload: bytes, *, policy: Policy, credentials: Credentials, seconds: float
+) -> None:
+    """Send to a TLS server that answers nothing, and return once it has closed its side behind our end of data.
+
+    A reset, or no end within `seconds`, is a failure: then not all was read, as far as is known. Raises as
+    `shake_hands`.
+    """
+    call, deadline = Call("send", host), time.monotonic() + seconds
+    context = tls(credentials)
+    context.set_alpn_protocols([])  # those of HTTP
+
+    def left() -> float:
+        if (remaining := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return remaining
+
+    with translated(call, seconds):
+        try:
+            sock: socket.socket = policy.connect(host, port, timeout=left())
+            try:
+                sock = secured = context.wrap_socket(sock, server_hostname=host)
+                for start in range(0, len(payload), _PIECE):
+                    secured.settimeout(left())  # for each piece: a slow reader must not hold on without end
+                    secured.sendall(payload[start : start + _PIECE])
+                _end(secured, left)
+            finally:
+                sock.close()
+        except ssl.SSLError as error:
+            raise _tls(call, exceptions.SSLError(error)) from error
+        except socket.gaierror as error:
+            raise FleetUnavailable(f"{call}: the host name does not resolve") from error
+
+
+def _end(secured: ssl.SSLSocket, left: Callable[[], float]) -> None:
+    """Close TLS on our side, then wait for the peer: first its end of TLS, then that of its connection.
+
+    Some receivers end the connection without the end of TLS: all data was sent by then, so nothing is cut off by that.
+    """
+    secured.settimeout(left())
+    try:
+        plain = secured.unwrap()
+    except ssl.SSLEOFError:
+        return
+    except OSError as error:
+        if isinstance(error, ssl.SSLError | TimeoutError | ConnectionError) or error.errno:
+            raise
+        return  # OpenSSL's other word for it
+    plain.settimeout(left())
+    try:
+        plain.shutdown(socket.SHUT_WR)
+        plain.recv(1)
+    finally:
+        plain.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import connection
@@ -23,6 +24,7 @@ from components.models import Repository
 from config.doctor.findings import Check, Finding, ok, problem, warning
 from gpus.models import TelemetrySource
 from notices.channels import incidents
+from notices.forwarding.destinations import SYSLOG, SYSLOG_PORT
 from notices.models import Channel
 
 TIME, EGRESS = "time", "egress"
@@ -110,6 +112,11 @@ def configured() -> list[Destination]:
         destinations.append(Destination("The mail server", f"{scheme}://{host}:{settings.EMAIL_PORT}"))
     if settings.SETPOINT_AUDIT_HEADS_WEBHOOK:
         destinations.append(Destination("The receiver of audit heads", settings.SETPOINT_AUDIT_HEADS_WEBHOOK))
+    for row in settings.SETPOINT_AUDIT_FORWARD:
+        # The same handshake: what comes after it is not sent.
+        url = f"https://{row.url.removeprefix('tls://')}" if row.kind == SYSLOG else row.url
+        url = url if row.kind != SYSLOG or urlsplit(row.url).port else f"{url}:{SYSLOG_PORT}"
+        destinations.append(Destination(f"The receiver of audit records {row.name}", url, row.ca))
     return destinations
 
 

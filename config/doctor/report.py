@@ -11,7 +11,7 @@ from django.db import DatabaseError
 
 from clusters.models import Cluster
 from common.clock import now
-from config.doctor import charts, findings, fleets, keys, network, stores
+from config.doctor import charts, findings, fleets, forwarding, keys, network, stores
 from config.doctor.findings import Check, Finding
 from contract import names
 
@@ -76,6 +76,7 @@ def _of_rows() -> list[Check]:
         (stores.PROCESSES, "processes", stores.processes),
         (keys.KEYS, "stored secrets", keys.opened),
         (keys.KEYS, "the audit key", keys.audit),
+        (forwarding.FORWARDING, "destinations of the audit record", forwarding.destinations),
         (network.TIME, "the database's clock", network.database_clock),
         (fleets.CLUSTERS, "the ends of credentials", fleets.endings),
         (fleets.AGENTS, "agents", fleets.agents),

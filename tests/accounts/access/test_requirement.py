@@ -121,6 +121,6 @@ def test_the_setting_costs_a_session_with_a_code_no_query(settings, clock, djang
 def test_a_word_that_is_no_role_ends_the_process(monkeypatch) -> None:
     monkeypatch.setenv("SETPOINT_SECOND_FACTOR", "admin, approver")
     assert env.some_of("SETPOINT_SECOND_FACTOR", oidc.ROLES) == {"admin", "approver"}
-    monkeypatch.setenv("SETPOINT_SECOND_FACTOR", "admin, auditor")
-    with pytest.raises(BadEnvironment, match=r"SETPOINT_SECOND_FACTOR.*'auditor'"):
+    monkeypatch.setenv("SETPOINT_SECOND_FACTOR", "admin, keeper")
+    with pytest.raises(BadEnvironment, match=r"SETPOINT_SECOND_FACTOR.*'keeper'"):
         env.some_of("SETPOINT_SECOND_FACTOR", oidc.ROLES)

@@ -40,8 +40,8 @@ from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 
-WHO = ("anonymous", "viewer", "operator", "approver", "admin", "outside")
-"""`outside` holds all four roles, but only in production; everything that an address names is of a staging cluster."""
+WHO = ("anonymous", "viewer", "operator", "approver", "admin", "auditor", "outside")
+"""`outside` holds all roles, but only in production; everything that an address names is of a staging cluster."""
 TABLE = Path(__file__).with_name("access.txt")
 
 
@@ -63,7 +63,7 @@ def expected() -> Mapping[tuple[str, str], tuple[int, ...]]:
     out = {}
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            method, *statuses, route = line.split(maxsplit=7)
+            method, *statuses, route = line.split(maxsplit=8)
             out[method, "" if route == "/" else route] = tuple(int(status) for status in statuses)
     return out
 
@@ -88,9 +88,9 @@ class Doors:
         event = StepEvent.objects.create(rollout=rollout, text="x")
         other = UserFactory(roles=["viewer"])
         ClusterValuesFactory(cluster=world.cluster, component="cilium")
-        self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in WHO[1:5]}
+        self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in WHO[1:-1]}
         self.people["no role"] = UserFactory(roles=[])
-        self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in WHO[1:5]])
+        self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in WHO[1:-1]])
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         self.cookies = {name: _cookies(user) for name, user in self.people.items()}
         self.client = Client()
@@ -328,7 +328,7 @@ def test_everybody_gets_at_every_address_what_the_table_says(doors):
 
 
 def _nothing(route: str) -> dict[str, int]:
-    """Expected statuses of a method that no role is offered; the API authenticates first. Two of the six suffice."""
+    """Expected statuses of a method that no role is offered; the API authenticates first. Two of them suffice."""
     schema = route in ("api/v1/docs", "api/v1/manifest")
     return {"anonymous": 401 if route.startswith("api/") and not schema else 405, "admin": 405}
 
@@ -342,6 +342,16 @@ def test_nothing_of_a_cluster_is_given_or_changed_outside_its_scope():
         if bare.startswith(of_a_cluster) and ("<" in route):
             leads_back = method == "GET" and statuses == (302,) * len(WHO)
             assert leads_back or statuses[-1] in (404, 422), (method, route)
+
+
+def test_an_auditor_changes_what_a_viewer_changes_and_nothing_else():
+    """A viewer changes their own account only; the table itself is checked, so that no line can be wrong in this."""
+    more = set()
+    for (method, route), statuses in expected().items():
+        viewer, admin, auditor = (statuses[WHO.index(who)] for who in ("viewer", "admin", "auditor"))
+        assert auditor in (viewer, admin if method == "GET" else 403), (method, route)
+        more |= {route} if method == "GET" and auditor != viewer else set()
+    assert {"people/", "api/v1/users", "api/v1/role-bindings/<int:pk>", "api/v1/workload-rules"} <= more
 
 
 def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():

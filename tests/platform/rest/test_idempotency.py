@@ -35,7 +35,7 @@ class Room:
 
     def __init__(self, world: World) -> None:
         self.world, self.doors = world, Doors(world)
-        self.api = TokenClient(UserFactory(roles=list(WHO[1:5])))
+        self.api = TokenClient(UserFactory(roles=list(WHO[1:-1])))
         self.revision = Revision.objects.order_by("number")[0]
         Profile.objects.update(draft='settings:\n  vm.swappiness: "12"\n', draft_author=world.author)
 

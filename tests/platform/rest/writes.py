@@ -20,7 +20,7 @@ from tests.components.packing import entry, tiny
 from tests.jobs.conftest import World
 from tests.platform.rest.test_access import WHO, Doors
 
-ROLES = WHO[1:5]
+ROLES = WHO[1:-1]
 SOURCE = "settings:\n  vm.swappiness: 10\n"
 URL, OTHER = "https://moved.example:6443", "https://new.example:6443"
 """Of API servers that answer, where the test puts them: the cluster's own at another address, and one that is new."""
@@ -32,7 +32,7 @@ class Sent:
     route: str
     body: Callable[[World, Doors], dict[str, Any]]
     may: tuple[str, ...]
-    """Of the four roles."""
+    """Of the roles."""
     elsewhere: bool = field(default=False, kw_only=True)
     """Whether it belongs to no cluster, so that a role anywhere is enough."""
     version: str = field(default="", kw_only=True)

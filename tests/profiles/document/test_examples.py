@@ -11,7 +11,7 @@ import yaml
 
 from components.catalog import catalog
 from components.policies import policy_kinds
-from config import oidc
+from config import forwarding, oidc
 from profiles.content.content import Content
 from profiles.document import schema
 from profiles.services import library
@@ -57,9 +57,11 @@ def test_an_example_of_the_catalog_can_be_wanted_and_its_kind_comes_with_its_com
 
 
 @pytest.mark.parametrize(("page", "number", "text"), FENCES, ids=lambda argument: str(argument)[:40])
-def test_yaml_of_a_document_can_be_published_or_maps_groups_to_roles(page, number, text):
+def test_yaml_of_a_document_can_be_published_or_is_a_setting_that_is_accepted(page, number, text):
     raw = yaml.safe_load(text)
-    if isinstance(raw, list):
+    if isinstance(raw, list) and "kind" in raw[0]:
+        assert len(forwarding.destinations(text)) == len(raw)
+    elif isinstance(raw, list):
         assert oidc._mapping("SETPOINT_OIDC_CORP_ROLES", text)
     else:
         assert flat(as_profile(raw, page))
