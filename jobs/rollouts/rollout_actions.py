@@ -23,6 +23,7 @@ from jobs.engine import batch_gates, event_log, reverting
 from jobs.engine.commit import change_status, deadline_for
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, Rollout, Signal, Slot, Step, short_numbers
+from jobs.policy import judgement
 from jobs.rollouts import engine_signals
 from jobs.rollouts.conflicts import (
     BUSY,
@@ -66,7 +67,9 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
             waiting_since=now(),
         )
         _create_steps(rollout)
-        _record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest)
+        policy = judgement.active_version()
+        judged_by = {"policy": policy.number} if policy else {}
+        _record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest, **judged_by)
     return rollout
 
 

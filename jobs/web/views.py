@@ -42,6 +42,7 @@ from jobs.calendars import targets
 from jobs.forecast import strategy
 from jobs.models import Plan, Rollout, Step
 from jobs.planning import repeated
+from jobs.policy.judgement import PolicyJudgement
 from jobs.reports import component_rights, counts, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
 from jobs.web import outcome_messages
@@ -110,12 +111,12 @@ def _add_errors(form: PlanForm, refusal: Refusal) -> None:
 def plan(request: UserRequest, number: int) -> HttpResponse:
     row = get_object_or_404(selectors.visible_plans(request.user).select_related("rollout__started_by"), number=number)
     context = plan_page.plan_page(row, request.user, request.GET.dict())
-    return render(request, "jobs/plan.html", context | _of_request(request, row))
+    return render(request, "jobs/plan.html", context | _of_request(request, row, context["standing"].policy))
 
 
-def _of_request(request: UserRequest, row: Plan) -> dict[str, Any]:
+def _of_request(request: UserRequest, row: Plan, policy: PolicyJudgement) -> dict[str, Any]:
     panels = sorted(hooks.plan_panels(request, row), key=lambda panel: panel.order)
-    return {"panels": panels, "login_is_old": step_up.is_too_old(row, freshness.proved_at(request))}
+    return {"panels": panels, "login_is_old": step_up.is_too_old(row, freshness.proved_at(request), policy)}
 
 
 @require_GET
@@ -183,7 +184,8 @@ def _plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal
         messages.error(request, str(refusal))
     typed = {"verb": verb} | {name: request.POST.get(name, "") for name in ("comment", "consent", "at")}
     context = plan_page.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
-    return render(request, "jobs/plan.html", context | _of_request(request, row), status=refusal.status)
+    context |= _of_request(request, row, context["standing"].policy)
+    return render(request, "jobs/plan.html", context, status=refusal.status)
 
 
 def _start(request: UserRequest, row: Plan) -> HttpResponse:
