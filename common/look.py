@@ -178,6 +178,12 @@ ALERT: Mapping[str, Appearance] = {
     "open": Appearance("Open", "bell", "bad"),
     "closed": Appearance("Closed", "check", "ok"),
 }
+POLICY: Mapping[str, Appearance] = {
+    "active": Appearance("Active", "circle-check", "ok"),
+    "proposed": Appearance("Proposed", "eye-check", "run"),
+    "retired": Appearance("Retired", "history", "neu"),
+    "closed": Appearance("Closed", "ban", "neu"),
+}
 DELIVERY: Mapping[str, Appearance] = {
     "given-up": Appearance("Given up", "circle-x", "bad"),
     "waiting": Appearance("Waiting", "hourglass", "warn"),
@@ -255,6 +261,7 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "effect": EFFECT,
     "pace": PACE,
     "alert": ALERT,
+    "policy": POLICY,
     "delivery": DELIVERY,
     "stage": STAGE,
     "verdict": VERDICT,

@@ -27,6 +27,8 @@ SECTIONS = {
     ("jobs", "rules"): "approvals",
     ("jobs", "rule"): "approvals",
     ("jobs", "rule_rest"): "approvals",
+    ("jobs", "policy"): "approvals",
+    ("jobs", "policy_version"): "approvals",
     ("jobs", "rollouts"): "rollouts",
     ("jobs", "rollout"): "rollouts",
     ("jobs", "rollout_live"): "rollouts",

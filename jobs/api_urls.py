@@ -5,6 +5,7 @@ from rest_framework.routers import SimpleRouter
 
 from jobs.web import bulk_api, freeze_api, plan_api, rollout_api, rule_api, takeover_api, timeline_views
 from jobs.web.calendars import api as calendar_api
+from jobs.web.policy import api as policy_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", plan_api.PlanViewSet, basename="plan")
@@ -14,6 +15,7 @@ router.register("rollouts", rollout_api.RolloutViewSet, basename="rollout")
 router.register("rollouts/<uuid:rollout_pk>/steps", rollout_api.StepViewSet, basename="step")
 router.register("rollouts/<uuid:rollout_pk>/events", rollout_api.EventViewSet, basename="event")
 router.register("approval-rules", rule_api.RuleViewSet, basename="approval-rule")
+router.register("policy-versions", policy_api.PolicyVersionViewSet, basename="policy-version")
 router.register("calendar-rules", calendar_api.CalendarRuleViewSet, basename="calendar-rule")
 router.register("freezes", freeze_api.FreezeViewSet, basename="freeze")
 urlpatterns = [

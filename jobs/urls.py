@@ -14,6 +14,7 @@ from jobs.web import (
 )
 from jobs.web.calendars import file_views as calendar_file_views
 from jobs.web.calendars import views as calendar_views
+from jobs.web.policy import views as policy_views
 
 app_name = "jobs"
 urlpatterns = [
@@ -35,6 +36,13 @@ urlpatterns = [
     path("approvals/rules/<int:pk>/", rule_views.rule, name="rule"),
     path("approvals/rules/<int:pk>/rest/", rule_views.rule_rest, name="rule_rest"),
     path("approvals/rules/<int:pk>/delete/", rule_views.rule_delete, name="rule_delete"),
+    path("approvals/policy/", policy_views.policy, name="policy"),
+    path("approvals/policy/v<int:number>/", policy_views.policy_version, name="policy_version"),
+    re_path(
+        r"^approvals/policy/v(?P<number>[0-9]{1,9})/(?P<verb>activate|withdraw)/$",
+        policy_views.policy_act,
+        name="policy_act",
+    ),
     path("rollouts/", list_views.rollouts, name="rollouts"),
     path("rollouts/R-<int:number>/", views.rollout, name="rollout"),
     path("rollouts/R-<int:number>/nodes/", list_views.rollout_nodes, name="rollout_nodes"),

@@ -21,6 +21,8 @@ from jobs.forecast import blast_radius
 from jobs.forecast.strategy import Strategy
 from jobs.models import Approval, Plan, Step
 from jobs.planning import component_owners, consents, digests
+from jobs.policy import judgement
+from jobs.policy.judgement import PolicyJudgement
 
 Status = Plan.Status
 
@@ -81,17 +83,21 @@ class ActionCheck:
         return self.of_person or self.of_state
 
 
-def check_actions(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, ActionCheck]:
-    """Return the answer of each verb. Reads all of the plan. `given`: its verdicts, where they were read already."""
-    states = reasons_of_state(plan)
+def check_actions(plan: Plan, user: User, given: Iterable[Approval] | None = None,
+                  policy: PolicyJudgement | None = None) -> dict[str, ActionCheck]:  # fmt: skip
+    """Return the answer of each verb. Reads all of the plan. `given`, `policy`: its verdicts and its judgment by the
+    policy, where they were read already."""
+    states = reasons_of_state(plan, policy=policy)
     people = reasons_of_person(plan, user, given)
     return {verb: ActionCheck(verb, states[verb], people[verb]) for verb in FROM}
 
 
-def reasons_of_state(plan: Plan, *, is_whole: bool = True) -> dict[str, str]:
+def reasons_of_state(plan: Plan, *, is_whole: bool = True, policy: PolicyJudgement | None = None) -> dict[str, str]:
     """Return, by verb, why the plan does not permit it; empty where it does."""
     altered = _altered_reason(plan) if is_whole and plan.status in JUDGED and not plan.late else ""
-    return {verb: _why_not_now(plan, verb, altered) for verb in FROM}
+    is_judged = is_whole and _is_judged(plan, "approve")
+    refused = (policy or judgement.judge_plan(plan)).reason(at_start=False) if is_judged else ""
+    return {verb: _why_not_now(plan, verb, altered, refused) for verb in FROM}
 
 
 def reasons_of_person(plan: Plan, user: User, given: Iterable[Approval] | None = None) -> dict[str, str]:
@@ -105,8 +111,14 @@ def require(plan: Plan, verb: str, by: User) -> None:
     """Call it in the verb's transaction. Raises NotAllowed, WrongState."""
     require_person(plan, verb, by)
     altered = _altered_reason(plan) if verb in OF_WHAT_IT_SAYS and plan.status in JUDGED and not plan.late else ""
-    if reason := _why_not_now(plan, verb, altered):
+    refused = judgement.refusal_reason(plan, at_start=False) if _is_judged(plan, verb) else ""
+    if reason := _why_not_now(plan, verb, altered, refused):
         raise WrongState(reason)
+
+
+def _is_judged(plan: Plan, verb: str) -> bool:
+    """Return whether the policy is asked about an approval; a start asks it once more, at its own moment."""
+    return verb == "approve" and plan.status in JUDGED and not plan.late
 
 
 def require_person(plan: Plan, verb: str, by: User) -> None:
@@ -154,7 +166,7 @@ def _missing_role(plan: Plan, role: str, user: User, doing: str) -> str:
 # ── of the plan ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _why_not_now(plan: Plan, verb: str, altered: str) -> str:
+def _why_not_now(plan: Plan, verb: str, altered: str, refused: str) -> str:
     if plan.status not in FROM[verb]:
         return f"{plan} is {plan.state_in_words}: {OTHERWISE[verb]}."
     if plan.late:
@@ -164,6 +176,8 @@ def _why_not_now(plan: Plan, verb: str, altered: str) -> str:
         return f"{plan} is blocked: {blocks}. Plan again once that is mended."
     if verb in OF_WHAT_IT_SAYS and altered:
         return altered
+    if verb == "approve" and refused:
+        return refused
     if verb != "start":
         return ""
     return next((reason for why_not in _OF_A_START if (reason := why_not(plan))), "")
@@ -193,6 +207,10 @@ def _unapproved_reason(plan: Plan) -> str:
         f"{plan} needs {standing.missing} more approval{'' if standing.missing == 1 else 's'}: some who approved may "
         "not any more, the rules were changed, or a verdict was given before an upgrade."
     )
+
+
+def _refused_by_policy(plan: Plan) -> str:
+    return judgement.refusal_reason(plan, at_start=True)
 
 
 def _owned_by_another_pool(plan: Plan) -> str:
@@ -235,6 +253,7 @@ def busy_reason(other: Step | None) -> str:
 
 _OF_A_START: tuple[Callable[[Plan], str], ...] = (
     _unapproved_reason,
+    _refused_by_policy,
     _owned_by_another_pool,
     _beyond_the_budget,
     _not_ours,

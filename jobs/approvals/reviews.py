@@ -19,6 +19,7 @@ from jobs.approvals import plan_actions, step_up
 from jobs.approvals.verdicts import approval_state
 from jobs.models import Approval, Plan
 from jobs.planning import consents
+from jobs.policy import judgement
 
 Status = Plan.Status
 
@@ -108,6 +109,7 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str, *, con
             raise WrongState(
                 f"{plan} is not what you saw: its digest is {plan.digest[:19]}… now. Reload it and try again."
             )
+        policy = judgement.active_version()
         agreed = consents.check_phrase(plan, consent) if verdict == Approval.Verdict.APPROVE else ""
         Approval.objects.create(
             plan=plan,
@@ -117,6 +119,7 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str, *, con
             comment=comment.strip(),
             consent=agreed,
             round=plan.round,
+            policy=policy.number if policy else None,
         )
         now_standing = approval_state(plan)
         if verdict == Approval.Verdict.REJECT:
@@ -127,6 +130,7 @@ def _judge(plan: Plan, by: User, verdict: str, digest: str, comment: str, *, con
             _move(plan, Status.APPROVED)
         typed = {"consent": agreed} if agreed else {}
         about = {"rule": now_standing.rule.name, "missing": now_standing.missing}
+        about |= {"policy": policy.number} if policy else {}
         _record(plan, by, f"plan.{verdict}", comment, **about, **typed)
     return plan
 

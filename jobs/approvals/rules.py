@@ -19,6 +19,8 @@ from jobs.diffs.changes import Disruption
 from jobs.forecast import rule_facts
 from jobs.forecast.rule_facts import NO_EXTRAS, ExtraFacts
 from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
+from jobs.policy import judgement
+from jobs.policy.judgement import PolicyJudgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +133,31 @@ def needs(applying: Sequence[RuleRequirement], approved_by: Sequence[User], hold
     )
 
 
-def requirements_for(plan: Plan) -> tuple[RuleRequirement, ...]:
-    """The rules that apply to this plan now, in a number of queries that its size does not change."""
+def requirements_for(plan: Plan, policy: PolicyJudgement | None = None) -> tuple[RuleRequirement, ...]:
+    """The rules that apply to this plan now, in a number of queries that its size does not change.
+    `policy`: its judgment by the policy, where it was made already.
+    """
     there = ApprovalRule.objects.select_related("cluster")  # all: a row changed in the table must not hide itself
     rows = [
         row for row in there if not row.is_genuine or (row.is_enabled and row.cluster_id in (None, plan.cluster_id))
     ]
     about: dict[int | None, str] = {row.pk: describe_conditions(row) for row in rows}
     requirements = fitting_requirements(rows, facts_of([plan], rows)[plan.pk])
-    return tuple(replace(rule, about=about.get(rule.pk, rule.about)) for rule in requirements)
+    known = [replace(rule, about=about.get(rule.pk, rule.about)) for rule in requirements]
+    # The policy's come beside the rules', never in their place: it can only demand more.
+    known += _policy_demands(policy or judgement.judge_plan(plan))
+    return tuple(sorted(known, key=lambda r: r.strictness, reverse=True))
+
+
+def _policy_demands(policy: PolicyJudgement) -> list[RuleRequirement]:
+    return [
+        RuleRequirement(
+            f"{rule.name} (policy v{policy.version})", rule.approvers, rule.of_count, rule.of_role, rule.of_scope,
+            about="plans for which the policy's condition holds",
+        )
+        for rule in policy.demands
+        if rule.approvers
+    ]  # fmt: skip
 
 
 def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, PlanFacts]:

@@ -11,6 +11,8 @@ from common.errors import NotAllowed
 from jobs.diffs.changes import Disruption
 from jobs.models import Plan
 from jobs.planning import consents
+from jobs.policy import judgement
+from jobs.policy.judgement import PolicyJudgement
 
 CONFIRM = "/account/confirm/"
 CLOCKS_APART = timedelta(minutes=1)
@@ -23,9 +25,11 @@ class FreshLoginNeeded(NotAllowed):
     code = "fresh-login-needed"
 
 
-def is_too_old(plan: Plan, proved_at: datetime | None) -> bool:
-    """Return whether approving this plan needs a more recent proof than that."""
-    return _is_asked_of(plan) and is_stale(proved_at)
+def is_too_old(plan: Plan, proved_at: datetime | None, policy: PolicyJudgement | None = None) -> bool:
+    """Return whether approving this plan needs a more recent proof than that.
+    `policy`: its judgment by the policy, where it was made already.
+    """
+    return _is_asked_of(plan, policy) and is_stale(proved_at)
 
 
 def is_stale(proved_at: datetime | None) -> bool:
@@ -36,12 +40,12 @@ def is_stale(proved_at: datetime | None) -> bool:
     return age > timedelta(minutes=settings.SETPOINT_STEP_UP_MINUTES) or age < -CLOCKS_APART
 
 
-def _is_asked_of(plan: Plan) -> bool:
-    """Return whether the plan is disruptive enough, or does what no revert undoes, of any class."""
+def _is_asked_of(plan: Plan, policy: PolicyJudgement | None) -> bool:
+    """Return whether the plan is disruptive enough, does what no revert undoes, or the approval policy asks for it."""
     least = settings.SETPOINT_STEP_UP
-    if not least:
-        return False
-    return Disruption(plan.worst_class).rank >= Disruption(least).rank or bool(consents.stored_phrase(plan))
+    if least and (Disruption(plan.worst_class).rank >= Disruption(least).rank or consents.stored_phrase(plan)):
+        return True
+    return bool((policy or judgement.judge_plan(plan)).fresh_login_rules)
 
 
 def require_recent(plan: Plan, proved_at: datetime | None) -> None:

@@ -11,6 +11,8 @@ from jobs.approvals import rules
 from jobs.approvals.rules import RuleNeed, RuleRequirement
 from jobs.models import Approval, Plan
 from jobs.planning import authorship, consents
+from jobs.policy import judgement
+from jobs.policy.judgement import NO_POLICY, PolicyJudgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class ApprovalState:
     approved_by: tuple[User, ...]
     rejected_by: tuple[User, ...]
     changes_by: tuple[User, ...] = ()
+    policy: PolicyJudgement = NO_POLICY
 
     @property
     def rule(self) -> RuleRequirement:
@@ -67,11 +70,13 @@ def approval_state(plan: Plan, verdicts: Iterable[Approval] | None = None) -> Ap
     agreed = {row.person_id for row in newest.values() if row.consent == consents.stored_phrase(plan)}
     agreeing = [person for person in by_verdict[Approval.Verdict.APPROVE] if person.pk in agreed]
     yes = tuple(person for person in agreeing if not reason_not_to_judge(plan, person))
+    policy = judgement.judge_plan(plan)
     return ApprovalState(
-        needs=rules.needs(rules.requirements_for(plan), yes, rules.role_check(plan)),
+        needs=rules.needs(rules.requirements_for(plan, policy), yes, rules.role_check(plan)),
         approved_by=yes,
         rejected_by=tuple(by_verdict[Approval.Verdict.REJECT]),
         changes_by=tuple(by_verdict[Approval.Verdict.CHANGES]),
+        policy=policy,
     )
 
 

@@ -24,6 +24,7 @@ from jobs.engine.step_counts import StepTally
 from jobs.forecast.strategy import Strategy
 from jobs.models import JUDGEMENT, Rollout, Step
 from jobs.planning import component_owners
+from jobs.policy import judgement
 
 RS = Rollout.Status
 Status = Step.Status
@@ -64,6 +65,9 @@ def _begin(rollout: Rollout) -> bool:
         set_waiting_sentence(rollout, f"{plan.late} Abort this rollout.")
         return False
     if not verdicts.approval_state(plan).is_approved and (why := glass.reason_not_to_begin(rollout)):
+        set_waiting_sentence(rollout, why)
+        return False
+    if why := judgement.refusal_reason(plan, at_start=True):  # of a scheduled start: the policy or the hour is another
         set_waiting_sentence(rollout, why)
         return False
     with transaction.atomic():

@@ -8,6 +8,7 @@ from jobs.models.gates import Freeze, Signal
 from jobs.models.ledger import Ledger, Slot
 from jobs.models.ownership import ComponentOwner
 from jobs.models.plans import JUDGEMENT, ChangeSet, Plan, PlanComponent, PlanNode, PlanQuerySet
+from jobs.models.policies import PolicyVersion
 from jobs.models.rollouts import Rollout, RolloutQuerySet
 from jobs.models.state_machine import Counter, Moves
 from jobs.models.steps import Step, StepEvent, StepQuerySet
@@ -33,6 +34,7 @@ __all__ = [
     "PlanComponent",
     "PlanNode",
     "PlanQuerySet",
+    "PolicyVersion",
     "Rollout",
     "RolloutQuerySet",
     "Signal",

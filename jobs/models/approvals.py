@@ -79,6 +79,7 @@ class Approval(models.Model):
     consent = models.CharField(
         max_length=200, blank=True, help_text="What was typed to let the plan destroy objects; empty: it destroys none."
     )
+    policy = models.PositiveIntegerField(null=True, help_text="Number of the policy version then active; null: none.")
     at = models.DateTimeField(default=now)
     mac = models.CharField(max_length=64, blank=True, help_text="The mark of the process in which it was given.")
 
@@ -109,5 +110,6 @@ class Approval(models.Model):
             "round": self.round,
             "consent": self.consent,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
+            **({"policy": self.policy} if self.policy else {}),  # absent, so that older marks stay valid
         }
         return macs.mark(_PURPOSE, content)

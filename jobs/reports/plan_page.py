@@ -26,7 +26,7 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
     """`params` is what the address chose: view=node with q, key and page, or show=all."""
     given = verdicts.stored_verdicts(plan)
     standing = verdicts.approval_state(plan, given)
-    can = plan_actions.check_actions(plan, user, given)
+    can = plan_actions.check_actions(plan, user, given, standing.policy)
     calendar = targets.entries_of(plan.cluster, plan.pool_id)
     freeze = targets.active_freeze(plan.cluster, plan.pool_id, calendar)
     is_to_start = plan.status in plan.NEXT
@@ -42,6 +42,7 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
         "since": staleness.changes_since_planned(plan),
         "standing": standing,
         "approvals": given,
+        "policy": standing.policy if is_to_start else None,
         "strategy": Strategy.from_json(plan.strategy),
         "rollout": getattr(plan, "rollout", None),
         "freeze": freeze,

@@ -23,6 +23,7 @@ from jobs.engine import batch_gates, event_log, reverting
 from jobs.engine.commit import change_status, deadline_for
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan, Rollout, Signal, Slot, Step, short_numbers
+from jobs.policy import judgement
 from jobs.rollouts import engine_signals
 from jobs.rollouts.conflicts import (
     BUSY,
@@ -52,7 +53,9 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
         plan_actions.require(plan, "start", by)
         rollout = create(plan, by=by, at=at)
-        record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest)
+        policy = judgement.active_version()
+        judged_by = {"policy": policy.number} if policy else {}
+        record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest, **judged_by)
     return rollout
 
 

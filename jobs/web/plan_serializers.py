@@ -11,6 +11,7 @@ from common.bodies import Body, Instant
 from jobs.approvals import plan_actions, reviews, verdicts
 from jobs.diffs import staleness
 from jobs.models import Approval, Plan, PlanNode, Rollout
+from jobs.policy import judgement
 from jobs.reports import plan_changes
 
 
@@ -49,12 +50,29 @@ class StandingOut(serializers.Serializer[Any]):
     rules = NeedOut(source="needs", many=True, help_text="All of them apply, the strictest first.")
 
 
+class PolicyRefusalOut(serializers.Serializer[Any]):
+    rule = serializers.CharField()
+    why = serializers.CharField()
+    is_error = serializers.BooleanField(help_text="The rule had no answer, which refuses.")
+    asks_the_clock = serializers.BooleanField(help_text="It depends on the time of day, and refuses a start only.")
+
+
+class PlanPolicyOut(serializers.Serializer[Any]):
+    """Judgment of the plan by the approval policy, as of now; its requirements are among the rules of `approval`."""
+
+    version = serializers.IntegerField(allow_null=True, help_text="Null: no policy was ever activated.")
+    refusals = PolicyRefusalOut(many=True)
+    fresh_login_rules = serializers.ListField(
+        child=serializers.CharField(), help_text="Rules by which an approval takes a recent log-in."
+    )
+
+
 class ApprovalOut(serializers.ModelSerializer[Approval]):
     person = serializers.CharField(source="person.email")
 
     class Meta:
         model = Approval
-        fields = ["person", "verdict", "comment", "consent", "digest", "round", "at"]
+        fields = ["person", "verdict", "comment", "consent", "digest", "round", "policy", "at"]
 
 
 class PlanOut(serializers.ModelSerializer[Plan]):
@@ -136,6 +154,7 @@ class PlanDetailOut(PlanOut):
     findings = FindingOut(many=True, read_only=True)
     differences = serializers.SerializerMethodField()
     approval = serializers.SerializerMethodField()
+    policy = serializers.SerializerMethodField(help_text="What the approval policy says of it now.")
     verdicts = ApprovalOut(source="approvals", many=True, read_only=True)
     rollout = serializers.SerializerMethodField()
     _answered: tuple[Plan, dict[str, plan_actions.ActionCheck]] | None = None
@@ -144,7 +163,7 @@ class PlanDetailOut(PlanOut):
         fields = [
             *PlanOut.Meta.fields,
             "why_not", "strategy", "selector", "summary", "findings", "changed_since", "differences", "approval",
-            "verdicts", "rollout",
+            "policy", "verdicts", "rollout",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
@@ -172,6 +191,10 @@ class PlanDetailOut(PlanOut):
     @extend_schema_field(StandingOut())
     def get_approval(self, plan: Plan) -> Any:
         return StandingOut(verdicts.approval_state(plan)).data
+
+    @extend_schema_field(PlanPolicyOut())
+    def get_policy(self, plan: Plan) -> Any:
+        return PlanPolicyOut(judgement.judge_plan(plan)).data
 
     @extend_schema_field(SinceOut)
     def get_changed_since(self, plan: Plan) -> Any:

@@ -42,6 +42,7 @@ from jobs.calendars import targets
 from jobs.forecast import strategy
 from jobs.models import Plan, Rollout, Step
 from jobs.planning import repeated
+from jobs.policy.judgement import PolicyJudgement
 from jobs.reports import component_rights, counts, glass, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
 from jobs.web import outcome_messages
@@ -112,13 +113,13 @@ def plan(request: UserRequest, number: int) -> HttpResponse:
         selectors.visible_plans(request.user).select_related("rollout__started_by", "rollout__glass"), number=number
     )
     context = plan_page.plan_page(row, request.user, request.GET.dict())
-    return render(request, "jobs/plan.html", context | _of_request(request, row))
+    return render(request, "jobs/plan.html", context | _of_request(request, row, context["standing"].policy))
 
 
-def _of_request(request: UserRequest, row: Plan) -> dict[str, Any]:
+def _of_request(request: UserRequest, row: Plan, policy: PolicyJudgement) -> dict[str, Any]:
     panels = sorted(hooks.plan_panels(request, row), key=lambda panel: panel.order)
     proved_at = freshness.proved_at(request)
-    old = {"login_is_old": step_up.is_too_old(row, proved_at), "proof_is_old": step_up.is_stale(proved_at)}
+    old = {"login_is_old": step_up.is_too_old(row, proved_at, policy), "proof_is_old": step_up.is_stale(proved_at)}
     return {"panels": panels, "glass": glass.offer_of_plan(row, request.user), **old}
 
 
@@ -189,7 +190,8 @@ def plan_refused(request: UserRequest, number: int, verb: str, refusal: Refusal)
         messages.error(request, str(refusal))
     typed = {"verb": verb} | {name: request.POST.get(name, "") for name in TYPED}
     context = plan_page.plan_page(row, request.user) | {"typed": typed, "wrong": refusal.fields}
-    return render(request, "jobs/plan.html", context | _of_request(request, row), status=refusal.status)
+    context |= _of_request(request, row, context["standing"].policy)
+    return render(request, "jobs/plan.html", context, status=refusal.status)
 
 
 def _start(request: UserRequest, row: Plan) -> HttpResponse:

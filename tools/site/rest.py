@@ -12,7 +12,7 @@ import yaml
 from tools.site import tables
 
 METHODS = ("get", "post", "put", "patch", "delete")
-ROLES = ("viewer", "operator", "approver", "admin")
+ROLES = ("viewer", "operator", "approver", "admin", "auditor")
 ACCESS = "tests/platform/rest/access.txt"
 """Status that each role gets, which a test tries line by line: anonymous, then ROLES, then outside."""
 REFUSED = frozenset({"401", "403", "404"})
@@ -39,10 +39,10 @@ def permissions(root: Path) -> dict[tuple[str, str], str]:
     """Return who may use an address, by method and path without the names of its parameters."""
     out = {}
     for line in (root / ACCESS).read_text(encoding="utf-8").splitlines():
-        parts = line.split(maxsplit=7)
-        if len(parts) == 8 and not line.startswith("#") and parts[7].startswith(PREFIX):
-            statuses = dict(zip(ROLES, parts[2:6], strict=True))
-            out[parts[0], _bare(f"/{parts[7]}")] = _who(statuses)
+        method, _, *statuses = line.split()[:-1] or ["", ""]
+        path = line.rpartition(" ")[2]
+        if method in map(str.upper, METHODS) and path.startswith(PREFIX):
+            out[method, _bare(f"/{path}")] = _who(dict(zip(ROLES, statuses[: len(ROLES)], strict=True)))
     return out
 
 

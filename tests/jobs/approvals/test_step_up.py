@@ -13,6 +13,7 @@ from config.env import BadEnvironment
 from jobs.approvals import reviews, step_up
 from jobs.diffs.changes import Disruption
 from jobs.models import Approval, Plan
+from jobs.policy.judgement import NO_POLICY
 from tests.accounts import authenticator
 from tests.factories import PASSWORD, UserFactory
 from tests.jobs.conftest import World
@@ -169,9 +170,9 @@ def test_what_is_less_disruptive_takes_none_and_without_the_setting_nothing_does
 def test_every_class_from_the_named_one_up_takes_it(settings) -> None:
     for least in Disruption:
         settings.SETPOINT_STEP_UP = least
-        concerned = [worst for worst in Disruption if step_up.is_too_old(Plan(worst_class=worst), None)]
+        concerned = [worst for worst in Disruption if step_up.is_too_old(Plan(worst_class=worst), None, NO_POLICY)]
         assert concerned == [worst for worst in Disruption if worst.rank >= least.rank]
-        assert not any(step_up.is_too_old(Plan(worst_class=worst), now()) for worst in Disruption)
+        assert not any(step_up.is_too_old(Plan(worst_class=worst), now(), NO_POLICY) for worst in Disruption)
 
 
 def test_a_session_renamed_by_a_new_password_keeps_its_time(world, reboot, clock) -> None:

@@ -39,6 +39,7 @@ from tests.components.factories import ClusterValuesFactory, RepositoryFactory, 
 from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
+from tests.platform.rest.policies import policy_addresses
 
 WHO = ("anonymous", "viewer", "operator", "approver", "admin", "auditor", "outside")
 """`outside` holds all roles, but only in production; everything that an address names is of a staging cluster."""
@@ -204,6 +205,7 @@ def _accounts(other: User) -> dict[str, Any]:
         "link/<str:secret>": "x" * 43,
         "changes/<uuid:pk>": _change(other).pk,
         "pending-changes/<uuid:pk>": _change(other).pk,
+        **policy_addresses(),
         "people/<int:pk>": other.pk,
         "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
         "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,

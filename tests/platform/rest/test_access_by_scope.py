@@ -32,6 +32,8 @@ OF_EVERYTHING = {
     "POST api/v1/site-entries": 403,
     "PATCH api/v1/site-entries": 403,
     "DELETE api/v1/site-entries": 403,
+    "POST approvals/policy/": 403,
+    "POST api/v1/policy-versions/<": 404,
     "POST gpus/prices/": 403,
     "POST gpus/prices/<": 403,
     "POST gpus/teams/": 403,

@@ -126,6 +126,7 @@ OTHER_ENTRY = entry("another", "1.0.0", workload="Deployment/another")
 CHANGED_ENTRY = entry("tool", "2.0.0", workload="Deployment/tool")
 CREDENTIAL = {"server": URL, "token": "fresh"}
 NEW = {"name": "new", "environment": "staging", "server": OTHER, "token": "fresh"}
+POLICY = "facts: 1\nzone: UTC\nrules: [{name: a, when: 'plan.nodes > 3', refuse: No.}]\n"
 NIGHT = {"name": "nightly", "kind": "window", "starts": "2026-01-05T22:00", "zone": "UTC", "minutes": 60}
 NIGHT |= {"rule": "FREQ=DAILY"}
 EVENT = "BEGIN:VEVENT\nUID:n\nSUMMARY:nights\nDTSTART:20260105T220000Z\nDURATION:PT1H\nEND:VEVENT"
@@ -146,6 +147,8 @@ ALL = [
     Sent("POST", "api/v1/freezes", _here(reason="night"), ("operator",)),
     Sent("POST", "api/v1/approval-rules", _here(name="more", approvers=3), ("admin",)),
     Sent("PATCH", "api/v1/approval-rules/<int:pk>", _always(approvers=3), ("admin",)),
+    Sent("POST", "api/v1/policy-versions", _always(text=POLICY, message="x"), ("admin",)),
+    Sent("POST", "api/v1/policy-versions/actions/test", _always(text=POLICY), ("admin",)),
     Sent("POST", "api/v1/calendar-rules", _here(**NIGHT), ("admin",)),
     Sent("POST", "api/v1/calendar-rules/actions/import", _here(file=NIGHTS, kind="window"), ("admin",)),
     Sent("PATCH", "api/v1/calendar-rules/<int:pk>", _always(minutes=90), ("admin",)),
