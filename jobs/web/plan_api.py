@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
@@ -155,7 +156,7 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     def start(self, request: UserApiRequest, pk: object) -> Response:
         """Start an approved plan. By break-glass, without approval, a person starts it on its page only."""
         plan = self.get_object()
-        if "break_glass" in request.data:
+        if isinstance(request.data, Mapping) and "break_glass" in request.data:
             raise glass.NeverOverRest
         rollout = rollout_actions.start(plan, by=request.user, at=read_body(plan_serializers.StartIn, request)["at"])
         tasks.wake(rollout.pk)

@@ -39,10 +39,9 @@ def permissions(root: Path) -> dict[tuple[str, str], str]:
     """Return who may use an address, by method and path without the names of its parameters."""
     out = {}
     for line in (root / ACCESS).read_text(encoding="utf-8").splitlines():
-        method, _, *statuses = line.split()[:-1] or ["", ""]
-        path = line.rpartition(" ")[2]
-        if method in map(str.upper, METHODS) and path.startswith(PREFIX):
-            out[method, _bare(f"/{path}")] = _who(dict(zip(ROLES, statuses[: len(ROLES)], strict=True)))
+        parts = line.split(maxsplit=len(ROLES) + 3)
+        if len(parts) == len(ROLES) + 4 and not line.startswith("#") and parts[-1].startswith(PREFIX):
+            out[parts[0], _bare(f"/{parts[-1]}")] = _who(dict(zip(ROLES, parts[2:-2], strict=True)))
     return out
 
 

@@ -64,7 +64,9 @@ def test_break_glass_passes_approvals_that_a_policy_requires_and_no_refusal(
             plan, by=by, digest=plan.digest, reason="It burns.", confirmation=str(plan), proved_at=now()
         )
 
-    activate(world, rule(require={"approvers": 3}), rule("judged.hour >= 0", refuse="Not at any hour.") | {"name": "hours"})
+    activate(
+        world, rule(require={"approvers": 3}), rule("judged.hour >= 0", refuse="Not at any hour.") | {"name": "hours"}
+    )
     with pytest.raises(WrongState, match=r"Not at any hour\."):
         broken()
     activate(world, rule(require={"approvers": 3}))

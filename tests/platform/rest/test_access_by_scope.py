@@ -71,6 +71,7 @@ read first, unless the method is named."""
 AS_ADMIN = {
     ("POST", "api/v1/plans/<uuid:pk>/actions/withdraw"),
     ("POST", "api/v1/pending-changes/<uuid:pk>/actions/consent"),
+    ("POST", "api/v1/policy-versions/<int:number>/actions/activate"),
 }
 """Declared for `plan` and `approve`: authors withdraw their own, and a consent is a signature. Another party's are an
 admin's, by a token that may."""
