@@ -120,7 +120,7 @@ def closed_window(world: World):
         name="patch night",
         kind="window",
         cluster=world.cluster,
-        starts=(now() + timedelta(days=3)).replace(tzinfo=None, microsecond=0),
+        starts=f"{now() + timedelta(days=3):%Y-%m-%dT%H:%M}",
         zone="UTC",
         minutes=60,
         rule="FREQ=MONTHLY",
