@@ -18,7 +18,7 @@ from tests.full.harness.client import Person, Problem, eventually
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
-READY_SECONDS = 240.0
+READY_SECONDS = 600.0
 """From the command to the page, with a warm package cache, on a machine that does ten other things."""
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(not shutil.which("make"), reason="no make: apt-get install make")]
