@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from django.apps import apps
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Count, Field, Model
 
@@ -132,7 +132,7 @@ def counts() -> dict[str, Any]:
         try:
             with transaction.atomic():  # a table that is missing must not end the others' transaction
                 out[label] = _counts(model)
-        except Exception as error:
+        except DatabaseError as error:
             if not connection.is_usable():
                 raise
             out[label] = {"failed": type(error).__name__}

@@ -47,7 +47,7 @@ def choose(source: TelemetrySource, served: Callable[[str], Expressions]) -> Exp
             _kept[source.cluster_id] = kept
     if not kept.service:
         raise Unreadable(
-            "No Prometheus with figures of hosts was found: none of the services at which one usually is has the node "
+            "No Prometheus of this cluster was found: none of the services at which one usually is has the node "
             f"exporter's node_uname_info. {kept.why} Name one in the settings of the source."
         )
     return served(kept.service)
