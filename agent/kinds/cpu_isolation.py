@@ -41,7 +41,7 @@ def siblings(host: Host) -> str | None:
 def keeps_in_part(key: str, written: str | None, answer: str | None) -> bool:
     """Return whether the kernel booted with what was written, which it may keep to in part: `2-3 services:2`.
 
-    Whatever it made of them, no other party wrote the arguments, and they are Setpoint's to take away.
+    No other party wrote these arguments, so they are Setpoint's to take away.
     """
     return key == isolation.KEY and bool(written) and (answer or "").partition(" ")[0] == written
 

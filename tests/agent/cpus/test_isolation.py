@@ -34,7 +34,7 @@ class Machine(Kernel):
 
     has_nohz_full = True
     frees_services = False
-    """As Linux before 6.2 below a kubelet: its cpusets give each process all CPUs, whatever systemd chose."""
+    """As Linux before 6.2 below a kubelet: its cpusets give each process all CPUs, against systemd's choice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,9 +245,9 @@ def test_what_a_kernel_keeps_to_in_part_is_not_effective_and_still_goes_back(age
     """Seen on Debian 12: a revert that takes Setpoint's own arguments away must not wait for a value never reached."""
     before = machine.live["/proc/cmdline"]
     machine.frees_services = True
-    asked = want(KEY, "domain,services,2-3", "none")
-    assert states(booted(agent, asked)) == {KEY: "NotEffective"}
-    assert states(agent.ask(asked)) == {KEY: "NotEffective"}, "no other party wrote"
+    isolated = want(KEY, "domain,services,2-3", "none")
+    assert states(booted(agent, isolated)) == {KEY: "NotEffective"}
+    assert states(agent.ask(isolated)) == {KEY: "NotEffective"}, "no other party wrote"
     effective = agent.again().settings[0].effective
     assert effective == "domain,services,2-3 services:2-3"
 
