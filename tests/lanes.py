@@ -1,8 +1,8 @@
 """Distribution of tests over processes: a file stays together, for its servers and worlds are made once.
 
 pytest-xdist's own loadgroup sends each test to whichever process is free, so that each process makes the world of a
-module; and the marks that would tell it better, xdist_group, reach it no more since pytest 9.1 keeps a node's id apart
-from the text that pytest-xdist adds the group to.
+module. Its mark xdist_group has no effect with pytest 9.2, which keeps a node's id apart from the text to which
+pytest-xdist adds the group.
 """
 
 from __future__ import annotations
