@@ -130,7 +130,7 @@ def _nothing_to_plan(pool: Pool, revision: Revision, draft: PlanDraft, count: in
 
 
 def refuse_unfit(pool: Pool) -> None:
-    """Raise Invalid or WrongState where no plan can be made for this pool now, whatever is wanted."""
+    """Raise Invalid or WrongState where no plan can be made for this pool now, regardless of the revision."""
     cluster = pool.cluster
     selector = pool.selector or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):

@@ -90,10 +90,10 @@ def _initial(request: UserRequest) -> dict[str, object]:
 
 def _initial_of_plan(request: UserRequest) -> dict[str, object]:
     """`again=218`: what that plan was for, and its strategy. `request=<id>`: likewise of one that was not made."""
-    number, asked = request.GET.get("again", ""), request.GET.get("request", "")
-    if asked:
+    number, request_id = request.GET.get("again", ""), request.GET.get("request", "")
+    if request_id:
         try:
-            row = selectors.visible_plan_requests(request.user).filter(pk=UUID(asked)).first()
+            row = selectors.visible_plan_requests(request.user).filter(pk=UUID(request_id)).first()
         except ValueError:
             return {}
         return _initial_of(row) if row else {}

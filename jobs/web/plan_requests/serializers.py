@@ -1,4 +1,4 @@
-"""What REST answers about a plan that a worker makes."""
+"""Answers of REST about a plan that a worker makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of many nodes are made by a worker: at most one a request, whatever ends the worker, and whatever changes."""
+"""Plans of many nodes are made by a worker: at most one a request, also where workers end and nodes change."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_worker_killed_after_the_plan_was_stored_but_not_committed_leaves_noth
 
 
 def test_a_worker_that_lost_its_lease_stores_no_plan(world, clock, settings, monkeypatch):
-    """It was slow, not dead: another took over, and made the plan, just before it stores its own."""
+    """A slow worker, not a dead one: another took over, and made the plan, just before the first stores its own."""
     row, make = queued(world, key=""), planner.make
 
     def slow(**fields: Any) -> Plan:
