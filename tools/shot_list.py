@@ -340,6 +340,7 @@ NO_PAGE: dict[str, str] = {
     "gpus:job_of": "it leads to the job",
     "gpus:inference": "its parts are read when they are scrolled into view",
     "components:site_entry_file": "a file to keep",
+    "jobs:plan_request": "the demo's pools are small: their plans are made within the request",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
         (
