@@ -158,7 +158,7 @@ def _people(
 ) -> HttpResponse:
     everybody = (
         User.objects.order_by("-is_active", "email")
-        .prefetch_related("bindings")
+        .prefetch_related("bindings", "passkeys")
         .select_related("identity", "second_factor")
     )
     page = Paginator(everybody, PEOPLE).get_page(request.GET.get("page"))

@@ -209,6 +209,7 @@ def _accounts(other: User) -> dict[str, Any]:
         "people/<int:pk>": other.pk,
         "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
         "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
+        "passkeys/<uuid:pk>": uuid.UUID(int=1),  # of no one
         "login/with/<slug:key>": "corp",  # no provider is set up
         "tokens/<slug:pk>": "nobodys",
         "sessions/<int:pk>": 0,
@@ -360,6 +361,7 @@ def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
     open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
     assert open_ == {
         "healthz", "readyz", "metrics", "login/", "login/with/<slug:key>/", "login/with/<slug:key>/back/", "setup/",
+        "login/passkey/options/",
         "link/<str:secret>/", "clusters/setpoint.yaml", "api/v1/manifest", "oauth/token",
     }  # fmt: skip
 
