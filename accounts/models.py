@@ -13,8 +13,7 @@ from django.db import models
 from django.utils.functional import cached_property
 
 from accounts.browsers import described
-from accounts.passkey_models import Passkey, SpentChallenge
-from accounts.workload_models import UsedAssertion, WorkloadRule
+from accounts.login_models import Passkey, SpentChallenge, UsedAssertion, WorkloadRule
 from audit.marked import Marked, MarkedQuerySet
 from common.clock import now
 

@@ -1,4 +1,4 @@
-"""One's own passkeys: registered and removed after a recent log-in in this browser.
+"""One's own passkeys: removed after a recent log-in in this browser, registered with the password as well.
 
 A session alone, stolen or left open, does neither: what a passkey opens outlasts the session.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from accounts.access import factors, freshness, requirement, sessions
+from accounts.access import factors, freshness, proofs, requirement, sessions
 from accounts.access.addresses import client_address
 from accounts.access.passkey_logins import require_possible
 from accounts.models import Passkey, User
@@ -28,19 +28,21 @@ class RecentLogInNeeded(NotAllowed):
         super().__init__("This takes a recent log-in: confirm first that it is you.")
 
 
-def options(request: HttpRequest, user: User) -> dict[str, Any]:
-    """Raises WrongState, RecentLogInNeeded."""
+def options(request: HttpRequest, user: User, *, password: str) -> dict[str, Any]:
+    """Raises WrongState, RecentLogInNeeded, Invalid, TooManyTries."""
     _require(request, user)
+    proofs.require_password(request, user, password)
     present, handle = keys.of(user), keys.handle_for(user)
     challenge = challenges.issue(request, challenges.REGISTER, user_pk=user.pk, user_handle=handle)
     return ceremonies.creation_options(challenge, user_handle=handle, email=user.email, present=present)
 
 
-def register(request: HttpRequest, *, user: User, name: str, text: str) -> Passkey:
+def register(request: HttpRequest, *, user: User, password: str, name: str, text: str) -> Passkey:
     """Store the credential that the browser made. With the first second factor of an account other sessions end.
 
-    Raises Invalid, WrongState, ChallengeOver, RecentLogInNeeded."""
+    Raises Invalid, WrongState, ChallengeOver, RecentLogInNeeded, TooManyTries."""
     _require(request, user)
+    proofs.require_password(request, user, password)  # as an app: else a stolen session would make a way in of its own
     challenge = challenges.claim(request, challenges.REGISTER, user_pk=user.pk)
     try:
         made = ceremonies.registered(text, challenge.value)

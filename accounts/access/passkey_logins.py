@@ -1,8 +1,8 @@
-"""What a passkey proves: a log-in of its own, the second step after a password, and a recent log-in.
+"""Proof by a passkey: a log-in of its own, the second step after a password, and a recent log-in.
 
 Alone it is possession and verification of its user (PIN, fingerprint), so both are required; after the password it is
-the second factor, and possession is enough. Whoever is not known yet is told nothing of any account: the request names
-none, and every refusal reads alike.
+the second factor, and possession is enough. An unknown browser learns nothing of any account: the request names none,
+and every refusal reads alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNKNOWN = "a passkey"
 
 
 class PasskeyRefused(Refusal):
-    """The passkey opens nothing, whatever the reason: the audit record has it."""
+    """The passkey was not accepted; the audit record has the reason, and the browser does not."""
 
     status = 401
     code = "passkey-refused"

@@ -1,4 +1,4 @@
-"""What a browser is asked for, and what its answer proves: WebAuthn Level 3, section 7, by `fido2`.
+"""Requests to a browser, and the verification of its answers: WebAuthn Level 3, section 7, by `fido2`.
 
 Beyond what the library verifies (type, origin, challenge, RP ID hash, presence, verification, signature), answers are
 bounded in size, algorithms and keys, and refused from frames of other sites, with a user handle of another account, and
@@ -51,8 +51,7 @@ _VERIFIED = UserVerificationRequirement.REQUIRED
 
 
 class NotProved(Exception):
-    """The answer proves nothing. The message has the reason, for the audit record and not for who is before the
-    browser."""
+    """The answer proves nothing. The message has the reason, for the audit record and not for the browser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def registered(text: str, challenge: bytes) -> Registered:
         key = checked_key(credential.public_key)
     except NotProved:
         raise
-    except Exception as error:  # the library raises whatever its parsers meet in rubbish, up to RecursionError
+    except Exception as error:  # the library raises all errors of its parsers, up to RecursionError
         raise NotProved(_reason(error)) from error
     return Registered(websafe_encode(credential.credential_id), key, auth_data.counter, auth_data.is_backup_eligible())
 

@@ -1,6 +1,6 @@
 """The site that passkeys are for: origin and RP ID, both from the configured address (SETPOINT_URL).
 
-The Host header of a request has no part in it: whoever can make a browser send another one gains nothing by it.
+The Host header of a request has no part in it: an attacker who makes a browser send another one gains nothing by it.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ class LoginForm(forms.Form):
     )
 
 
-def _present_password() -> forms.CharField:
+def _present_password(**attrs: str) -> forms.CharField:
     return forms.CharField(
         label="Present password",
         max_length=1024,
         strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", **attrs}),
     )
 
 
@@ -69,6 +69,7 @@ class PasskeyForm(forms.Form):
     """A passkey that the browser made, with the name that its owner gives it."""
 
     name = forms.CharField(max_length=60, help_text="By which you recognize it, such as: laptop, blue security key.")
+    password = _present_password(id="passkey-password")
     response = forms.CharField(
         max_length=ceremonies.MOST_CHARACTERS,
         widget=forms.HiddenInput,

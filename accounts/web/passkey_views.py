@@ -41,7 +41,8 @@ def _options(make: Callable[[], dict[str, Any]]) -> JsonResponse:
     try:
         return JsonResponse(make())
     except Refusal as refusal:
-        return JsonResponse({"message": str(refusal)}, status=refusal.status)
+        texts = [text for each in refusal.fields.values() for text in each]
+        return JsonResponse({"message": " ".join([*texts, str(refusal)])}, status=refusal.status)
 
 
 # ── Log-in ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,21 +122,24 @@ def confirm(request: UserRequest) -> HttpResponse:
 @never_cache
 @require_POST
 @login_required
+@sensitive_post_parameters("password")
 def register_options(request: UserRequest) -> JsonResponse:
-    return _options(lambda: passkey_enrollment.options(request, request.user))
+    password = request.POST.get("password", "")
+    return _options(lambda: passkey_enrollment.options(request, request.user, password=password))
 
 
 @never_cache
 @require_POST
 @login_required
-@sensitive_post_parameters("response")
+@sensitive_post_parameters("password", "response")
 def register(request: UserRequest) -> HttpResponse:
     form: Form = PasskeyForm(request.POST)
     if not form.is_valid():
         return factor_views.page(request, {"passkey_form": form}, status=422)
-    name, text = form.cleaned_data["name"], form.cleaned_data["response"]
+    data = form.cleaned_data
+    sent = {"password": data["password"], "name": data["name"], "text": data["response"]}
     try:
-        row = passkey_enrollment.register(request, user=request.user, name=name, text=text)
+        row = passkey_enrollment.register(request, user=request.user, **sent)
     except Refusal as refusal:
         return factor_views.refused(request, "passkey_form", form, refusal)
     messages.success(request, f"The passkey {row.name} is registered.")

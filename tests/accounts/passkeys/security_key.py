@@ -111,7 +111,7 @@ class SecurityKey:
 
 def options(client: Client, path: str, **extra: Any) -> dict[str, Any]:
     """Ask as the page's script does."""
-    answer = client.post(f"{path}options/", **extra)
+    answer = client.post(f"{path}options/", {"password": PASSWORD} if path == PAGE else {}, **extra)
     assert answer.status_code == 200, answer.content
     content: dict[str, Any] = answer.json()["publicKey"]
     return content
@@ -119,7 +119,8 @@ def options(client: Client, path: str, **extra: Any) -> dict[str, Any]:
 
 def send(client: Client, path: str, credential: Any, **fields: Any) -> Any:
     text = credential if isinstance(credential, str) else json.dumps(credential)
-    return client.post(path, {"response": text} | fields)
+    proof = {"password": PASSWORD} if path == PAGE else {}
+    return client.post(path, {"response": text} | proof | fields)
 
 
 def enroll(client: Client, key: SecurityKey | None = None, name: str = "blue key") -> SecurityKey:

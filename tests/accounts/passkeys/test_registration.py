@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from accounts.access import login
 from accounts.models import Identity, Passkey, SecondFactor, SpentChallenge
 from accounts.passkeys import ceremonies, challenges, keys, relying_party
 from accounts.tasks import forget_old
@@ -38,19 +39,19 @@ from tests.factories import PASSWORD, UserFactory
 pytestmark = pytest.mark.django_db
 
 
-# ── What is asked for ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The request ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_browser_is_asked_for_a_verified_discoverable_key_of_this_site_without_attestation(user) -> None:
     client = logged_in(user)
     first = enroll(client)
-    asked = options(client, PAGE, headers={"host": "localhost"})
-    assert asked["rp"]["id"] == "setpoint.example.com"
-    selection = asked["authenticatorSelection"]
+    sent = options(client, PAGE, headers={"host": "localhost"})
+    assert sent["rp"]["id"] == "setpoint.example.com"
+    selection = sent["authenticatorSelection"]
     assert (selection["residentKey"], selection["userVerification"]) == ("required", "required")
-    assert asked["attestation"] == "none"
-    assert [each["alg"] for each in asked["pubKeyCredParams"]] == [-7, EDDSA, RS256]
-    assert [each["id"] for each in asked["excludeCredentials"]] == [encoded(first.credential)]
-    assert asked["user"]["id"] == encoded(first.user_handle), "one account on the authenticator, not two"
-    assert str(user.pk) not in asked["user"]["id"]
+    assert sent["attestation"] == "none"
+    assert [each["alg"] for each in sent["pubKeyCredParams"]] == [-7, EDDSA, RS256]
+    assert [each["id"] for each in sent["excludeCredentials"]] == [encoded(first.credential)]
+    assert sent["user"]["id"] == encoded(first.user_handle), "one account on the authenticator, not two"
+    assert str(user.pk) not in sent["user"]["id"]
     assert len(first.user_handle) == 32
 
 
@@ -138,8 +139,8 @@ def test_what_is_forged_is_not_registered(user) -> None:
     client, accepted = logged_in(user), []
     for name, forged in {**FORGERIES, **OVER}.items():
         key = SecurityKey(**(forged if name in FORGERIES else {}))
-        asked = options(client, PAGE)
-        answer = send(client, PAGE, key.made(asked, **({} if name in FORGERIES else forged)), name="forged")
+        sent = options(client, PAGE)
+        answer = send(client, PAGE, key.made(sent, **({} if name in FORGERIES else forged)), name="forged")
         if answer.status_code != 422 or Passkey.objects.exists():
             accepted.append((name, answer.status_code))
             Passkey.objects.all().delete()
@@ -178,8 +179,8 @@ def _read_and_verify(text: str) -> int:
 @hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_bytes_come_nothing_but_a_refusal_does(data, cut, start) -> None:
     """Bytes alone, and bytes put into a right answer at any place."""
-    key, asked = SecurityKey(), {"challenge": encoded(b"c" * 32), "user": {"id": encoded(b"h" * 32)}}
-    made = key.made(asked)
+    key, sent = SecurityKey(), {"challenge": encoded(b"c" * 32), "user": {"id": encoded(b"h" * 32)}}
+    made = key.made(sent)
     for part in ("attestationObject", "clientDataJSON"):
         whole = decoded(made["response"][part])
         mangled = data if start else whole[:cut] + data + whole[cut + len(data) :]
@@ -230,6 +231,21 @@ def test_a_session_whose_log_in_is_not_recent_registers_and_removes_nothing(user
     page = client.get("/account/second-factor/").content.decode()
     assert "/account/confirm/?next=/account/second-factor/" in page
     assert PAGE + "options/" not in page
+
+
+def test_a_stolen_session_without_the_password_registers_nothing_however_recent(user) -> None:
+    """As an app is set up: a thief of the cookie has the minutes of a recent log-in, and must not gain a way in."""
+    client = logged_in(user)
+    for wrong in ("", "a guess"):
+        refused = client.post(f"{PAGE}options/", {"password": wrong})
+        assert (refused.status_code, "publicKey" in refused.json()) == (422, False)
+        assert "present password" in refused.json()["message"]
+    made = SecurityKey().made(options(client, PAGE))
+    for wrong in ("", "a guess"):
+        assert send(client, PAGE, made, name="x", password=wrong).status_code == 422
+    assert not Passkey.objects.exists()
+    statuses = [client.post(f"{PAGE}options/", {"password": "a guess"}).status_code for _ in range(login.TRIES)]
+    assert statuses[-1] == 429, "guesses are counted"
 
 
 def test_no_one_removes_the_passkey_of_another(user) -> None:

@@ -69,10 +69,10 @@ def test_a_passkey_alone_logs_its_owner_in_and_the_session_notes_it(user, key, c
     clock.forward(60)
     LiveSession.objects.all().delete()
     client = Client()
-    asked = options(client, ALONE)
-    assert asked["userVerification"] == "required"
+    sent = options(client, ALONE)
+    assert sent["userVerification"] == "required"
     assert not is_in(client)
-    answer = send(client, ALONE, key.proved(asked), next="/audit/")
+    answer = send(client, ALONE, key.proved(sent), next="/audit/")
     assert (answer.status_code, answer["Location"]) == (302, "/audit/")
     assert client.get("/api/v1/me").json()["email"] == user.email
     assert Record.objects.filter(action="session.start", message__endswith="with the passkey blue key").count() == 1
@@ -80,19 +80,19 @@ def test_a_passkey_alone_logs_its_owner_in_and_the_session_notes_it(user, key, c
     assert Passkey.objects.get().last_used_at is not None
     assert LiveSession.objects.filter(user=user).count() == 1
     assert not LoginAttempt.objects.filter(account__contains="passkey of").exists()
-    assert client.post(f"{PAGE}options/").status_code == 200, "it is a recent log-in"
+    assert options(client, PAGE), "it is a recent log-in"
 
 
 def test_what_is_asked_for_at_log_in_is_the_same_for_everyone(user, key) -> None:
-    asked = [
+    sent = [
         Client().post(f"{ALONE}options/", fields).json()["publicKey"]
         for fields in ({}, {"email": user.email}, {"email": "unknown@example.com"})
     ]
-    for each in asked:
+    for each in sent:
         assert each.pop("challenge")
-    assert asked[0] == asked[1] == asked[2]
-    assert not asked[0].get("allowCredentials")
-    assert encoded(key.credential) not in str(asked)
+    assert sent[0] == sent[1] == sent[2]
+    assert not sent[0].get("allowCredentials")
+    assert encoded(key.credential) not in str(sent)
 
 
 def test_every_refusal_reads_alike(user, key) -> None:
@@ -170,10 +170,10 @@ def test_an_answer_counts_once_in_its_browser_in_time_and_for_its_purpose(user, 
     clock.forward(5 * 60)
     client = browser_at(path, user)
     assert send(client, path, late).status_code == 401
-    asked = options(browser_at(path, user), path)
+    sent = options(browser_at(path, user), path)
     options(client, path)
-    assert send(client, path, key.proved(asked)).status_code == 401, "the challenge of another browser"
-    assert send(client, path, key.proved(asked)).status_code == 401, "and without one of its own"
+    assert send(client, path, key.proved(sent)).status_code == 401, "the challenge of another browser"
+    assert send(client, path, key.proved(sent)).status_code == 401, "and without one of its own"
     if path != CONFIRM:
         elsewhere = AFTER if path == ALONE else ALONE
         both = password_step(user)
@@ -194,10 +194,10 @@ def test_an_answer_counts_once_in_its_browser_in_time_and_for_its_purpose(user, 
 def test_of_two_requests_with_one_answer_one_logs_in(user) -> None:
     key = enroll(logged_in(user))
     browsers, codes = [Client() for _ in range(3)], []
-    asked = options(browsers[0], ALONE)
+    sent = options(browsers[0], ALONE)
     for browser in browsers[1:]:
         browser.cookies["sessionid"] = browsers[0].cookies["sessionid"].value
-    answer, barrier = key.proved(asked), threading.Barrier(3)
+    answer, barrier = key.proved(sent), threading.Barrier(3)
 
     def run(browser: Client) -> None:
         barrier.wait()
@@ -277,10 +277,10 @@ def test_the_password_alone_opens_nothing_where_there_is_a_passkey(user, key) ->
     client = password_step(user)
     assert not is_in(client)
     assert code_step(client, "123456") == 403, "there is no app"
-    asked = options(client, AFTER)
-    assert [each["id"] for each in asked["allowCredentials"]] == [encoded(key.credential)]
+    sent = options(client, AFTER)
+    assert [each["id"] for each in sent["allowCredentials"]] == [encoded(key.credential)]
     key.flags = UP  # possession is enough after the password
-    assert send(client, AFTER, key.proved(asked, user_handle=b"")).status_code == 302
+    assert send(client, AFTER, key.proved(sent, user_handle=b"")).status_code == 302
     assert is_in(client)
     assert client.session["accounts.proved_by"] == "with password and the passkey blue key"
     assert Client().post(f"{AFTER}options/").status_code == 401, "no password, no list of passkeys"
@@ -305,9 +305,9 @@ def test_app_passkey_and_recovery_codes_each_complete_a_log_in(user, clock) -> N
 
 def test_a_change_between_password_and_passkey_ends_it(user, key) -> None:
     browser = password_step(user)
-    asked = options(browser, AFTER)
+    sent = options(browser, AFTER)
     services.set_password(user=user, password="another long password", by="a test")
-    assert send(browser, AFTER, key.proved(asked)).status_code == 401
+    assert send(browser, AFTER, key.proved(sent)).status_code == 401
     assert not is_in(browser)
 
 
@@ -326,8 +326,8 @@ def test_answers_are_counted_like_passwords(user, key, clock) -> None:
     assert rubbish == [401] * 5 + [429]
     assert Record.objects.filter(action="session.throttle").count() == 1
     clock.forward(61)
-    asked = [Client().post(f"{ALONE}options/").status_code for _ in range(login.TRIES_PER_ADDRESS + 1)]
-    assert (asked[0], asked[-1]) == (200, 429), "each makes a row of a session"
+    sent = [Client().post(f"{ALONE}options/").status_code for _ in range(login.TRIES_PER_ADDRESS + 1)]
+    assert (sent[0], sent[-1]) == (200, 429), "each makes a row of a session"
 
 
 # ── Confirming ────────────────────────────────────────────────────────────────────────────────────────────────────────

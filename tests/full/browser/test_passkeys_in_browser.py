@@ -82,10 +82,12 @@ def test_a_passkey_from_registration_to_removal(device: Device, live_server: Any
     page.wait_for_url(own)
     assert obstacles(page) == []
     page.fill("#id_name", "laptop")
+    page.fill("#passkey-password", PASSWORD)
     page.click("button:has-text('Register a passkey')")
     page.wait_for_selector(".pk:has-text('laptop')")
     assert obstacles(page) == []
     assert [(each["isResidentCredential"], each["rpId"]) for each in device.credentials()] == [(True, "localhost")]
+    page.fill("#passkey-password", PASSWORD)
     page.click("button:has-text('Register a passkey')")
     page.wait_for_selector("[data-passkey-says]:has-text('already')")
     assert Passkey.objects.count() == 1
@@ -108,6 +110,7 @@ def test_a_passkey_from_registration_to_removal(device: Device, live_server: Any
     device.is_of(False)
     page.click("button:has-text('Confirm with a passkey')")
     page.wait_for_selector("[data-passkey-says]:has-text('No passkey was used')")
+    page.wait_for_function("document.getAnimations().length === 0")  # the button is enabled again, and fades in
     assert obstacles(page) == []
     device.is_of(True)
     page.click("button:has-text('Confirm with a passkey')")
@@ -134,6 +137,7 @@ def test_an_approval_takes_a_passkey_once_the_log_in_is_old(
     approver.set_password(PASSWORD)
     approver.save(update_fields=["password"])
     enter_password(page, f"{home}/login/?next=/account/second-factor/", approver.email)
+    page.fill("#passkey-password", PASSWORD)
     page.click("button:has-text('Register a passkey')")
     page.wait_for_selector(".pk")
     clock.forward(3600)
@@ -157,7 +161,8 @@ def test_without_scripts_or_webauthn_the_page_says_so_and_the_password_works(
         context = browser.new_context(java_script_enabled=False)
         page = context.new_page()
         enter_password(page, f"{live_server.url}/login/?next=/account/second-factor/", user.email)
-        page.wait_for_selector("text=Passkeys need JavaScript")
+        page.wait_for_selector("noscript p:visible")  # selectors by text pass over <noscript>
+        assert "Passkeys need JavaScript" in page.locator("noscript").inner_text()
         assert not page.locator("button:has-text('Register a passkey')").is_visible()
         context.close()
         context = browser.new_context()

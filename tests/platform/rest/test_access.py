@@ -201,14 +201,12 @@ def _accounts(other: User) -> dict[str, Any]:
     """Another person, with roles, changes that wait for consent, tokens and sessions."""
     return {
         **dict.fromkeys(("workload-rules/<uuid:pk>", "workloads/<uuid:pk>"), _rule().pk),
-        "users/<int:pk>": other.pk,
+        **dict.fromkeys(("users/<int:pk>", "people/<int:pk>"), other.pk),
         "link/<str:secret>": "x" * 43,
         "changes/<uuid:pk>": _change(other).pk,
         "pending-changes/<uuid:pk>": _change(other).pk,
         **policy_addresses(),
-        "people/<int:pk>": other.pk,
-        "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
-        "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
+        **dict.fromkeys(("roles/<int:pk>", "role-bindings/<int:pk>"), RoleBinding.objects.get(user=other).pk),
         "passkeys/<uuid:pk>": uuid.UUID(int=1),  # of no one
         "login/with/<slug:key>": "corp",  # no provider is set up
         "tokens/<slug:pk>": "nobodys",
