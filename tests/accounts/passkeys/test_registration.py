@@ -234,7 +234,7 @@ def test_a_session_whose_log_in_is_not_recent_registers_and_removes_nothing(user
 
 
 def test_a_stolen_session_without_the_password_registers_nothing_however_recent(user) -> None:
-    """As an app is set up: a thief of the cookie has the minutes of a recent log-in, and must not gain a way in."""
+    """The set-up of an app asks for it too: a thief of the cookie has the minutes of a recent log-in, and no more."""
     client = logged_in(user)
     for wrong in ("", "a guess"):
         refused = client.post(f"{PAGE}options/", {"password": wrong})
