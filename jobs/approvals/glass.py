@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from accounts.access import freshness
 from accounts.models import User
 from accounts.permissions import Role, may
 from common.clock import now
@@ -72,7 +73,7 @@ def require_person(plan: Plan, by: User) -> None:
 
 def require_recent(proved_at: datetime | None) -> None:
     """Require a recent log-in, also where SETPOINT_STEP_UP asks for none. Raises FreshLoginNeeded."""
-    if step_up.is_stale(proved_at):
+    if freshness.is_stale(proved_at):
         raise step_up.FreshLoginNeeded(
             f"Breaking the glass takes a log-in of {step_up.recent_words()} in this browser. Confirm that it is you "
             f"under {step_up.CONFIRM}, then start."
