@@ -1,4 +1,4 @@
-"""How many starts by break-glass a day has, in all clusters together: the glass is for emergencies, and no workflow."""
+"""Limit on starts by break-glass in a day, in all clusters together: the glass is for emergencies, and no workflow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GlassAllowance:
 
 def allowance() -> GlassAllowance:
     limit = settings.SETPOINT_BREAK_GLASS_PER_DAY
-    times = list(BreakGlass.objects.recent().order_by("-at").values_list("at", flat=True))
+    times = list(BreakGlass.objects.recent().order_by("-at", "pk").values_list("at", flat=True))
     is_left = len(times) < limit
     return GlassAllowance(len(times), limit, None if is_left else times[limit - 1] + DAY)
 

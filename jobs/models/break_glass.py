@@ -28,7 +28,7 @@ class BreakGlassQuerySet(MarkedQuerySet["BreakGlass"]):
         return [row for row in self.lacking_reviews() if row.is_overdue]
 
     def recent(self) -> Self:
-        """Of the last 24 hours, which SETPOINT_BREAK_GLASS_PER_DAY limits."""
+        """Select those of the last 24 hours, which SETPOINT_BREAK_GLASS_PER_DAY limits."""
         return self.filter(at__gt=now() - DAY)
 
 

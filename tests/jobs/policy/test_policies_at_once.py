@@ -29,7 +29,7 @@ def activated(row: PolicyVersion, by: User) -> Any:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_of_two_versions_activated_at_once_one_wins(world: World, is_first: bool) -> None:
-    """Also as the first ever, where there is no active row that both could lock."""
+    """The first ever included, where there is no active row that both could lock."""
     if not is_first:
         activate(world, rule("false"))
     rows = [propose(world.admin, nodes) for nodes in (7, 8)]

@@ -162,7 +162,7 @@ def test_only_administrators_of_everything_read_rules_as_a_policy(world: World) 
 
 
 def test_the_built_in_rules_are_the_text_of_the_documentation(world: World) -> None:
-    """What docs/policy.md prints is what the product makes of the rules that an installation begins with."""
+    """Compare docs/policy.md with what the product makes of the rules that an installation begins with."""
     text = rules_as_policy.text_of_rules(list(ApprovalRule.objects.all()))
     documented = (configured.BASE_DIR / "docs" / "policy.md").read_text()
     assert text in documented
