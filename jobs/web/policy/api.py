@@ -30,7 +30,10 @@ class PolicyVersionViewSet(mixins.ListModelMixin, ApiViewSet):
     lookup_field = "number"
     lookup_value_converter = "int"
     ordering_fields = ("number", "proposed_at")
-    scope_for = {"GET": "read", "create": "admin", "test": "admin", "activate": "approve", "withdraw": "admin"}
+    scope_for = {
+        "GET": "read", "from_rules": "admin", "create": "admin", "test": "admin", "activate": "approve",
+        "withdraw": "admin",
+    }  # fmt: skip
 
     def get_queryset(self) -> QuerySet[PolicyVersion]:
         return PolicyVersion.objects.select_related("proposed_by", "activated_by")
