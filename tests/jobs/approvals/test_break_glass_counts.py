@@ -106,6 +106,9 @@ def test_a_deadline_that_was_moved_in_the_table_is_overdue(world, plan, breaker)
     rollout = broken(plan, breaker)
     BreakGlass.objects.filter(rollout=rollout).update(review_by=now() + timedelta(days=999))
     assert BreakGlass.objects.get().state == "overdue"
+    client = logged_in(breaker)
+    for path in ("/", f"/rollouts/{rollout}/"):
+        assert "the row was changed" in " ".join(client.get(path).content.decode().split()), path
     assert glass_reviews.report_overdue() == 1
 
 

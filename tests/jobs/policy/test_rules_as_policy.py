@@ -22,9 +22,8 @@ from tests.jobs.pages import browser
 
 SECURITY = {"cmdline.mitigations": "off"}
 SPACES = ("train-a", "train-b", "eval")
-SEEDS = range(3)
-RULE_SETS = 20
-"""Of each seed; every one is compared on each plan."""
+RULE_SETS = 60
+"""Each is compared on three plans."""
 
 
 @pytest.fixture
@@ -80,9 +79,8 @@ def any_plan(dice: random.Random, stored: list[Plan], clusters: list[Cluster]) -
     return plan
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_policy_made_of_any_rules_requires_what_they_require_of_any_plan(plans: list[Plan], seed: int) -> None:
-    dice = random.Random(seed)
+def test_a_policy_made_of_any_rules_requires_what_they_require_of_any_plan(plans: list[Plan]) -> None:
+    dice = random.Random(1)
     Cluster.objects.create(name="cirrus", uid="c", environment="development", server="https://127.0.0.1:1")
     altered = Cluster.objects.create(name="dune", uid="d", environment="development", server="https://127.0.0.1:1")
     Cluster.objects.filter(pk=altered.pk).update(environment="staging")  # its environment is not known
@@ -97,11 +95,11 @@ def test_a_policy_made_of_any_rules_requires_what_they_require_of_any_plan(plans
             assert rules_as_policy.differing_plans(policy, rows, [plan]) == [], rules_as_policy.text_of_rules(rows)
             facts = rules.facts_of([plan], rows)[plan.pk]
             outcomes.add(rules_as_policy.demand_of(rules.fitting_requirements(rows, facts)))
-    assert len(outcomes) > 3, "the cases tell rules apart"
+    assert len(outcomes) > 9, "the cases tell rules apart"
 
 
 @pytest.mark.parametrize("field", [name for name in rulebook.FIELDS if name not in ("name", "cluster", "of_scope")])
-def test_each_field_of_a_rule_has_a_place_in_the_text(world: World, field: str) -> None:
+def test_each_field_of_a_rule_has_a_place_in_the_text(field: str) -> None:
     """A field that is added to rules, and not here, would be lost: the text must differ once it is set."""
     values = {
         "environment": "production", "worst_class": "drain", "namespace": "train", "component": "cilium",
@@ -139,31 +137,37 @@ def test_the_migrated_policy_alone_decides_as_the_rules_did_and_authors_never_ap
     assert "start=rules" not in page.get("/approvals/policy/").content.decode(), "it would take the active one's place"
 
 
-def test_a_rule_that_was_changed_in_the_table_is_not_migrated(world: World) -> None:
+@pytest.mark.django_db
+def test_a_rule_that_was_changed_in_the_table_is_not_migrated() -> None:
     row = ApprovalRule.objects.create(name="weak", approvers=2)
     ApprovalRule.objects.filter(pk=row.pk).update(approvers=1)
     with pytest.raises(WrongState, match="weak"):
         rules_as_policy.migrated()
-    assert TokenClient(world.admin).get("/api/v1/policy-versions/from-rules").status_code == 409
-    page = browser(world.admin).get("/approvals/policy/?start=rules")
+    admin = UserFactory(roles=["admin"])
+    assert TokenClient(admin).get("/api/v1/policy-versions/from-rules").status_code == 409
+    page = browser(admin).get("/approvals/policy/?start=rules")
     assert (page.status_code, "weak" in page.content.decode()) == (422, True)
 
 
-def test_more_rules_than_a_policy_holds_are_refused_in_words(world: World) -> None:
+@pytest.mark.django_db
+def test_more_rules_than_a_policy_holds_are_refused_in_words() -> None:
     for number in range(policy_text.MOST_RULES + 1):
         ApprovalRule.objects.create(name=f"rule {number}", approvers=1)
     with pytest.raises(WrongState, match=str(policy_text.MOST_RULES)):
         rules_as_policy.migrated()
 
 
-def test_only_administrators_of_everything_read_rules_as_a_policy(world: World) -> None:
-    for user in (world.operator, world.approver, UserFactory(roles=["admin@env:staging"])):
-        assert TokenClient(user).get("/api/v1/policy-versions/from-rules").status_code == 403
+@pytest.mark.django_db
+def test_only_administrators_of_everything_read_rules_as_a_policy() -> None:
+    for role in ("operator", "approver", "admin@env:staging"):
+        client = TokenClient(UserFactory(roles=[role]))
+        assert client.get("/api/v1/policy-versions/from-rules").status_code == 403, role
 
 
-def test_the_built_in_rules_are_the_text_of_the_documentation(world: World) -> None:
+@pytest.mark.django_db
+def test_the_built_in_rules_are_the_text_of_the_documentation() -> None:
     """Compare docs/policy.md with what the product makes of the rules that an installation begins with."""
     text = rules_as_policy.text_of_rules(list(ApprovalRule.objects.all()))
     documented = (configured.BASE_DIR / "docs" / "policy.md").read_text()
     assert text in documented
-    assert policybook.reason_not_to_propose(world.admin) == ""
+    assert policybook.reason_not_to_propose(UserFactory(roles=["admin"])) == ""
