@@ -15,7 +15,7 @@ from accounts.models import User
 from accounts.permissions import Role, may
 from common.clock import now
 from common.errors import NotAllowed, WrongState
-from jobs.approvals import plan_actions, step_up, verdicts
+from jobs.approvals import glass_allowance, plan_actions, step_up, verdicts
 from jobs.calendars import targets
 from jobs.diffs.changes import Disruption
 from jobs.models import BreakGlass, Plan, Rollout
@@ -51,15 +51,19 @@ def is_permitted(plan: Plan, user: User) -> bool:
 
 def reason_not_to_break(plan: Plan, user: User) -> str:
     """Return why this person may not start this plan now by break-glass; empty when they may. Reads all of the plan."""
-    return _reason_of_person(plan, user) or _reason_of_reviews(user) or _reason_of_plan(plan)
+    of_person = _reason_of_person(plan, user) or _reason_of_reviews(user)
+    return of_person or _reason_of_plan(plan) or glass_allowance.allowance().reason
 
 
 def require(plan: Plan, by: User) -> None:
-    """Call it in the start's transaction. Raises NeverOverRest, NotAllowed, WrongState."""
+    """Call it in the start's transaction, under `glass_allowance.lock`.
+
+    Raises NeverOverRest, NotAllowed, WrongState.
+    """
     require_person(plan, by)
     if reason := _reason_of_reviews(by):
         raise NotAllowed(reason)
-    if reason := _reason_of_plan(plan):
+    if reason := _reason_of_plan(plan) or glass_allowance.allowance().reason:
         raise WrongState(reason)
 
 
@@ -118,11 +122,11 @@ def _has_roles(plan: Plan, user: User) -> bool:
 
 
 def _reason_of_reviews(user: User) -> str:
-    late = BreakGlass.objects.filter(person=user, review_by__lte=now()).select_related("rollout")
-    overdue = next((row for row in late.prefetch_related("reviews") if row.is_overdue), None)
-    if overdue is None:
+    overdue = BreakGlass.objects.filter(person=user).select_related("rollout").overdue()
+    if not overdue:
         return ""
-    return f"The review of {overdue.rollout}, which you started by break-glass, is overdue: two approvers come first."
+    name = overdue[0].rollout
+    return f"The review of {name}, which you started by break-glass, is overdue: two approvers come first."
 
 
 # ── of the plan ───────────────────────────────────────────────────────────────────────────────────────────────────────
