@@ -1,4 +1,4 @@
-"""One object of a scheduler as it is now: who it is, what it asks for, and how far it has come. Pure.
+"""One object of a scheduler as it is now: its identity, what it asks for, and how far it has come. Pure.
 
 Kueue's conditions and their meaning are those of v0.19 (`v1beta2`, and the same in `v1beta1`), Volcano's phases those
 of v1.15. Times of others are not believed beyond what is possible: none before the object was made, none later than the

@@ -36,7 +36,7 @@ Place = tuple[UUID, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some waits."""
+    """Quantiles of some waits."""
 
     count: int
     admitted: int
@@ -105,7 +105,7 @@ class Report:
     window: TimeRange
     at: datetime
     clusters: Sequence[Cluster]
-    """All that have queues or waits, whatever the filter."""
+    """All that have queues or waits, regardless of the filter."""
     refused: Sequence[tuple[Cluster, str, str]]
     lines: Sequence[QueueLine]
     sizes: Sequence[SizeLine]
@@ -184,7 +184,7 @@ Waits = Mapping[Place, Sequence[tuple[int, Wait]]]
 def _waits(rows: QuerySet[WorkloadWait], window: TimeRange, at: datetime) -> tuple[Waits, bool]:
     began = rows.filter(queued_at__gte=window.start, queued_at__lt=window.end, is_measured=True, is_active=True)
     columns = ("cluster_id", "system", "queue", "gpus", "queued_at", "admitted_at", "ended_at")
-    listed = list(began.order_by("-queued_at").values_list(*columns)[: MOST_WAITS + 1])
+    listed = list(began.order_by("-queued_at", "-pk").values_list(*columns)[: MOST_WAITS + 1])
     by_place: dict[Place, list[tuple[int, Wait]]] = defaultdict(list)
     for cluster, system, queue, gpus, queued, admitted, ended in listed[:MOST_WAITS]:
         until = admitted or ended or at

@@ -1,4 +1,4 @@
-"""What a queue lets start: its quotas of each kind of GPU, whether its head blocks the rest, and its cohort. Pure.
+"""Terms of a queue: its quotas of each kind of GPU, whether its head blocks the rest, and its cohort. Pure.
 
 Kueue: `nominalQuota` of all flavors of a resource together, with `borrowingLimit` where it is in a cohort. Volcano:
 `deserved` and `capability`. Which nodes a flavor means is not read.

@@ -1,4 +1,4 @@
-"""Which pending gangs would start if GPUs that are held idle were free. A pure function over a snapshot.
+"""Pending gangs that would start if GPUs that are held idle were free. A pure function over a snapshot.
 
 Gangs are tried in order: higher priority first, then the older. One starts if its queue may hold its GPUs (quota, with
 what it may borrow from its cohort) and all of its pods find room at once on nodes of one model, each where it fits
@@ -92,7 +92,7 @@ def _why_not(gang: Pending, ledger: _Ledger, blocked: set[Key]) -> str:
 
 
 class _Ledger:
-    """What queues and cohorts hold while gangs start."""
+    """GPUs that queues and cohorts hold while gangs start."""
 
     def __init__(self, terms: Mapping[Key, Terms]) -> None:
         self.terms = terms

@@ -1,4 +1,4 @@
-"""Who would start in a cluster if what pods hold idle were free, from rows as last read."""
+"""Pending gangs of a cluster that would start if what pods hold idle were free, from rows as last read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from gpus.models import Waiting, WorkloadWait
 
 MOST_JUDGED = 2000
 NOT_MODELED = (
-    "topology and affinity, taints, CPU and memory, the nodes of a flavor, lending limits, weights, fair sharing and preemption "
-    "by the scheduler, and Volcano’s priority classes"
+    "topology and affinity, taints, CPU and memory, the nodes of a flavor, lending limits, weights, fair sharing and "
+    "preemption by the scheduler, and Volcano’s priority classes"
 )
 
 
@@ -72,7 +72,7 @@ class Reclaimed:
 
 
 def of(user: User, cluster: Cluster) -> Reclaimed:
-    """At most ten queries, for any number of workloads."""
+    """Answer for a cluster with at most ten queries, for any number of workloads."""
     row = restrict(Waiting.objects.filter(cluster=cluster), user).first()
     minutes = settings.SETPOINT_GPU_IDLE_MINUTES
     local = {(space, name): queue for space, name, queue in row.local_queues} if row else {}

@@ -36,7 +36,7 @@ FIELDS = [
 
 @dataclass(slots=True)
 class Readings:
-    """What one reading has of a cluster."""
+    """Contents of one reading of a cluster."""
 
     observations: list[Observation] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)
@@ -114,7 +114,7 @@ def _advance(
         if since := _evicted_since(row, values, at, before):
             following = _follow(row, values, since, evictions)
         elif values["admitted_at"] and row.admitted_at is None:
-            # What is only known to be in waited at the reading before, whatever an older condition says.
+            # What is only known to be in waited at the reading before, also where a condition is older.
             waited_until = before if before and not values["is_dated"] and row.pk is not None else row.queued_at
             row.admitted_at = max(min(max(values["admitted_at"], waited_until), at), row.queued_at)
     last = following or row

@@ -89,7 +89,7 @@ class WorkloadWait(models.Model):
 
 
 class QueueStep(models.Model):
-    """What a queue offered and held during one step of time: sums of value × seconds, each with its own seconds.
+    """Offer and use of a queue during one step of time: sums of value × seconds, each with its own seconds.
 
     A value that a reading lacks adds nothing to its seconds: it is a gap, and never zero.
     """

@@ -95,7 +95,7 @@ class WaitQuantileOut(serializers.Serializer[Any]):
 
 
 class WaitFiguresOut(serializers.Serializer[Figures]):
-    """Of waits that began in the time; one that is not over counts as at least so long (Kaplan–Meier)."""
+    """Quantiles of the waits that began in the time; one that is not over counts as at least so long (Kaplan–Meier)."""
 
     count = serializers.IntegerField()
     admitted = serializers.IntegerField(help_text="Of them, those that were let in.")

@@ -28,7 +28,7 @@ from components.catalog import catalog
 from components.charts import archives
 from components.plans.authority import Authority
 from components.plans.prepared import Prepared
-from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
+from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team, WorkloadWait
 from jobs import tasks
 from jobs.approvals import reviews
 from jobs.models import ApprovalRule, CalendarRule, PlanComponent, StepEvent
@@ -280,6 +280,10 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
     job = GpuJob.objects.create(
         cluster=world.cluster, key="u-1", namespace="a", kind="Job", name="b", queued_at=node.changed_at
     )
+    wait = WorkloadWait.objects.create(
+        cluster=world.cluster, system="kueue", uid="w-1", number=1, kind="Workload", namespace="a", name="b",
+        queue="batch", gpus=8, created_at=node.changed_at, queued_at=node.changed_at,
+    )  # fmt: skip
     component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
     return {
         "compliance/components/<int:pk>": component.pk,
@@ -287,6 +291,7 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         "gpus/devices/<int:pk>": gpu.pk,
         "gpus/paces/<int:pk>": pace.pk,
         "gpus/jobs/<int:pk>": job.pk,
+        "gpus/waits/<int:pk>": wait.pk,
         "jobs/<slug:key>": job.key,
         "compliance/changes/<int:pk>": change.pk,
         "compliance/outliers/<int:pk>": outlier.pk,
