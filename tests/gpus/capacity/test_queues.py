@@ -9,15 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from clusters.connection import registry
 from clusters.fleet import NotFound
 from clusters.models import GpuJob, GpuPod, Node
-from gpus.capacity import observed, pending, queue_report, survival
-from gpus.capacity.survival import Wait
+from gpus.capacity import observed, pending, queue_report
 from gpus.models import IdleHolding, QueueStep, TelemetrySource, Waiting, WorkloadWait
 from gpus.reports import ranges
 from gpus.storage import retention
@@ -276,20 +272,6 @@ def test_pods_without_a_queue_wait_for_the_scheduler_and_count_once_where_a_gang
 
 
 # ── Figures ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=30))
-@hypothesis_settings(max_examples=60, deadline=None)
-def test_a_wait_that_is_not_over_never_makes_a_quantile_shorter(waits):
-    listed = [Wait(float(seconds), is_over) for seconds, is_over in waits]
-    median, ninety = survival.quantiles(listed, (0.5, 0.9))
-    assert median.seconds <= ninety.seconds
-    if all(wait.is_over for wait in listed):
-        ordered = sorted(wait.seconds for wait in listed)
-        assert median.seconds == ordered[-(-len(ordered) // 2) - 1]
-        assert not ninety.is_least
-    longer = survival.quantiles([*listed, Wait(99.0, False)], (0.5,))[0]
-    assert longer.seconds >= median.seconds
-
-
 def test_page_rest_file_and_job_have_the_same_waits(world):
     begin = world.clock.at
     job = GpuJob.objects.create(

@@ -28,7 +28,7 @@ from components.catalog import catalog
 from components.charts import archives
 from components.plans.authority import Authority
 from components.plans.prepared import Prepared
-from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team, WorkloadWait
+from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
 from jobs import tasks
 from jobs.approvals import reviews
 from jobs.models import ApprovalRule, CalendarRule, PlanComponent, StepEvent
@@ -38,6 +38,7 @@ from profiles.models import Revision
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory, SiteEntryFactory
 from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
+from tests.gpus.waiting import waiting
 from tests.jobs.conftest import World
 from tests.platform.rest.policies import policy_addresses
 
@@ -280,10 +281,6 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
     job = GpuJob.objects.create(
         cluster=world.cluster, key="u-1", namespace="a", kind="Job", name="b", queued_at=node.changed_at
     )
-    wait = WorkloadWait.objects.create(
-        cluster=world.cluster, system="kueue", uid="w-1", number=1, kind="Workload", namespace="a", name="b",
-        queue="batch", gpus=8, created_at=node.changed_at, queued_at=node.changed_at,
-    )  # fmt: skip
     component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
     return {
         "compliance/components/<int:pk>": component.pk,
@@ -291,7 +288,7 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         "gpus/devices/<int:pk>": gpu.pk,
         "gpus/paces/<int:pk>": pace.pk,
         "gpus/jobs/<int:pk>": job.pk,
-        "gpus/waits/<int:pk>": wait.pk,
+        "gpus/waits/<int:pk>": waiting(world.cluster, node.changed_at).pk,
         "jobs/<slug:key>": job.key,
         "compliance/changes/<int:pk>": change.pk,
         "compliance/outliers/<int:pk>": outlier.pk,
