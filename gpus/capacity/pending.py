@@ -28,6 +28,7 @@ from gpus.capacity import observed, queue_steps, queue_terms, waits
 from gpus.capacity.queue_steps import QueueLook
 from gpus.capacity.queue_terms import ROOT, Terms
 from gpus.models import Waiting
+from gpus.storage.accumulator import COVERS_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +110,11 @@ def _free(at: datetime) -> Q:
     return Q(claimed_until=None, due_at__lte=at) | Q(claimed_until__lt=at)
 
 
-def refresh(pk: int) -> bool:
-    """Read the pending gangs if that is due and unclaimed. Waits on the network: hold no transaction."""
+def refresh(pk: int, *, reach: float = COVERS_SECONDS) -> bool:
+    """Read the pending gangs if that is due and unclaimed. Waits on the network: hold no transaction.
+
+    `reach`: seconds that a reading speaks for at most.
+    """
     at = now()
     until, next_ = at + CLAIM, at + timedelta(seconds=settings.SETPOINT_GPU_SECONDS)
     if not Waiting.objects.filter(_free(at), pk=pk).update(claimed_until=until, due_at=next_):
@@ -143,11 +147,11 @@ def refresh(pk: int) -> bool:
         if not Waiting.objects.filter(pk=pk, claimed_until=until).update(**fields):
             return False
         if work is not None:
-            _remember(row, work, at)
+            _remember(row, work, at, reach)
     return True
 
 
-def _remember(row: Waiting, work: PendingWork, at: datetime) -> None:
+def _remember(row: Waiting, work: PendingWork, at: datetime, reach: float) -> None:
     """Write waits and queues of a reading. `row` has the time of the one before."""
     waits.record(row.cluster_id, work.readings, at, row.read_at)
     terms = [(queue, Terms.of(queue.terms)) for queue in work.queues]
@@ -157,7 +161,8 @@ def _remember(row: Waiting, work: PendingWork, at: datetime) -> None:
         for queue, term in terms
         if queue.system != VOLCANO or queue.name not in parents
     ]
-    queue_steps.record(row.cluster_id, looks[:MOST_QUEUES], at, row.read_at, work.readings.cluster_queues)
+    queues = work.readings.cluster_queues
+    queue_steps.record(row.cluster_id, looks[:MOST_QUEUES], at, row.read_at, queues, reach=reach)
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────

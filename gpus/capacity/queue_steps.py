@@ -41,9 +41,11 @@ def record(
     at: datetime,
     before: datetime | None,
     cluster_queues: Mapping[tuple[str, str], str],
+    *,
+    reach: float = COVERS_SECONDS,
 ) -> None:
-    """Add one reading, which speaks for the time since the one before it, three minutes at most. In a transaction."""
-    spans = list(_spans(at, before))
+    """Add one reading, which speaks for the time since the one before it, `reach` at most. In a transaction."""
+    spans = list(_spans(at, before, reach))
     by_key = {(look.system, look.name): look for look in looks}
     if not spans or not by_key:
         return
@@ -79,12 +81,12 @@ def record(
     )
 
 
-def _spans(at: datetime, before: datetime | None) -> Iterator[tuple[int, datetime, float]]:
+def _spans(at: datetime, before: datetime | None, reach: float) -> Iterator[tuple[int, datetime, float]]:
     """Yield seconds and start of each step that the reading speaks for, and for how long."""
     if before is None:
         return
     end = at.timestamp()
-    begin = max(before.timestamp(), end - COVERS_SECONDS)
+    begin = max(before.timestamp(), end - reach)
     for seconds in (FINE, COARSE):
         start = begin // seconds * seconds
         while start < end:
