@@ -342,6 +342,7 @@ NO_PAGE: dict[str, str] = {
     "gpus:queues": "the pictures have their full size already",
     "gpus:inference": "its parts are read when they are scrolled into view",
     "components:site_entry_file": "a file to keep",
+    "jobs:plan_request": "the demo's pools are small: their plans are made within the request",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(
         (
@@ -349,6 +350,7 @@ NO_PAGE: dict[str, str] = {
             "compliance:components_live", "compliance:component_live", "compliance:cluster_weak",
             "clusters:worst", "gpus:slower_live", "gpus:forecast", "gpus:node_host", "gpus:job_hosts",
             "gpus:inference_live", "gpus:job_inference", "gpus:reclaim",
+            "jobs:plan_request_live",
             "jobs:rollout_live",
             "search_found", "profiles:verdict", "profiles:verdict_new",
             "profiles:setting_search",
