@@ -353,6 +353,8 @@ SPECTACULAR_SETTINGS = {
         "TelemetryAuth": "gpus.models.telemetry.TelemetrySource.Auth",
         "TelemetryState": "gpus.models.telemetry.TelemetrySource.State",
         "BreakGlassVerdict": "jobs.models.GlassReview.Verdict",
+        "WaitSystem": "gpus.models.queues.WorkloadWait.System",
+        "QueueSystem": [("volcano", "volcano"), ("kueue", "kueue")],
         "GpuJobState": "clusters.models.GpuJob.State",
         "GpuJobOutcome": "clusters.models.GpuJob.Outcome",
         "GpuPriceKind": "gpus.models.showback.GpuPrice.Kind",

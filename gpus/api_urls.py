@@ -13,6 +13,7 @@ from gpus.web import (
     inference_api,
     jobs_api,
     peers_api,
+    queue_api,
     source_urls,
 )
 from gpus.web.cost import api as cost_api
@@ -22,6 +23,7 @@ router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", api.GpuViewSet, basename="gpu")
 router.register("gpus/paces", peers_api.PaceViewSet, basename="gpu-pace")
 router.register("gpus/jobs", jobs_api.GpuJobViewSet, basename="gpu-job")
+router.register("gpus/waits", queue_api.WorkloadWaitViewSet, basename="gpu-wait")
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
 router.register("gpus/prices", cost_api.GpuPriceViewSet, basename="gpu-price")
@@ -37,6 +39,8 @@ urlpatterns = [
     path("gpus/plans/<uuid:pk>/forecast", forecast_api.StudyForecastView.as_view(), name="gpu-plan-forecast"),
     path("gpus/nodes/<int:pk>/host", host_api.NodeHostView.as_view(), name="gpu-node-host"),
     path("gpus/jobs/<int:pk>/hosts", host_api.JobHostsView.as_view(), name="gpu-job-hosts"),
+    path("gpus/queues", queue_api.QueuesView.as_view(), name="gpu-queues"),
+    path("gpus/queues/reclaim", queue_api.ReclaimView.as_view(), name="gpu-queues-reclaim"),
     path("gpus/inference", inference_api.InferenceView.as_view(), name="gpu-inference"),
     path("gpus/jobs/<int:pk>/inference", inference_api.JobInferenceView.as_view(), name="gpu-job-inference"),
     path("gpus/prometheus-rule", export_views.PrometheusRule.as_view(), name="gpu-prometheus-rule"),

@@ -9,6 +9,7 @@ from gpus.web import (
     inference_views,
     job_views,
     peers_views,
+    queue_views,
     source_views,
     views,
 )
@@ -23,6 +24,10 @@ urlpatterns = [
     path("gpus/jobs/<int:pk>/inference/live/", inference_views.job, name="job_inference"),
     path("gpus/inference/", inference_views.inference, name="inference"),
     path("gpus/inference/clusters/<uuid:pk>/live/", inference_views.cluster, name="inference_live"),
+    path("gpus/queues/", queue_views.queues, name="queues"),
+    path("gpus/queues/clusters/<uuid:pk>/reclaim/live/", queue_views.reclaim, name="reclaim"),
+    path("gpus/queues/waits.csv", queue_views.export, {"form": "csv"}, name="waits_csv"),
+    path("gpus/queues/waits.json", queue_views.export, {"form": "json"}, name="waits_json"),
     path("gpus/nodes/<int:pk>/host/live/", host_views.node, name="node_host"),
     path("gpus/clusters/<uuid:pk>/jobs/<slug:key>/", job_views.job_of, name="job_of"),
     path("gpus/slower/", peers_views.slower, name="slower"),

@@ -334,6 +334,7 @@ NO_PAGE: dict[str, str] = {
     **dict.fromkeys(
         (
             "compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file", "gpus:slower_csv",
+            "gpus:waits_csv", "gpus:waits_json",
             "gpus:slower_json", "gpus:cost_csv", "gpus:cost_focus", "jobs:plan_role", "jobs:window_export",
         ),
         "a file to keep",
@@ -345,6 +346,7 @@ NO_PAGE: dict[str, str] = {
     "jobs:policy_version": "the demo has none",
     "gpus:team": "a form of two fields",
     "gpus:job_of": "it leads to the job",
+    "gpus:queues": "the pictures have their full size already",
     "gpus:inference": "its parts are read when they are scrolled into view",
     "components:site_entry_file": "a file to keep",
     "jobs:plan_request": "the demo's pools are small: their plans are made within the request",
@@ -354,7 +356,7 @@ NO_PAGE: dict[str, str] = {
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
             "compliance:components_live", "compliance:component_live", "compliance:cluster_weak",
             "clusters:worst", "gpus:slower_live", "gpus:forecast", "gpus:node_host", "gpus:job_hosts",
-            "gpus:inference_live", "gpus:job_inference",
+            "gpus:inference_live", "gpus:job_inference", "gpus:reclaim",
             "jobs:plan_request_live",
             "jobs:rollout_live",
             "search_found", "profiles:verdict", "profiles:verdict_new",

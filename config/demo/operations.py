@@ -16,10 +16,12 @@ from clusters.inventory import daily_counts, enrolment, inspection, reachability
 from clusters.models import Cluster, Pool
 from clusters.services import lifecycle
 from common.clock import now
-from config.demo import telemetry
+from config.demo import queues, telemetry
 from config.demo.fleet import ServedCluster
 from config.demo.journey import Journey
+from gpus.capacity import pending
 from gpus.effects import studies
+from gpus.models import Waiting
 from jobs.approvals import glass_reviews, reviews
 from jobs.engine import component_runner, reconcile
 from jobs.forecast.strategy import parse
@@ -169,10 +171,18 @@ class Operations:
             left = max(ago, left - telemetry.EVERY)
             self.journey.jump_to(left)
             self.read_gpus()
+            self.read_queues(left)
 
     def read_gpus(self) -> None:
         for cluster in Cluster.objects.filter(name__in=self.clusters).order_by("name"):
             telemetry.record(cluster, self.served[cluster.name].sim)
+
+    def read_queues(self, left: timedelta) -> None:
+        """Let time pass in the queues, and read them as the background processes do."""
+        queues.pass_by(self.served, left)
+        pending.reconcile()
+        for pk in Waiting.objects.filter(cluster__name__in=(queues.VOLCANO, queues.KUEUE)).values_list("pk", flat=True):
+            pending.refresh(pk, reach=telemetry.EVERY.total_seconds() + 60)
 
     def pass_time(self, seconds: float) -> None:
         """All clusters live in one time: the first tick moves it, the others catch up."""

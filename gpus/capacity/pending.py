@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 
@@ -23,7 +24,11 @@ from clusters.fleet import Fleet, FleetError, Forbidden, NotFound
 from clusters.models import Cluster
 from common.clock import now
 from contract import quantities
+from gpus.capacity import observed, queue_steps, queue_terms, waits
+from gpus.capacity.queue_steps import QueueLook
+from gpus.capacity.queue_terms import ROOT, Terms
 from gpus.models import Waiting
+from gpus.storage.accumulator import COVERS_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +41,7 @@ WHERE_NOTHING_IS = timedelta(minutes=5)
 """Until it is looked again whether a scheduler was installed."""
 MOST_GANGS = 200
 MOST_QUEUES = 200
+MOST_LOCAL_QUEUES = 5000
 LONGEST = 300
 AT_ONCE = 50
 SEVERAL = "several kinds"
@@ -73,6 +79,8 @@ class Queue:
     limit: int | None
     """GPUs that it may hold: capability, or the sum of nominal quotas. None: without a limit."""
     state: str
+    terms: dict[str, Any] = field(default_factory=dict)
+    """What decides over who starts: gpus.capacity.queue_terms."""
 
 
 @dataclass(slots=True)
@@ -81,6 +89,8 @@ class PendingWork:
     refused: list[list[str]]
     gangs: list[Gang]
     queues: list[Queue]
+    readings: waits.Readings = field(default_factory=waits.Readings)
+    """All gangs, whether they wait or not."""
 
 
 # ── Looks that are due ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,8 +110,11 @@ def _free(at: datetime) -> Q:
     return Q(claimed_until=None, due_at__lte=at) | Q(claimed_until__lt=at)
 
 
-def refresh(pk: int) -> bool:
-    """Read the pending gangs if that is due and unclaimed. Waits on the network: hold no transaction."""
+def refresh(pk: int, *, reach: float = COVERS_SECONDS) -> bool:
+    """Read the pending gangs if that is due and unclaimed. Waits on the network: hold no transaction.
+
+    `reach`: seconds that a reading speaks for at most.
+    """
     at = now()
     until, next_ = at + CLAIM, at + timedelta(seconds=settings.SETPOINT_GPU_SECONDS)
     if not Waiting.objects.filter(_free(at), pk=pk).update(claimed_until=until, due_at=next_):
@@ -110,6 +123,7 @@ def refresh(pk: int) -> bool:
     if row is None:
         return False
     fields: dict[str, Any] = {"claimed_until": None}
+    work = None
     try:
         work = read(registry.connect(row.cluster))
     except FleetError as error:
@@ -124,10 +138,31 @@ def refresh(pk: int) -> bool:
             "gangs": [asdict(gang) for gang in gangs[:MOST_GANGS]],
             "count": len(gangs),
             "queues": [asdict(queue) for queue in sorted(work.queues, key=lambda q: (q.system, q.name))[:MOST_QUEUES]],
+            "local_queues": [[*key, name] for key, name in sorted(work.readings.cluster_queues.items())],
         }
         if not work.systems and not work.refused:
             fields["due_at"] = at + WHERE_NOTHING_IS
-    return bool(Waiting.objects.filter(pk=pk, claimed_until=until).update(**fields))
+    with transaction.atomic():
+        # The claim is held by the row's lock while history is written: of two readings, one writes.
+        if not Waiting.objects.filter(pk=pk, claimed_until=until).update(**fields):
+            return False
+        if work is not None:
+            _remember(row, work, at, reach)
+    return True
+
+
+def _remember(row: Waiting, work: PendingWork, at: datetime, reach: float) -> None:
+    """Write waits and queues of a reading. `row` has the time of the one before."""
+    waits.record(row.cluster_id, work.readings, at, row.read_at)
+    terms = [(queue, Terms.of(queue.terms)) for queue in work.queues]
+    parents = {term.parent for _, term in terms} | {ROOT}
+    looks = [
+        QueueLook(queue.system, queue.name, queue.held, term.quota, term.ceiling)
+        for queue, term in terms
+        if queue.system != VOLCANO or queue.name not in parents
+    ]
+    queues = work.readings.cluster_queues
+    queue_steps.record(row.cluster_id, looks[:MOST_QUEUES], at, row.read_at, queues, reach=reach)
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,21 +171,62 @@ def read(fleet: Fleet) -> PendingWork:
 
     Raises FleetError where the API server does not answer.
     """
-    work = PendingWork([], [], [], [])
+    work, at = PendingWork([], [], [], []), now()
     groups = _listed(fleet, work, VOLCANO, VOLCANO_API, "podgroups")
     queues = _listed(fleet, work, VOLCANO, VOLCANO_API, "queues")
     waiting = [gang for raw in groups if (gang := _each(_pod_group, raw)) is not None]
     work.gangs += waiting
+    work.readings.observations += _observations(groups, lambda raw: _seen_group(raw, at))
     by_queue = Counter(gang.queue for gang in waiting)
     work.queues += [queue for raw in queues if (queue := _each(lambda r: _volcano_queue(r, by_queue), raw)) is not None]
     for api in KUEUE_APIS:
         workloads = _listed(fleet, work, KUEUE, api, "workloads")
         clusters = _listed(fleet, work, KUEUE, api, "clusterqueues")
+        local = _listed(fleet, work, KUEUE, api, "localqueues")
         if KUEUE in work.systems or any(KUEUE in what for what, _ in work.refused):
             break
     work.gangs += [gang for raw in workloads if (gang := _each(_workload, raw)) is not None]
     work.queues += [queue for raw in clusters if (queue := _each(_cluster_queue, raw)) is not None]
+    work.readings.observations += _observations(workloads, lambda raw: _seen_workload(raw, at))
+    work.readings.cluster_queues = _cluster_queues(workloads, local)
+    refused = {what for what, _ in work.refused}
+    complete = {VOLCANO: f"{VOLCANO}’s podgroups", KUEUE: f"{KUEUE}’s workloads"}
+    work.readings.complete = {system for system, what in complete.items() if what not in refused}
     return work
+
+
+def _observations(
+    items: Iterable[Raw], observe: Callable[[Raw], observed.Observation | None]
+) -> list[observed.Observation]:
+    return [seen for raw in items if (seen := _each(observe, raw)) is not None]
+
+
+def _seen_group(raw: Raw, at: datetime) -> observed.Observation | None:
+    least = (raw.get("spec") or {}).get("minResources")
+    pods = _spread(raw)
+    return observed.pod_group(raw, at, pods=pods, profile=_profile([least])) if pods else None
+
+
+def _seen_workload(raw: Raw, at: datetime) -> observed.Observation | None:
+    pods, wanted = _pod_sets(raw)
+    return observed.workload(raw, at, pods=pods, profile=_profile(wanted)) if pods else None
+
+
+def _cluster_queues(workloads: Iterable[Raw], local: Iterable[Raw]) -> dict[tuple[str, str], str]:
+    """Return the ClusterQueue of each LocalQueue: as it says, else as workloads were let in."""
+    queues: dict[tuple[str, str], str] = {}
+    for raw in workloads:
+        spec, admission = raw.get("spec") or {}, (raw.get("status") or {}).get("admission") or {}
+        if name := str(admission.get("clusterQueue") or ""):
+            queues[_namespace(raw), str(spec.get("queueName") or "")[:253]] = name[:253]
+    for raw in local:
+        if name := str((raw.get("spec") or {}).get("clusterQueue") or ""):
+            queues[_namespace(raw), str(objects.meta(raw).get("name") or "")[:253]] = name[:253]
+    return dict(list(queues.items())[:MOST_LOCAL_QUEUES])
+
+
+def _namespace(raw: Raw) -> str:
+    return str(objects.meta(raw).get("namespace") or "")[:63]
 
 
 def _listed(fleet: Fleet, work: PendingWork, system: str, api: str, plural: str) -> list[dict[str, Any]]:
@@ -179,12 +255,8 @@ def _pod_group(raw: Raw) -> Gang | None:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     if status.get("phase") not in ("Pending", "Inqueue", None, ""):
         return None
-    gpus, least = gpus_of(spec.get("minResources")), max(1, int(spec.get("minMember") or 1))
-    if not gpus:
+    if not (pods := _spread(raw)):
         return None
-    # The group says what all need together: spread evenly, those that want one more first.
-    each, more = divmod(gpus, least)
-    pods = [[count, size] for count, size in ((more, each + 1), (least - more, each)) if count and size]
     unschedulable = [
         condition for condition in status.get("conditions") or () if condition.get("type") == "Unschedulable"
     ]
@@ -193,19 +265,20 @@ def _pod_group(raw: Raw) -> Gang | None:
     return replace(gang, profile=_profile([spec.get("minResources")]))
 
 
+def _spread(raw: Raw) -> list[list[int]]:
+    """Return the pods of a PodGroup, which says what all need together: spread evenly, those with one more first."""
+    spec = raw.get("spec") or {}
+    gpus, least = gpus_of(spec.get("minResources")), max(1, int(spec.get("minMember") or 1))
+    each, more = divmod(gpus, least)
+    return [[count, size] for count, size in ((more, each + 1), (least - more, each)) if count and size]
+
+
 def _workload(raw: Raw) -> Gang | None:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     conditions = {condition.get("type"): condition for condition in status.get("conditions") or ()}
     if any((conditions.get(name) or {}).get("status") == "True" for name in ("QuotaReserved", "Admitted", "Finished")):
         return None
-    pods, wanted = [], []
-    for part in spec.get("podSets") or ():
-        containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
-        requests = [_requested(container.get("resources") or {}) for container in containers]
-        wanted += requests
-        each = sum(gpus_of(request) for request in requests)
-        if each and (count := int(part.get("count") or 1)):
-            pods.append([count, each])
+    pods, wanted = _pod_sets(raw)
     if not pods:
         return None
     reason = str((conditions.get("QuotaReserved") or {}).get("message") or "")
@@ -213,6 +286,19 @@ def _workload(raw: Raw) -> Gang | None:
         reason = reason or "It is switched off (spec.active)."
     gang = _gang(raw, (KUEUE, "Workload"), str(spec.get("queueName") or ""), pods, reason)
     return replace(gang, profile=_profile(wanted))
+
+
+def _pod_sets(raw: Raw) -> tuple[list[list[int]], list[Raw]]:
+    """Return the pods that want GPUs, by set, and what all containers ask for."""
+    pods, wanted = [], []
+    for part in (raw.get("spec") or {}).get("podSets") or ():
+        containers = ((part.get("template") or {}).get("spec") or {}).get("containers") or ()
+        requests = [_requested(container.get("resources") or {}) for container in containers]
+        wanted += requests
+        each = sum(gpus_of(request) for request in requests)
+        if each and (count := int(part.get("count") or 1)):
+            pods.append([count, each])
+    return pods, wanted
 
 
 def _requested(resources: Raw) -> Raw:
@@ -239,7 +325,8 @@ def _volcano_queue(raw: Raw, waiting: Mapping[str, int]) -> Queue:
     count = int(status.get("pending") or 0) + int(status.get("inqueue") or 0)
     limit = gpus_of(spec.get("capability")) if gpu_names(spec.get("capability")) else None
     held = gpus_of(status["allocated"]) if status.get("allocated") else None
-    return Queue(VOLCANO, name, max(count, waiting.get(name, 0)), held, limit, str(status.get("state") or "")[:40])
+    state, terms = str(status.get("state") or "")[:40], queue_terms.of_volcano_queue(raw).stored()
+    return Queue(VOLCANO, name, max(count, waiting.get(name, 0)), held, limit, state, terms)
 
 
 def _cluster_queue(raw: Raw) -> Queue:
@@ -261,9 +348,8 @@ def _cluster_queue(raw: Raw) -> Queue:
     active = [condition for condition in status.get("conditions") or () if condition.get("type") == "Active"]
     state = "" if not active else "Active" if active[-1].get("status") == "True" else str(active[-1].get("reason"))
     name, waiting = str(objects.meta(raw).get("name"))[:253], int(status.get("pendingWorkloads") or 0)
-    return Queue(
-        KUEUE, name, waiting, sum(held) if usage is not None else None, sum(quotas) if quotas else None, state[:40]
-    )
+    used, terms = sum(held) if usage is not None else None, queue_terms.of_cluster_queue(raw).stored()
+    return Queue(KUEUE, name, waiting, used, sum(quotas) if quotas else None, state[:40], terms)
 
 
 def gpu_names(resources: Raw | None) -> list[str]:

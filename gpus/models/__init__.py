@@ -1,6 +1,7 @@
 """Rows of GPU telemetry: sources, devices with their samples and history, studies of rollouts, nodes against peers."""
 
 from gpus.models.peers import NodePace, PaceLook
+from gpus.models.queues import QueueStep, WorkloadWait
 from gpus.models.showback import GpuPrice, GpuUse, JobUse, Team, TeamRules
 from gpus.models.studies import Study, StudyEffect, StudyNode
 from gpus.models.telemetry import (
@@ -30,6 +31,7 @@ __all__ = [
     "NodePace",
     "NodeTally",
     "PaceLook",
+    "QueueStep",
     "Study",
     "StudyEffect",
     "StudyNode",
@@ -37,4 +39,5 @@ __all__ = [
     "TeamRules",
     "TelemetrySource",
     "Waiting",
+    "WorkloadWait",
 ]

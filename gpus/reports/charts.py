@@ -28,7 +28,7 @@ def bands(over: Over) -> SafeString:
     if not over.points:
         return SafeString()
     before = over.comparison.points if over.comparison else []
-    top = _top(max([point.total for point in over.points] + [point.gpus[EFFECTIVE] for point in before]))
+    top = ceiling(max([point.total for point in over.points] + [point.gpus[EFFECTIVE] for point in before]))
     marks = [(TOP + HEIGHT - HEIGHT * part // 4, top * part / 4) for part in range(5)]
     return format_html(
         '<div class="hover" {}><div class="plot bands" role="img" aria-label="{}">'
@@ -49,7 +49,7 @@ def bands(over: Over) -> SafeString:
         HEIGHT,
         _paths(over, top),
         format_html('<path class="ln before" d="{}"/>', "".join(_edge(over, before, top))) if before else "",
-        format_html_join("", '<text x="{}%" y="{}" text-anchor="{}" data-at="{}" data-as="{}">{}</text>', _times(over)),
+        time_labels(over.window),
         _rollouts(over),
     )
 
@@ -127,7 +127,7 @@ def _gaps(values: Sequence[float | None]) -> Iterator[tuple[str, str]]:
             begun = place + 1
 
 
-def _top(most: float) -> int:
+def ceiling(most: float) -> int:
     """A number that four lines divide."""
     return max(4, int(-(-most // 4)) * 4)
 
@@ -170,10 +170,16 @@ def _runs(points: Sequence[BandPoint], step: timedelta) -> Iterator[list[BandPoi
     yield run
 
 
-def _times(over: Over) -> Iterator[tuple[str, int, str, int, str, str]]:
-    kind, form = _form(over.window.length)
+def time_labels(window: TimeRange) -> SafeString:
+    """Five times below a chart."""
+    row = '<text x="{}%" y="{}" text-anchor="{}" data-at="{}" data-as="{}">{}</text>'
+    return format_html_join("", row, _times(window))
+
+
+def _times(window: TimeRange) -> Iterator[tuple[str, int, str, int, str, str]]:
+    kind, form = _form(window.length)
     for part, anchor in ((0, "start"), (1, "middle"), (2, "middle"), (3, "middle"), (4, "end")):
-        at = over.window.start + over.window.length * part / 4
+        at = window.start + window.length * part / 4
         yield f"{part * 25}", HEIGHT + TOP + 16, anchor, round(at.timestamp()), kind, f"{at:{form}}".lstrip("0")
 
 

@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from clusters.models import Cluster, GpuJob
 from common.clock import now
-from gpus.models import GpuBand, GpuPacked, GpuUse, JobUse, NodePace
+from gpus.models import GpuBand, GpuPacked, GpuUse, JobUse, NodePace, QueueStep, WorkloadWait
 from gpus.storage.accumulator import COARSE, FINE
 
 AT_ONCE = 500
@@ -18,6 +18,8 @@ MOST = 20_000
 """Rows of a kind and run; beat comes again."""
 MOST_JOBS = 100_000
 """Ended ones of a cluster."""
+MOST_WAITS = 200_000
+"""Ended ones of a cluster whose objects are gone."""
 UNSEEN = timedelta(days=2)
 """A pace that no look replaced for so long says nothing of its node any more."""
 
@@ -37,18 +39,22 @@ def forget_old() -> int:
     of_nodes = Q(scope=GpuBand.Scope.NODE, seconds=COARSE, start__lt=hours)
     others = _forget(NodePace, Q(until__lt=now() - UNSEEN))
     others += _forget(GpuUse, Q(day__lt=bands.date())) + _forget(JobUse, Q(day__lt=bands.date()))
-    others += _forget(GpuJob, Q(ended_at__lt=bands)) + _forget_most_jobs()
+    others += _forget(GpuJob, Q(ended_at__lt=bands)) + _forget_most(GpuJob, MOST_JOBS, Q())
+    # The last wait of an object that is there stays: without it the object would be taken for another.
+    gone = Q(is_present=False)
+    others += _forget(WorkloadWait, gone & Q(ended_at__lt=bands)) + _forget_most(WorkloadWait, MOST_WAITS, gone)
+    others += _forget(QueueStep, old)
     return _forget(GpuPacked, packed) + _forget(GpuBand, old | of_nodes) + others
 
 
-def _forget_most_jobs() -> int:
-    """Delete the jobs that ended first where a cluster has more than MOST_JOBS that ended."""
+def _forget_most(model: Any, most: int, of: Q) -> int:
+    """Delete the rows that ended first where a cluster has more than `most` that ended."""
     forgotten = 0
     for cluster in Cluster.objects.order_by().values_list("pk", flat=True):
-        ended = GpuJob.objects.filter(cluster=cluster, ended_at__isnull=False)
-        kept = ended.order_by("-ended_at", "-pk").values_list("ended_at", flat=True)[MOST_JOBS : MOST_JOBS + 1]
+        ended = model.objects.filter(of, cluster=cluster, ended_at__isnull=False)
+        kept = ended.order_by("-ended_at", "-pk").values_list("ended_at", flat=True)[most : most + 1]
         if (last := kept.first()) is not None:
-            forgotten += _forget(GpuJob, Q(cluster=cluster, ended_at__lte=last))
+            forgotten += _forget(model, of & Q(cluster=cluster, ended_at__lte=last))
     return forgotten
 
 

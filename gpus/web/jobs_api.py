@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import QuerySet
@@ -14,6 +14,7 @@ from clusters.models import GpuJob
 from common.api import ApiViewSet
 from common.requests import UserApiRequest
 from compliance.models import NodeStanding
+from gpus.models import WorkloadWait
 from gpus.peers.lives import reports, selectors
 from gpus.peers.lives.figures import Share
 from gpus.peers.lives.ranks import Spread
@@ -111,12 +112,26 @@ def _money(text: str) -> serializers.DecimalField:
     return serializers.DecimalField(max_digits=20, decimal_places=2, allow_null=True, help_text=text)
 
 
+class GpuJobWaitOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField(help_text="As /gpus/waits has it.")
+    name = serializers.CharField(help_text="Of the workload.")
+    number = serializers.IntegerField()
+    queue = serializers.CharField(allow_blank=True)
+    queued_at = serializers.DateTimeField()
+    admitted_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    outcome = serializers.CharField(allow_blank=True)
+    reason = serializers.CharField(allow_blank=True)
+    waited_seconds = serializers.IntegerField(allow_null=True, help_text="null: not known.")
+
+
 class GpuJobDetailOut(GpuJobOut):
     """One job over its life. Figures that data lack for are null."""
 
     team = serializers.CharField(allow_blank=True, help_text="By the rules of showback; empty: unassigned.")
     models = serializers.ListField(child=serializers.CharField(allow_blank=True))
     queue_wait_seconds = serializers.IntegerField(help_text="Until its first pod ran, its end, or now.")
+    waits = GpuJobWaitOut(many=True, help_text="Of its workloads in their queue, before pods were made; 100 at most.")
     effective_gpu_hours = serializers.FloatField()
     active_gpu_hours = serializers.FloatField()
     held_idle_gpu_hours = serializers.FloatField()
@@ -143,7 +158,8 @@ class GpuJobDetailOut(GpuJobOut):
 
     class Meta(GpuJobOut.Meta):
         fields = [
-            *GpuJobOut.Meta.fields, "team", "models", "queue_wait_seconds", "effective_gpu_hours", "active_gpu_hours",
+            *GpuJobOut.Meta.fields, "team", "models", "queue_wait_seconds", "waits", "effective_gpu_hours",
+            "active_gpu_hours",
             "held_idle_gpu_hours", "no_telemetry_gpu_hours", "kwh", "gpu_cost", "energy_cost", "cost", "currency",
             "unpriced_gpu_hours", "goodput", "activity_since", "busy", "ofu", "gaps", "gap_seconds", "pods", "nodes",
             "rollouts",
@@ -181,6 +197,7 @@ def record(report: JobReport) -> dict[str, Any]:
         "team": report.team,
         "models": report.models,
         "queue_wait_seconds": int(report.queue_wait.total_seconds()),
+        "waits": [_wait(wait, length) for wait, length in report.wait_lines],
         "effective_gpu_hours": round(line.effective, 2),
         "active_gpu_hours": round(line.active, 2),
         "held_idle_gpu_hours": round(line.held_idle, 2),
@@ -231,6 +248,12 @@ def _pod(rank: Any) -> dict[str, Any]:
         "busy": rank.busy,
         "ofu": rank.ofu,
     }
+
+
+def _wait(wait: WorkloadWait, length: timedelta | None) -> dict[str, Any]:
+    names = ("name", "number", "queue", "queued_at", "admitted_at", "ended_at", "outcome", "reason")
+    values = {name: getattr(wait, name) for name in names}
+    return {"id": wait.pk, **values, "waited_seconds": None if length is None else round(length.total_seconds())}
 
 
 def _node(place: Any) -> dict[str, Any]:

@@ -166,13 +166,16 @@ class Store:
             self._tables[name].compacted = self.rv
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def create(self, plural: str, raw: Mapping[str, Any], *, is_dry: bool = False) -> Stored:
-        """Raises ApiError 409 AlreadyExists. `is_dry`: say what would be, and leave everything as it is."""
+    def create(self, plural: str, raw: Mapping[str, Any], *, is_dry: bool = False, at: str = "") -> Stored:
+        """Raises ApiError 409 AlreadyExists. `is_dry`: say what would be, and leave everything as it is.
+
+        `at`: the time of creation; empty: now.
+        """
         metadata = dict(raw.get("metadata") or {})
         key = (metadata.get("namespace", "") if self.resources[plural].namespaced else "", str(metadata["name"]))
         if key in self._tables[plural].objects:
             raise ApiError(409, "AlreadyExists", f'{self.resources[plural].qualified} "{key[1]}" already exists')
-        metadata |= {"uid": NO_UID if is_dry else self._new_uid(), "creationTimestamp": self._stamp()}
+        metadata |= {"uid": NO_UID if is_dry else self._new_uid(), "creationTimestamp": at or self._stamp()}
         metadata.pop("resourceVersion", None)
         if self.resources[plural].generation:
             metadata["generation"] = 1

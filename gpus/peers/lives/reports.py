@@ -10,7 +10,8 @@ from functools import cached_property
 from accounts.models import User
 from clusters.models import GpuJob, GpuPod, JobPod
 from common.clock import now
-from gpus.models import NodePace, Team
+from gpus.capacity import wait_lists
+from gpus.models import NodePace, Team, WorkloadWait
 from gpus.peers.lives import figures, ranks, surroundings
 from gpus.peers.lives.figures import Goodput
 from gpus.peers.lives.ranks import Activity
@@ -44,6 +45,20 @@ class JobReport:
     team: str
     models: Sequence[str]
     currency: str
+    waits: Sequence[WorkloadWait]
+    """Its waits in a queue, before its pods were made; empty where none is known."""
+
+    @property
+    def waited_in_queue(self) -> timedelta | None:
+        """Return how long its workloads waited in their queue altogether; None where that is not known."""
+        if not self.waits or not all(wait.is_measured for wait in self.waits):
+            return None
+        return timedelta(seconds=sum(wait.waited(self.at) for wait in self.waits))
+
+    @property
+    def wait_lines(self) -> list[tuple[WorkloadWait, timedelta | None]]:
+        """Return each wait and how long it was; None where that is not known."""
+        return [(wait, timedelta(seconds=wait.waited(self.at)) if wait.is_measured else None) for wait in self.waits]
 
     @property
     def queue_wait(self) -> timedelta:
@@ -121,6 +136,7 @@ def of(user: User, job: GpuJob) -> JobReport:
         team=_team(job),
         models=figures.models(job),
         currency=prices.currency(),
+        waits=wait_lists.of_job(job),
     )
 
 

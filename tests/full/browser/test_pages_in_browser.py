@@ -152,6 +152,7 @@ NO_PAGES = {
     "healthz", "readyz", "metrics", "clusters/setpoint.yaml", "profiles/<slug:name>/r<int:number>/export/<str:to>/",
     "^compliance/(?P<name>nodes|settings|changes|outliers)\\.(?P<form>csv|json)$",
     "gpus/alerts/prometheus-rule.yaml", "gpus/alerts/grafana.json", "gpus/slower.csv", "gpus/slower.json",
+    "gpus/queues/waits.csv", "gpus/queues/waits.json",
     "gpus/cost/statement.csv", "gpus/cost/focus.csv",
     "plans/P-<int:number>/components/<int:pk>/role.yaml", "components/site/entries/<slug:name>/file/",
     "windows/export.ics",

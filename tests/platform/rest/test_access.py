@@ -38,6 +38,7 @@ from profiles.models import Revision
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory, SiteEntryFactory
 from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
+from tests.gpus.waiting import waiting
 from tests.jobs.conftest import World
 from tests.platform.rest.policies import policy_addresses
 
@@ -272,9 +273,8 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
     setting = SettingState.objects.create(node=node, key="vm.swappiness", desired="10")
     standings.renew([node.pk])
     change = SettingChange.objects.create(node=node, key="vm.swappiness", state="drifted")
-    outlier = Outlier.objects.create(
-        cluster=world.cluster, scope="cluster", key="vm.swappiness", usual="10", usual_nodes=9, count=1, values=[]
-    )
+    usual = {"key": "vm.swappiness", "usual": "10", "usual_nodes": 9, "count": 1, "values": []}
+    outlier = Outlier.objects.create(cluster=world.cluster, scope="cluster", **usual)
     assignment = Assignment.objects.create(pool=world.pool, revision=revision, mode=Assignment.Mode.ENFORCE)
     gpu = GpuDevice.objects.create(cluster=world.cluster, node=node, uuid="GPU-1", values={"busy": 0.5})
     pace = NodePace.objects.create(
@@ -282,9 +282,8 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         signal="sm_clock", gap=-0.2, since=node.changed_at, until=node.changed_at,
         signals=[{"signal": "busy", "value": 0.4, "usual": 0.8, "gap": -0.5, "bound": -0.1, "hours": 9, "peers": 7}],
     )  # fmt: skip
-    job = GpuJob.objects.create(
-        cluster=world.cluster, key="u-1", namespace="a", kind="Job", name="b", queued_at=node.changed_at
-    )
+    named = {"namespace": "a", "kind": "Job", "name": "b", "key": "u-1"}
+    job = GpuJob.objects.create(cluster=world.cluster, queued_at=node.changed_at, **named)
     component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
     return {
         "compliance/components/<int:pk>": component.pk,
@@ -292,6 +291,7 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         "gpus/devices/<int:pk>": gpu.pk,
         "gpus/paces/<int:pk>": pace.pk,
         "gpus/jobs/<int:pk>": job.pk,
+        "gpus/waits/<int:pk>": waiting(world.cluster, node.changed_at).pk,
         "jobs/<slug:key>": job.key,
         "compliance/changes/<int:pk>": change.pk,
         "compliance/outliers/<int:pk>": outlier.pk,
