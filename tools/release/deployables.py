@@ -1,0 +1,50 @@
+"""What people apply, with the images of a release by digest: the chart as an archive, and the manifests."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.release.errors import ReleaseRefused
+from tools.release.layout import Layout
+
+AGENT = re.compile(r"\bimage: setpoint-agent:\S+$", re.MULTILINE)
+REGISTRY = re.compile(r"[a-z0-9.:-]+(?:/[a-z0-9._-]+)*")
+SECONDS = 120
+
+
+def write(root: Path, target: Path, registry: str) -> list[Path]:
+    """Write the files beside the layouts that `images` made. Raises ReleaseRefused."""
+    if not REGISTRY.fullmatch(registry):
+        raise ReleaseRefused(f"{registry!r} is no registry with a path. It would be like ghcr.io/example.")
+    agent = Layout.opened(target / "setpoint-agent").digest
+    server = Layout.opened(target / "setpoint-server").digest
+    written = []
+    for manifest in sorted((root / "deploy").glob("*.yaml")):
+        text = AGENT.sub(f"image: {registry}/setpoint-agent@{agent}", manifest.read_text(encoding="utf-8"))
+        (target / manifest.name).write_text(text, encoding="utf-8")
+        written.append(target / manifest.name)
+    return [*written, _chart(root / "deploy/chart/setpoint", target, {"registry": registry, "digest": server})]
+
+
+def _chart(chart: Path, target: Path, image: dict[str, str]) -> Path:
+    """Package the chart. Its values are edited as text, which keeps the comments that describe them."""
+    with tempfile.TemporaryDirectory(prefix="setpoint-chart-") as name:
+        copy = Path(name, chart.name)
+        shutil.copytree(chart, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        before, start, rest = (copy / "values.yaml").read_text(encoding="utf-8").partition("\nimage:\n")
+        for key, value in image.items():
+            rest, count = re.subn(rf'^  {key}: ""$', f'  {key}: "{value}"', rest, count=1, flags=re.MULTILINE)
+            if not count:
+                raise ReleaseRefused(f"The chart's values.yaml has no empty image.{key}.")
+        (copy / "values.yaml").write_text(before + start + rest, encoding="utf-8")
+        helm = Path(sys.executable).with_name("helm")
+        words = [str(helm), "package", str(copy), "--destination", str(target)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
+    if done.returncode:
+        raise ReleaseRefused(f"helm package ended with {done.returncode}: {done.stderr.strip()}")
+    return Path(done.stdout.strip().rpartition(": ")[2])
