@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tools.release.errors import ReleaseRefused
@@ -22,26 +23,30 @@ def write(root: Path, target: Path, registry: str) -> list[Path]:
     if not REGISTRY.fullmatch(registry):
         raise ReleaseRefused(f"{registry!r} is no registry with a path. It would be like ghcr.io/example.")
     agent = Layout.opened(target / "setpoint-agent").digest
-    server = Layout.opened(target / "setpoint-server").digest
+    server, backup = (Layout.opened(target / f"setpoint-{name}").digest for name in ("server", "backup"))
     written = []
     for manifest in sorted((root / "deploy").glob("*.yaml")):
         text = AGENT.sub(f"image: {registry}/setpoint-agent@{agent}", manifest.read_text(encoding="utf-8"))
         (target / manifest.name).write_text(text, encoding="utf-8")
         written.append(target / manifest.name)
-    return [*written, _chart(root / "deploy/chart/setpoint", target, {"registry": registry, "digest": server})]
+    values = {"image": {"registry": registry, "digest": server}, "backup": {"digest": backup}}
+    return [*written, _chart(root / "deploy/chart/setpoint", target, values)]
 
 
-def _chart(chart: Path, target: Path, image: dict[str, str]) -> Path:
+def _chart(chart: Path, target: Path, values: Mapping[str, Mapping[str, str]]) -> Path:
     """Package the chart. Its values are edited as text, which keeps the comments that describe them."""
     with tempfile.TemporaryDirectory(prefix="setpoint-chart-") as name:
         copy = Path(name, chart.name)
         shutil.copytree(chart, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        before, start, rest = (copy / "values.yaml").read_text(encoding="utf-8").partition("\nimage:\n")
-        for key, value in image.items():
-            rest, count = re.subn(rf'^  {key}: ""$', f'  {key}: "{value}"', rest, count=1, flags=re.MULTILINE)
-            if not count:
-                raise ReleaseRefused(f"The chart's values.yaml has no empty image.{key}.")
-        (copy / "values.yaml").write_text(before + start + rest, encoding="utf-8")
+        text = (copy / "values.yaml").read_text(encoding="utf-8")
+        for group, pairs in values.items():
+            before, start, rest = text.partition(f"\n{group}:\n")
+            for key, value in pairs.items():
+                rest, count = re.subn(rf'^  {key}: ""$', f'  {key}: "{value}"', rest, count=1, flags=re.MULTILINE)
+                if not count:
+                    raise ReleaseRefused(f"The chart's values.yaml has no empty {group}.{key}.")
+            text = before + start + rest
+        (copy / "values.yaml").write_text(text, encoding="utf-8")
         helm = Path(sys.executable).with_name("helm")
         words = [str(helm), "package", str(copy), "--destination", str(target)]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)

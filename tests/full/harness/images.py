@@ -83,8 +83,10 @@ class Images:
             *arguments(dockerfile, context, EPOCH, {}),
         )  # fmt: skip
 
-    def layout(self, name: str, target: Path) -> Layout:
+    def layout(self, name: str) -> Layout:
         """Write a built image as an OCI layout, which is what a release pushes."""
+        target = self._folder / "layouts" / f"setpoint-{name}"
+        target.parent.mkdir(exist_ok=True)
         self._buildah("push", "--quiet", f"localhost/{name}", f"oci:{target}:latest")
         return Layout.opened(target)
 
