@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import psycopg
 import pytest
 from packaging.utils import canonicalize_name
 
@@ -192,6 +194,40 @@ def test_the_product_is_compiled_in_the_image_for_it_cannot_be_later(server: Ima
     assert sources
     without = [path.name for path in sources if not list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))]
     assert without == []
+
+
+def test_backup_and_restore_run_from_their_image_with_a_client_newer_than_the_server(
+    images: Images, server: Image, setpoint: Shipped, empty_postgres: Postgres, tmp_path: Path
+) -> None:
+    """A read-only root, no rights, and the script of pg_restore 17 on the server of this machine."""
+    image = images.build("deploy/backup.Dockerfile", on="SERVER=localhost/server")
+    assert user(image)["uid"] == 10001
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    os.chown(folder, 10001, 10001)
+    before = {key: value for key, value in setpoint._environment("migrate").items() if key.startswith("SETPOINT_")}
+    del before["SETPOINT_VAR"]
+    with psycopg.connect(empty_postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE restored")
+        users = connection.execute("SELECT count(*) FROM accounts_user").fetchone()
+    urls = {name: f"{before[name].rpartition('/')[0]}/restored" for name in before if name.endswith("DATABASE_URL")}
+
+    def run(given: dict[str, str], *words: str) -> None:
+        service = {**setpoint.services["migrate"], "command": ["python", "manage.py", *words]}
+        container = Container(image, service, given, mounts=[bind(folder, "/backups", "rw")])
+        try:
+            process = container.run(subprocess.PIPE)
+            complaint = process.communicate(timeout=300)[1]
+            assert process.returncode == 0, complaint.decode()
+        finally:
+            container.close()
+
+    run(before, "backup", "/backups/b")
+    run(before | urls, "restore", "/backups/b")
+    with psycopg.connect(f"{empty_postgres.url.rpartition('/')[0]}/restored") as connection:
+        assert connection.execute("SELECT count(*) FROM accounts_user").fetchone() == users
+        reasons = connection.execute("SELECT reason FROM jobs_freeze").fetchall()
+    assert any("Restored" in reason for (reason,) in reasons)
 
 
 # ── The agent ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -68,10 +68,10 @@ class Images:
         self._buildah("rm", "--all")  # unmounts
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def build(self, dockerfile: str) -> Image:
+    def build(self, dockerfile: str, *, on: str = "BASE=localhost/base") -> Image:
         """Build an image from the repository's root, as the documents say to. Raises ImageFailed."""
         name = Path(dockerfile).stem
-        self.make(name, dockerfile)
+        self.make(name, dockerfile, on=on)
         container = self._buildah("from", f"localhost/{name}")
         inspected = json.loads(self._buildah("inspect", "--type=image", f"localhost/{name}"))
         return Image(Path(self._buildah("mount", container)), inspected["OCIv1"]["config"])
