@@ -1,1 +1,1 @@
-"""What a release consists of: notes, images, bills of materials, provenance. `python -m tools.release --help`."""
+"""Parts of a release: notes, images, bills of materials, provenance. `python -m tools.release --help`."""

@@ -1,4 +1,4 @@
-"""What the release workflow calls, and people before it: `python -m tools.release COMMAND`.
+"""Commands of the release workflow, and of people before it: `python -m tools.release COMMAND`.
 
 `check TAG` and `notes VERSION` need nothing but the checkout; `images` needs root and buildah, and `sbom` reads what it
 made.

@@ -1,4 +1,4 @@
-"""What people apply, with the images of a release by digest: the chart as an archive, and the manifests."""
+"""Files that people apply, with the images of a release by digest: the chart as an archive, and the manifests."""
 
 from __future__ import annotations
 

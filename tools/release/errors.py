@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class ReleaseRefused(Exception):
-    """What is wrong, and what would be right."""
+    """Refusal that names what is wrong, and what would be right."""

@@ -1,4 +1,4 @@
-"""Where an image was built, from what and how: a predicate of SLSA 1.0, which `cosign attest` signs with its digest."""
+"""Provenance of an image, where it was built, from what and how: a predicate of SLSA 1.0, which `cosign attest` signs with its digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TYPE = "https://actions.github.io/buildtypes/workflow/v1"
 
 
 def predicate(env: Mapping[str, str], base: str) -> str:
-    """Return the predicate of a build on GitHub. Raises ReleaseRefused elsewhere, where nobody vouches for it."""
+    """Return the predicate of a build on GitHub. Raises ReleaseRefused elsewhere, where no platform vouches."""
     if missing := [name for name in NEEDS if not env.get(name)]:
         raise ReleaseRefused(f"Provenance is written by the release workflow alone; missing: {', '.join(missing)}.")
     repository = f"{env['GITHUB_SERVER_URL']}/{env['GITHUB_REPOSITORY']}"

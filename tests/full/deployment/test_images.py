@@ -355,7 +355,7 @@ def test_nothing_in_an_image_depends_on_when_and_where_it_was_built(name: str, r
 
 
 def test_two_builds_of_the_agent_are_one(images: Images, agent: Image, tmp_path: Path) -> None:
-    """From another folder, at another time, from files with other times."""
+    """Build from another folder, at another time, from files with other times."""
     for name in ("agent", "contract", "deploy/agent.Dockerfile"):
         source, target = ROOT / name, tmp_path / "elsewhere" / name
         if source.is_dir():

@@ -1,4 +1,4 @@
-"""What an image holds is read from its layers as a container would see them, and held against the lock files."""
+"""Reading of what an image holds, from its layers as a container would see them, against the lock files."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_every_file_of_this_checkout_states_the_version() -> None:
 
 
 def test_every_image_named_in_the_deployment_has_the_version() -> None:
-    """What versions.STATED does not list would be forgotten at a release, so it is looked for, too."""
+    """Look for what versions.STATED does not list, too: a release would forget it."""
     named = {
         path.name
         for path in [*(ROOT / "deploy").glob("*.yaml"), *(ROOT / "deploy").glob("*.Dockerfile")]
