@@ -1,4 +1,4 @@
-"""Packages that an image holds, by the records that its installers left in it, and what the lock files say of the same."""
+"""Packages that an image holds, by the records that its installers left, and what the lock files say of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provenance of an image, where it was built, from what and how: a predicate of SLSA 1.0, which `cosign attest` signs with its digest."""
+"""Provenance of an image, as a predicate of SLSA 1.0, which `cosign attest` signs with the image's digest."""
 
 from __future__ import annotations
 
