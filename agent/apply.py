@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from agent import kinds, memory, restore
 from agent.journal import Attempt, JournalEntry, KeyOutcome
 from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
+from agent.kinds.cpu_isolation import keeps_in_part
 from agent.kinds.disk_layout import DiskLayouts
 from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
 from contract import fitness, keys
@@ -131,7 +132,7 @@ def _examine(node: Node, spec: Spec, wanted: Wanted) -> KeyAssessment:
     if not (brought or half_way or same(reading.value, wanted.expect)):
         entry = content.entries.get(wanted.key)
         if entry and entry.written == wanted.value:
-            if same(entry.answered, reading.value):
+            if same(entry.answered, reading.value) or keeps_in_part(wanted.key, wanted.value, reading.value):
                 return KeyAssessment(KeyOutcome(SettingStatus.NOT_EFFECTIVE, rounded(wanted.value, reading.value)))
             if not isinstance(node.handler(wanted.key), DiskLayouts) and _was_cut_short(entry, reading.value):
                 _adopt(entry, wanted, reading.value)

@@ -9,6 +9,7 @@ from agent import memory
 from agent.journal import JournalEntry, KeyOutcome
 from agent.kinds.base import AtStart, EffectiveValue, WriteRefused
 from agent.kinds.cmdline import Cmdline, uses_drop_in
+from agent.kinds.cpu_isolation import keeps_in_part
 from agent.kinds.modules import InUse, Module
 from agent.kinds.sysctl import put_group_back
 from agent.node import MAY_BE_ABSENT, KeyAssessment, Node, failed, group, is_half_way, refused, rounded, same
@@ -55,6 +56,7 @@ def examine(node: Node, spec: Spec, restore: Restore) -> KeyAssessment:
     as_left = (
         same(reading.value, original.value)
         or same(reading.value, restore.expect)
+        or keeps_in_part(restore.key, restore.expect, reading.value)
         or _cards_are_as_left(reading, entry, restore)
         or (entry is not None and keys.kind_of(restore.key) is KeyKind.DISK_LAYOUT)  # only its own mounts are ended
     )

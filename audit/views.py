@@ -5,7 +5,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from audit.selectors import ORDERS, RecordFilter, clusters_named, visible_to
+from audit.selectors import ORDERS, RecordFilter, clusters_named, panels_for, visible_to
 from common import hooks, listing
 from common.requests import UserRequest
 
@@ -21,5 +21,6 @@ def records(request: UserRequest) -> HttpResponse:
         "clusters": clusters_named(request.user),
         "query": record_list.query,
         "saved": saved,
+        "panels": panels_for(request.user),
     }
     return render(request, "audit/records.html", context)

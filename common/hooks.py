@@ -94,6 +94,9 @@ class WorkRef:
     """plan or rollout."""
 
 
+audit_panels = Question[[], Panel]("audit_panels")
+"""Panels above the audit record, for people who may read all of it."""
+
 nodes_changed = Hook[[UUID, Sequence[int]]]("nodes_changed")
 """Rows of these nodes (or of their NodeTunings) were just written and committed; at most a few hundred per call."""
 

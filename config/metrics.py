@@ -29,7 +29,7 @@ from common.errors import NotAllowed
 from compliance.models import ComponentStanding, SettingState
 from gpus.models import TelemetrySource
 from jobs.engine import sweeping
-from jobs.models import BreakGlass, Plan, Rollout, Slot, Step
+from jobs.models import BreakGlass, Plan, PlanRequest, Rollout, Slot, Step
 from notices.forwarding import shipping
 from notices.models import Alert, Channel, Delivery, Evaluation
 
@@ -143,6 +143,7 @@ class States(Collector):
             for status, n in rows:
                 states.add_metric([status], n)
             yield states
+        yield from _plan_requests()
         yield from self._glass()
         slots = GaugeMetricFamily("setpoint_slots_held", "Nodes that steps may disturb now.", labels=["cluster"])
         for cluster, n in Slot.objects.values_list("cluster__name").annotate(n=Count("pk")).order_by():
@@ -255,6 +256,15 @@ class States(Collector):
         age = (now() - head["checked"]).total_seconds() if head["checked"] else float("nan")
         yield GaugeMetricFamily("setpoint_sealer_age_seconds", "Since the sealer last looked.", value=age)
         yield from _forwarding()
+
+
+def _plan_requests() -> Iterator[Metric]:
+    live = PlanRequest.objects.live().aggregate(n=Count("pk"), oldest=Min("requested_at"))
+    yield GaugeMetricFamily(
+        "setpoint_plan_requests", "Plans that were asked for and are not made yet, by a worker.", value=live["n"]
+    )
+    age = (now() - live["oldest"]).total_seconds() if live["oldest"] else 0.0
+    yield GaugeMetricFamily("setpoint_plan_requests_age_seconds", "Since the oldest of them was asked for.", value=age)
 
 
 def _forwarding() -> Iterator[Metric]:

@@ -14,7 +14,7 @@ from jobs.approvals import glass_reviews, reviews
 from jobs.engine import component_runner, reconcile, sweeping
 from jobs.engine.sweeping import CELERY
 from jobs.models import Rollout, Step
-from jobs.planning import new_nodes
+from jobs.planning import new_nodes, plan_requests
 from jobs.rollouts import takeovers
 from jobs.single_flight import SingleFlight
 
@@ -28,6 +28,9 @@ other rollouts have their turn first."""
 HELMS_AT_ONCE = 2
 """In one process. Each renders and compares megabytes, and two cores have no more to give."""
 helms = threading.BoundedSemaphore(HELMS_AT_ONCE)
+
+plans = threading.BoundedSemaphore(1)
+"""In one process: comparing thousands of nodes is computing alone, beside which rollouts wait for the interpreter."""
 
 turns = SingleFlight(settings.SETPOINT_LEASE_SECONDS)
 
@@ -54,8 +57,27 @@ def sweep(self: Task) -> None:
         sweeping.note_delivery(CELERY)
     for pk in Rollout.objects.due().values_list("pk", flat=True):
         advance.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
+    wake_planning()
     for pk in takeovers.due_takeovers():
         take_over.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
+
+
+def wake_planning() -> None:
+    """Send a message for each plan that was asked for and is due. Lost, it costs a sweep."""
+    for pk in plan_requests.due_requests():
+        make_plan.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def make_plan(request_id: str) -> None:
+    """Make a plan of many nodes. A message beyond what this process makes at once is dropped: the row is the queue."""
+    if not plans.acquire(blocking=False):
+        return
+    try:
+        plan_requests.carry_out(UUID(request_id))
+    finally:
+        plans.release()
+    wake_planning()
 
 
 @shared_task(ignore_result=True)
@@ -117,3 +139,4 @@ def expire_plans() -> None:
     reviews.expire()
     reviews.remind()
     glass_reviews.report_overdue()
+    plan_requests.forget()

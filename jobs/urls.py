@@ -14,6 +14,7 @@ from jobs.web import (
 )
 from jobs.web.calendars import file_views as calendar_file_views
 from jobs.web.calendars import views as calendar_views
+from jobs.web.plan_requests import views as plan_request_views
 from jobs.web.policy import views as policy_views
 
 app_name = "jobs"
@@ -22,6 +23,8 @@ urlpatterns = [
     path("nodes/all/", bulk_views.nodes_bulk, name="nodes_bulk"),
     path("plans/", list_views.plans, name="plans"),
     path("plans/new/", views.plan_new, name="plan_new"),
+    path("plans/requests/<uuid:pk>/", plan_request_views.plan_request, name="plan_request"),
+    path("plans/requests/<uuid:pk>/live/", plan_request_views.plan_request_live, name="plan_request_live"),
     path("plans/P-<int:number>/", views.plan, name="plan"),
     path("plans/P-<int:number>/components/<int:pk>/role.yaml", views.plan_role, name="plan_role"),
     path("plans/P-<int:number>/timeline/", timeline_views.plan, name="plan_timeline"),

@@ -13,4 +13,5 @@ class NoticesConfig(AppConfig):
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)
         hooks.node_panels.subscribe(panels.of_node)
+        hooks.audit_panels.subscribe(panels.of_audit)
         hooks.stored_secrets.subscribe(services.stored_secrets)

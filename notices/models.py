@@ -263,6 +263,9 @@ class Forwarding(models.Model):
     failures = models.PositiveIntegerField(default=0, help_text="One after the other; 0: the last batch arrived.")
     failing_since = models.DateTimeField(null=True)
     error = models.CharField(max_length=500, blank=True)
+    reported_at = models.DateTimeField(
+        null=True, help_text="When the failure was recorded and so notified of; null: there is none to recover from."
+    )
     sent_at = models.DateTimeField(null=True, help_text="When something last arrived.")
     rejected = models.PositiveBigIntegerField(default=0, help_text="Records that an OTLP receiver refused for good.")
     rejection = models.CharField(max_length=500, blank=True, help_text="Which the last ones were, and why.")

@@ -118,9 +118,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """None leaves it to pytest-xdist."""
-    if not wants_full(config):
-        return None
     from tests.lanes import Lanes
 
     return Lanes(config, log)

@@ -26,8 +26,8 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ("--full", "tests/node", "-v")
 """One test at a time: a machine that is emulated wants both cores."""
-TWO = ("-n2", "--dist=loadgroup")
-"""Two processes; tests of an xdist_group share one, because they share what is slow to make."""
+TWO = ("-n2",)
+"""Two processes, each with a file at a time (tests/lanes.py)."""
 NO_TESTS = 5  # pytest's exit status when nothing was collected
 SLOWEST = 15
 """Files of a run that are named with their seconds."""

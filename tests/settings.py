@@ -7,10 +7,15 @@ SETPOINT_* that a developer has exported may reach the tests, but those that KEP
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
 from pathlib import Path
+
+gc.disable()
+"""Loading the product makes half a million objects that last, and walking them took a quarter of a process's start.
+tests/conftest.py looks for garbage again once all is collected."""
 
 KEPT = (
     "SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE", "SETPOINT_CHARTS", "SETPOINT_ALL_CHARTS",

@@ -38,6 +38,14 @@ def siblings(host: Host) -> str | None:
     return isolation.siblings_text(cores)[:MAX_VALUE] or None
 
 
+def keeps_in_part(key: str, written: str | None, answer: str | None) -> bool:
+    """Return whether the kernel booted with what was written, which it may keep to in part: `2-3 services:2`.
+
+    No other party wrote these arguments, so they are Setpoint's to take away.
+    """
+    return key == isolation.KEY and bool(written) and (answer or "").partition(" ")[0] == written
+
+
 class CpuIsolation(AtStart):
     restart = RestartAction.REBOOT
 

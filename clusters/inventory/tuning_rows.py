@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -23,6 +23,8 @@ class _TuningWrites:
     over: set[int] = field(default_factory=set)
     dead: dict[str, str] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)
+    """Of the changed ones, those with another answer of their agents."""
     recorded: set[int] = field(default_factory=set)
     parsed: dict[int, rows.Values] = field(default_factory=dict)
     versions: dict[int, str] = field(default_factory=dict)
@@ -49,6 +51,8 @@ def observe(
     with write_lock.of_rows(cluster):
         writes = _judge(cluster, seen, dead, observation)
         _write(cluster, writes, observation.at)
+        if not observation.complete:  # when an answer came that is in a list, the list does not tell
+            _hear(writes.answered)
     return write_lock.tell(cluster, NodeChanges(changed=sorted(writes.changed | writes.over)))
 
 
@@ -101,8 +105,16 @@ def _compare(writes: _TuningWrites, known: set[int]) -> None:
     for chunk in write_lock.chunks(sorted(writes.parsed.keys() & known)):
         for pk, *values in NodeTuning.objects.filter(pk__in=chunk).values_list("node_id", *rows.TUNING_FIELDS):
             stored = dict(zip(rows.TUNING_FIELDS, values, strict=True))
-            is_same = all(stored[name] == value for name, value in writes.parsed[pk].items())
-            (writes.recorded if is_same else writes.changed).add(pk)
+            differing = {name for name, value in writes.parsed[pk].items() if stored[name] != value}
+            (writes.changed if differing else writes.recorded).add(pk)
+            if differing & set(rows.TUNING_ACCEPTED):
+                writes.answered.add(pk)
+
+
+def _hear(pks: Set[int]) -> None:
+    """An agent that answers is there, though its Lease is listed a minute later: as after a long reboot."""
+    for chunk in write_lock.chunks(sorted(pks)):
+        NodeTuning.objects.filter(pk__in=chunk, silent_since__isnull=False).update(silent_since=None)
 
 
 def _write(cluster: Cluster, writes: _TuningWrites, at: datetime) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from clusters import tolerations
@@ -21,6 +22,8 @@ UNWATCHED, REPORTED, REPAIRED = "unwatched", "reported", "repaired"
 """What becomes of drift on a node."""
 ABSENT_IS_A_VALUE = frozenset({keys.KeyKind.MODULE, keys.KeyKind.CMDLINE})
 """Kinds whose absence is an ordinary answer: a module not loaded, an argument not given."""
+_satisfied = lru_cache(maxsize=4096)(keys.satisfied)
+"""Of a key few values are asked, and a fleet reports few; to parse them again for each node is what takes time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,9 @@ def compare_node(target: Target, seen: ObservedNode) -> NodeDifference:
             key, value, effective
         ):
             lacking.append(key)
-        elif not keys.satisfied(operator, value, effective):
+        elif not _satisfied(operator, value, effective):
             items.append(Change(ChangeKind.SETTING, key, operator, value, effective, apply_class))
-        elif operator != Operator.EQUALS and not keys.satisfied(Operator.EQUALS, value, effective):
+        elif operator != Operator.EQUALS and not _satisfied(Operator.EQUALS, value, effective):
             higher.append(key)
     items += _restores(target, seen)
     items += _decorations(ChangeKind.LABEL, target.labels, seen.before.labels, seen.labels)

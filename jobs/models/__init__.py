@@ -7,6 +7,7 @@ from jobs.models.calendars import CalendarRule, CalendarRuleQuerySet
 from jobs.models.gates import Freeze, Signal
 from jobs.models.ledger import Ledger, Slot
 from jobs.models.ownership import ComponentOwner
+from jobs.models.plan_requests import PlanRequest, PlanRequestQuerySet
 from jobs.models.plans import JUDGEMENT, ChangeSet, Plan, PlanComponent, PlanNode, PlanQuerySet
 from jobs.models.policies import PolicyVersion
 from jobs.models.rollouts import Rollout, RolloutQuerySet
@@ -34,6 +35,8 @@ __all__ = [
     "PlanComponent",
     "PlanNode",
     "PlanQuerySet",
+    "PlanRequest",
+    "PlanRequestQuerySet",
     "PolicyVersion",
     "Rollout",
     "RolloutQuerySet",

@@ -21,8 +21,8 @@ from common.counting import keys_of
 from common.errors import Invalid, NotAllowed, Refusal, WrongState
 from compliance.models import Assignment
 from jobs.forecast.strategy import parse
-from jobs.models import Plan
-from jobs.planning import planner
+from jobs.models import Plan, PlanRequest
+from jobs.planning import plan_requests
 
 MOST = 20_000
 SHOWN = 12
@@ -64,6 +64,8 @@ class BulkResult:
     """Result of a bulk action: plans made, and the pools for which none was made, with the reason."""
 
     plans: Sequence[Plan] = ()
+    queued: Sequence[PlanRequest] = ()
+    """Pools of more nodes than are compared within a request, all of them together: a worker makes their plans."""
     left: Sequence[tuple[str, str]] = ()
     clusters: Sequence[Cluster] = ()
 
@@ -135,16 +137,26 @@ def plan_selection(selection: NodeSelection, *, count: int, digest: str, by: Use
     """A draft plan to its own target for each pool concerned. A plan writes nothing; each says what it refuses."""
     check_confirmed(PLAN, selection, count=count, digest=digest, by=by)
     made: list[Plan] = []
+    queued: list[PlanRequest] = []
+    rest = plan_requests.WITHIN_REQUEST
     left: list[tuple[str, str]] = []
     for target in selection.targets:
         pool, revision = target.assignment.pool, target.assignment.revision
         message = f"Back to {revision}: {target.chosen} of the nodes chosen by {selection.query}"[:300]
         try:
-            made.append(planner.make(pool=pool, revision=revision, strategy=parse({}), by=by, message=message))
+            before = pools.matching(pool).count()
+            answer = plan_requests.submit(
+                key="", pool=pool, revision=revision, strategy=parse({}), by=by, message=message, within=rest
+            )
+            if isinstance(answer, plan_requests.PendingPlan):
+                queued.append(answer.request)
+            else:
+                rest -= before
+                made.append(answer.plan)
         except Refusal as refusal:
             left.append((str(pool), str(refusal)))
-    _note(PLAN, selection, by, {"plans": [str(row) for row in made]})
-    return BulkResult(plans=made, left=left)
+    _note(PLAN, selection, by, {"plans": [str(row) for row in made], "queued": [str(row.pool) for row in queued]})
+    return BulkResult(plans=made, queued=queued, left=left)
 
 
 def refresh_selection(selection: NodeSelection, *, count: int, digest: str, by: User) -> BulkResult:

@@ -52,7 +52,7 @@ def circumstance_findings(
     out += findings.security_findings(changes) + findings.acting_label_findings(changes)
     out += findings.unusable_value_findings(changes, {node.name: _machine(node) for node in nodes}, _observed(nodes))
     out += boot_findings(changes, _observed(nodes))
-    out += isolation_findings(changes, _observed(nodes))
+    out += isolation_findings(changes, _observed(nodes), {node.name: node.kernel for node in nodes})
     out += manager_findings(changes, _observed(nodes), {node.name: node.kubelet for node in nodes})
     rebooted = {c.name for c in draft.candidates if c.worst == Disruption.REBOOT}
     out += findings.competing_file_findings(_competing_files(cluster, target, draft), rebooted)

@@ -19,7 +19,11 @@ from jobs.diffs.node_diff import NOTHING, NodeComparison, ObservedNode, Pods, Ta
 from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy
 from jobs.models import Signal
+from jobs.planning.node_rows import COMPARING, Progress, untold
 from profiles.models import Revision
+
+TOLD_EVERY = 250
+"""Nodes between two calls of `progress`."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,7 @@ def compare_nodes(
     strategy: Strategy,
     *,
     tolerated: Mapping[str, Pods] | None = None,
+    progress: Progress = untold,
 ) -> PlanDraft:
     """Each node against the revision, from rows alone: what changes, or why it cannot be tuned now.
 
@@ -54,7 +59,9 @@ def compare_nodes(
     pods = gpu_pods(cluster)
     order = order_signals(nodes)
     unknown = restore_check.unknown_steps(n.tuning.spec_step for n in nodes if hasattr(n, "tuning"))
-    for node in nodes:
+    for number, node in enumerate(nodes):
+        if number % TOLD_EVERY == 0:
+            progress(COMPARING, number, len(nodes))
         reason = _reason_not_to_tune(node, strategy, cluster, unknown)
         if reason:
             draft.left_out[reason].append(node)
@@ -140,15 +147,11 @@ def _reason_not_to_tune(node: Node, strategy: Strategy, cluster: Cluster, unknow
 
 def _before(nodes: list[Node]) -> tuple[dict[int, Target], dict[int, int]]:
     """The target each node is expected to run now, one Target per revision; and that revision's key."""
-    targets: dict[int, Target] = {}
-    out, expected = {}, {}
-    for row in NodeExpectation.objects.filter(node__in=nodes, revision__isnull=False).select_related("revision"):
-        assert row.revision is not None
-        if row.revision_id not in targets:
-            targets[row.revision.pk] = Target.of(row.revision.content)
-        out[row.node_id] = targets[row.revision.pk]
-        expected[row.node_id] = row.revision.pk
-    return out, expected
+    rows = NodeExpectation.objects.filter(node__in=nodes, revision__isnull=False)
+    expected = {node_id: pk for node_id, pk in rows.values_list("node_id", "revision_id") if pk is not None}
+    revisions = Revision.objects.filter(pk__in=set(expected.values())).values_list("pk", "content")
+    targets = {pk: Target.of(content) for pk, content in revisions}
+    return {node_id: targets[pk] for node_id, pk in expected.items() if pk in targets}, expected
 
 
 def gpu_pods(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:

@@ -4,7 +4,7 @@ reason."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,6 @@ from accounts.models import User
 from accounts.permissions import require
 from audit import services as audit
 from clusters.models import Cluster, Node, Pool
-from clusters.services.pools import matching
 from common.clock import now
 from common.errors import Invalid, WrongState
 from compliance.models import Assignment
@@ -40,14 +39,11 @@ from jobs.models import JUDGEMENT, ChangeSet, Plan, PlanNode, short_numbers
 from jobs.planning import authorship, circumstances, component_parts, consents, digests
 from jobs.planning.comparison import PlanDraft, compare_nodes
 from jobs.planning.component_parts import PlanParts
+from jobs.planning.node_rows import CIRCUMSTANCES, STORING, Progress, read_nodes, untold
 from profiles.models import Revision
 
 DRAFTED = "joining"
 """Of a plan's summary["drafted"]: why Setpoint made it by itself; empty where a person did."""
-
-
-_UNREAD = ("conditions", "gpu_shares")
-"""JSON columns of a node that no part of a plan depends on: decoding each costs as much as a node's labels."""
 
 
 def make(
@@ -59,11 +55,14 @@ def make(
     message: str = "",
     joined: Collection[int] | None = None,
     request_key: str | None = None,
+    progress: Progress = untold,
+    stored: Callable[[Plan], None] | None = None,
 ) -> Plan:
     """Compare the pool's nodes with the revision and store the plan. Reads the cluster's pods when nodes are drained.
 
     Without a person (`by` None) it is Setpoint's own draft, for those of the pool's nodes that `joined` names.
-    `request_key`: see jobs.planning.repeated, which makes no second plan for the same request.
+    `request_key`: see jobs.planning.repeated, which makes no second plan for the same request. `stored` is called at
+    the end of the transaction that stores the plan, and undoes it by what it raises.
 
     Raises NotAllowed, Invalid (empty selector, nothing matches), WrongState (unreachable, not ours, stale, no change),
     IntegrityError (another plan answers the request).
@@ -72,15 +71,16 @@ def make(
     cluster, strategy = pool.cluster, randomization.with_seed(strategy)
     if by is not None:
         require(by, "operator", cluster.scopes, doing="make a plan")
-    _refuse_unfit(cluster, pool)
-    nodes = list(matching(pool).select_related("tuning").defer(*_UNREAD).order_by("name"))
+    refuse_unfit(pool)
+    nodes = read_nodes(pool, progress)
     if not nodes:
         raise Invalid(f"The selector of {pool} matches no node.", fields={"pool": ["Matches no node now."]})
     target = Target.of(revision.content)
     planned = nodes if joined is None else [n for n in nodes if n.pk in joined]
     pods = circumstances.read_pods(cluster) if evictions.needs_pods(target, (n.taints for n in planned)) else None
     tolerated = None if pods is None else evictions.tolerations_by_node(pods)
-    draft = compare_nodes(cluster, planned, revision, target, strategy, tolerated=tolerated)
+    draft = compare_nodes(cluster, planned, revision, target, strategy, tolerated=tolerated, progress=progress)
+    progress(CIRCUMSTANCES, len(planned), len(planned))
     # Nodes that join bring nothing new to the cluster itself.
     brought = component_parts.prepare_parts(cluster, pool, revision) if joined is None else PlanParts()
     has_parts = bool(brought.to_do or findings.blocks(brought.findings))
@@ -95,9 +95,9 @@ def make(
     plan_findings += overlaps.overlap_findings(pool, target, [c.node_id for c in draft.candidates])
     about_pods, evicted = circumstances.pod_findings(cluster, draft, strategy, pods)
     plan_findings += about_pods
-    return _store(
-        cluster, pool, revision, strategy, draft, brought, plan_findings, evicted, nodes, by, message, request_key
-    )
+    progress(STORING, len(planned), len(planned))
+    names = (message, request_key, stored)
+    return _store(cluster, pool, revision, strategy, draft, brought, plan_findings, evicted, nodes, by, *names)
 
 
 def _has_a_point(pool: Pool, revision: Revision, draft: PlanDraft) -> bool:
@@ -129,7 +129,9 @@ def _nothing_to_plan(pool: Pool, revision: Revision, draft: PlanDraft, count: in
     return f"All {count} nodes of {pool} already run {revision}: there is nothing to plan."
 
 
-def _refuse_unfit(cluster: Cluster, pool: Pool) -> None:
+def refuse_unfit(pool: Pool) -> None:
+    """Raise Invalid or WrongState where no plan can be made for this pool now, regardless of the revision."""
+    cluster = pool.cluster
     selector = pool.selector or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         raise Invalid("A plan needs a selector.", fields={"pool": [f"The selector of {pool} is empty."]})
@@ -163,6 +165,7 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
     by: User | None,
     message: str,
     request_key: str | None,
+    stored: Callable[[Plan], None] | None,
 ) -> Plan:
     budget = strategy.allowed_out(cluster.budget)
     summary = _summary(cluster, strategy, draft, brought, nodes, budget=budget, evicted=evicted, is_drafted=by is None)
@@ -204,6 +207,8 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
             message=message,
             after={"digest": plan.digest, "revision": str(revision), "pool": str(pool), "nodes": summary["nodes"]},
         )
+        if stored is not None:
+            stored(plan)
     return plan
 
 

@@ -37,20 +37,27 @@ def make_once(
     A plan that was rejected, withdrawn or expired answers no request any more. Raises what planner.make does.
     """
     require(by, "operator", pool.cluster.scopes, doing="make a plan")
-    # The strategy as it was asked for: a seed not given is drawn for each plan.
-    request_key = digest([by.pk, key, pool.pk, revision.pk, strategy.to_json(), message]) if key else None
-    if there := _answer_to(request_key):
+    request_key = key_of(key, pool, revision, strategy, by, message)
+    if there := answer_to(request_key):
         return AnsweredRequest(there, is_repeated=True)
     try:
         plan = planner.make(
             pool=pool, revision=revision, strategy=strategy, by=by, message=message, request_key=request_key
         )
     except IntegrityError:  # one_plan_a_request: the same request made it meanwhile
-        if there := _answer_to(request_key):
+        if there := answer_to(request_key):
             return AnsweredRequest(there, is_repeated=True)
         raise
     return AnsweredRequest(plan, is_repeated=False)
 
 
-def _answer_to(request_key: str | None) -> Plan | None:
+def key_of(key: str, pool: Pool, revision: Revision, strategy: Strategy, by: User, message: str) -> str | None:  # noqa: PLR0917 — what a request is, in the order of its digest
+    """Return the key under which the plan is stored; None: the request does not name itself.
+
+    The strategy counts as it was asked for: a seed not given is drawn for each plan.
+    """
+    return digest([by.pk, key, pool.pk, revision.pk, strategy.to_json(), message]) if key else None
+
+
+def answer_to(request_key: str | None) -> Plan | None:
     return Plan.objects.answering(request_key).first() if request_key else None

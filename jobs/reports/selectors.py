@@ -11,7 +11,7 @@ from accounts.permissions import restrict, visible_scopes
 from clusters.models import Cluster
 from common.clock import now
 from jobs.approvals import rules
-from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanQuerySet, Rollout
+from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanQuerySet, PlanRequest, Rollout
 from profiles.models import Revision
 
 SHOWN_WAITING = 20
@@ -20,6 +20,11 @@ SHOWN_WAITING = 20
 def visible_plans(user: User) -> PlanQuerySet:
     related = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by")
     return restrict(Plan.objects.select_related(*related), user)
+
+
+def visible_plan_requests(user: User) -> QuerySet[PlanRequest]:
+    related = ("cluster", "pool", "revision__profile", "requested_by", "plan")
+    return restrict(PlanRequest.objects.select_related(*related), user)
 
 
 def visible_rollouts(user: User) -> QuerySet[Rollout]:

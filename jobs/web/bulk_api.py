@@ -21,6 +21,7 @@ from common.bodies import Body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs.planning import bulk
+from jobs.tasks import wake_planning
 
 MOST_TERMS = 20
 
@@ -63,6 +64,12 @@ class MadePlanOut(serializers.Serializer[Any]):
     pool_name = serializers.CharField(source="pool")
 
 
+class QueuedPlanOut(serializers.Serializer[Any]):
+    id = serializers.UUIDField(help_text="See `plan-requests/<id>`.")
+    pool = serializers.IntegerField(source="pool_id")
+    pool_name = serializers.CharField(source="pool")
+
+
 class LeftOut(serializers.Serializer[Any]):
     pool_name = serializers.CharField()
     why = serializers.CharField()
@@ -70,6 +77,7 @@ class LeftOut(serializers.Serializer[Any]):
 
 class PlansMadeOut(serializers.Serializer[Any]):
     plans = MadePlanOut(many=True)
+    queued = QueuedPlanOut(many=True, help_text="Of pools with many nodes: a worker makes them.")
     left = LeftOut(many=True, help_text="Pools for which none was made, and why.")
 
 
@@ -109,8 +117,12 @@ class PlanAllView(ApiView):
     def post(self, request: UserApiRequest) -> Response:
         chosen, confirmed = _confirmed(request)
         done = bulk.plan_selection(chosen, **confirmed, by=request.user)
+        if done.queued:
+            wake_planning()
         left = [{"pool_name": pool, "why": why} for pool, why in done.left]
-        return created(PlansMadeOut({"plans": done.plans, "left": left}).data, "/api/v1/plans?status=draft")
+        return created(
+            PlansMadeOut({"plans": done.plans, "queued": done.queued, "left": left}).data, "/api/v1/plans?status=draft"
+        )
 
 
 class RefreshAllView(ApiView):

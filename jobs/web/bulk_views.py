@@ -19,6 +19,7 @@ from clusters import tasks
 from common.errors import Invalid, Refusal
 from common.requests import UserRequest
 from jobs.planning import bulk
+from jobs.tasks import wake_planning
 
 
 @require_http_methods(["GET", "POST"])
@@ -51,7 +52,10 @@ def _carry_out(request: UserRequest, selection: bulk.NodeSelection) -> bulk.Bulk
     count, digest = request.POST.get("count", ""), request.POST.get("digest", "")
     confirmed = {"count": int(count) if count.isascii() and count.isdigit() and len(count) < 10 else -1}
     if request.POST.get("verb") == bulk.PLAN:
-        return bulk.plan_selection(selection, digest=digest, by=request.user, **confirmed)
+        done = bulk.plan_selection(selection, digest=digest, by=request.user, **confirmed)
+        if done.queued:
+            wake_planning()
+        return done
     if request.POST.get("verb") == bulk.REFRESH:
         done = bulk.refresh_selection(selection, digest=digest, by=request.user, **confirmed)
         for cluster in done.clusters:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins
 from rest_framework.decorators import action
 from rest_framework.response import Response
@@ -24,13 +24,17 @@ from jobs.approvals import glass, plan_actions, reviews
 from jobs.calendars import targets
 from jobs.forecast.strategy import parse
 from jobs.models import Plan, PlanComponent, PlanNode
-from jobs.planning import repeated
+from jobs.planning import plan_requests
 from jobs.reports import selectors, window_forecasts
 from jobs.rollouts import rollout_actions
 from jobs.web import component_serializers, filters, plan_serializers, rollout_serializers
 from jobs.web.calendars import fit_serializers
+from jobs.web.plan_requests.serializers import PlanRequestOut
 from jobs.web.request_bodies import read_body
 from profiles.services import editing
+
+RESPOND_ASYNC = "respond-async"
+"""RFC 7240: the answer is not waited for."""
 
 
 class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
@@ -59,8 +63,14 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     def get_serializer_class(self) -> type[Any]:
         return plan_serializers.PlanOut if self.action == "list" else plan_serializers.PlanDetailOut
 
-    @extend_schema(request=plan_serializers.PlanIn, responses={201: plan_serializers.PlanDetailOut})
+    @extend_schema(
+        request=plan_serializers.PlanIn,
+        responses={201: plan_serializers.PlanDetailOut, 202: PlanRequestOut},
+        parameters=[OpenApiParameter("Prefer", str, OpenApiParameter.HEADER, description="`respond-async`: 202.")],
+    )
     def create(self, request: UserApiRequest) -> Response:
+        """Make a plan. For a pool of many nodes, or with `Prefer: respond-async`, a worker makes it: 202 then answers,
+        and its Location says how far it is, and which plan came of it."""
         body = read_body(plan_serializers.PlanIn, request)
         pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=body["pool"]).first()
         revision = editing.meant(body["revision"])
@@ -72,17 +82,25 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         if pool is None or revision is None:
             raise Invalid("The plan cannot be made.", fields=missing)
         strategy = parse(body.get("strategy"))
-        made = repeated.make_once(
+        is_async = RESPOND_ASYNC in {word.strip() for word in request.headers.get("Prefer", "").lower().split(",")}
+        made = plan_requests.submit(
             key=request.headers.get("Idempotency-Key", ""),
             pool=pool,
             revision=revision,
             strategy=strategy,
             by=request.user,
             message=body["message"],
+            within=0 if is_async else None,
         )
-        plan = made.plan
-        plan.refresh_from_db()
-        answer = created(self._detail(plan), f"/api/v1/plans/{plan.pk}", plan)
+        if isinstance(made, plan_requests.PendingPlan):
+            tasks.wake_planning()
+            answer = accepted(PlanRequestOut(made.request).data, f"/api/v1/plan-requests/{made.request.pk}")
+            if is_async:
+                answer["Preference-Applied"] = RESPOND_ASYNC
+        else:
+            plan = made.plan
+            plan.refresh_from_db()
+            answer = created(self._detail(plan), f"/api/v1/plans/{plan.pk}", plan)
         if made.is_repeated:
             answer[REPLAYED] = "true"
         return answer

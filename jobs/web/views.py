@@ -40,8 +40,8 @@ from jobs import tasks
 from jobs.approvals import reviews, step_up
 from jobs.calendars import targets
 from jobs.forecast import strategy
-from jobs.models import Plan, Rollout, Step
-from jobs.planning import repeated
+from jobs.models import Plan, PlanRequest, Rollout, Step
+from jobs.planning import plan_requests
 from jobs.policy.judgement import PolicyJudgement
 from jobs.reports import component_rights, counts, glass, plan_components, plan_page, rollout_page, selectors
 from jobs.rollouts import freezes, rollout_actions
@@ -59,19 +59,22 @@ def plan_new(request: UserRequest) -> HttpResponse:
     form = PlanForm(request.POST if request.method == "POST" else None, user=request.user, initial=_initial(request))
     if request.method == "POST" and form.is_valid():
         try:
-            made = repeated.make_once(
+            made = plan_requests.submit(
                 key=form.cleaned_data["form_key"],
                 pool=form.cleaned_data["pool"],
                 revision=form.cleaned_data["revision"],
                 strategy=strategy.parse(form.strategy()),
                 by=request.user,
                 message=form.cleaned_data["message"],
-            ).plan
+            )
         except Refusal as refusal:
             _add_errors(form, refusal)
         else:
-            messages.success(request, outcome_messages.plan_made(made))
-            return redirect("jobs:plan", made.number)
+            if isinstance(made, plan_requests.PendingPlan):
+                tasks.wake_planning()
+                return redirect("jobs:plan_request", made.request.pk)
+            messages.success(request, outcome_messages.plan_made(made.plan))
+            return redirect("jobs:plan", made.plan.number)
     why_not = "" if may(request.user, "operator", ANYWHERE) else "This needs the role operator for some cluster."
     context = {"form": form, "why_not": why_not}
     return render(request, "jobs/plan_new.html", context, status=422 if form.errors else 200)
@@ -86,15 +89,25 @@ def _initial(request: UserRequest) -> dict[str, object]:
 
 
 def _initial_of_plan(request: UserRequest) -> dict[str, object]:
-    """`again=218`: what that plan was for, and its strategy."""
-    number = request.GET.get("again", "")
+    """`again=218`: what that plan was for, and its strategy. `request=<id>`: likewise of one that was not made."""
+    number, request_id = request.GET.get("again", ""), request.GET.get("request", "")
+    if request_id:
+        try:
+            row = selectors.visible_plan_requests(request.user).filter(pk=UUID(request_id)).first()
+        except ValueError:
+            return {}
+        return _initial_of(row) if row else {}
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         return {}
     plan = selectors.visible_plans(request.user).filter(number=int(number)).first()
     if plan is None:
         return {}
-    named: dict[str, object] = {"pool": plan.pool_id, "revision": plan.revision_id, "message": plan.message}
-    return named | {name: plan.strategy[name] for name in PlanForm.base_fields if name in plan.strategy}
+    return _initial_of(plan)
+
+
+def _initial_of(row: Plan | PlanRequest) -> dict[str, object]:
+    named: dict[str, object] = {"pool": row.pool_id, "revision": row.revision_id, "message": row.message}
+    return named | {name: row.strategy[name] for name in PlanForm.base_fields if name in row.strategy}
 
 
 def _add_errors(form: PlanForm, refusal: Refusal) -> None:

@@ -23,6 +23,8 @@ TOLD: Mapping[str, tuple[Channel.What, str]] = {
     "plan.request": (What.APPROVALS, "waits for approval"),
     "plan.remind": (What.APPROVALS, "still waits for approval"),
     "audit.refuse": (What.APPROVALS, "were refused by the audit sealer"),
+    "audit.forward-failing": (What.APPROVALS, "is sent no audit record, for it takes none"),
+    "audit.forward-resumed": (What.APPROVALS, "is sent the audit record again"),
     "change.propose": (What.APPROVALS, "waits for a second administrator's consent"),
     "change.consent": (What.APPROVALS, "was consented to by a second administrator"),
     "user.reset-password": (What.APPROVALS, "gets a new password"),

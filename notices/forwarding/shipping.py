@@ -18,9 +18,11 @@ from urllib.parse import urlsplit
 
 import structlog
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F, Q
 
 from audit import following
+from audit import services as audit
 from audit.models import Record, Seal
 from clusters.fleet import FleetError
 from clusters.kube.http import HttpClient, Response
@@ -42,8 +44,13 @@ MOST_BYTES = 1024 * 1024
 """Of a batch, before it is put into its receiver's form."""
 LONGEST_ANSWER = 64 * 1024
 LONGEST_REST, LONGEST_WISH = timedelta(minutes=5), timedelta(hours=1)
+REPORTED_AFTER = timedelta(minutes=15)
+"""A failure that lasts as long is recorded once, which notifies the channels: a receiver that restarts takes less."""
 SHORT = 1000
 """Characters of a message, where a receiver takes no more of a single record."""
+
+FAILING, RESUMED = "audit.forward-failing", "audit.forward-resumed"
+"""Actions of the records that say so."""
 
 log = structlog.get_logger(__name__)
 
@@ -160,9 +167,12 @@ def _next(row: Forwarding, most: int) -> tuple[list[Entry], str, bool]:
 def _advance(row: Forwarding, claim: datetime, cursor: str, batch: Sequence[Entry], rejection: tuple[int, str]) -> bool:
     """Move the cursor behind an acknowledged batch. False: the claim was lost, and another worker moves it."""
     fields = {"cursor": cursor, "failures": 0, "failing_since": None, "error": "", "rests_until": None}
-    moved = Forwarding.objects.filter(pk=row.pk, claimed_until=claim, cursor=row.cursor).update(
-        **fields, **({"sent_at": now()} if batch else {})
-    )
+    with transaction.atomic():
+        moved = Forwarding.objects.filter(pk=row.pk, claimed_until=claim, cursor=row.cursor).update(
+            **fields, **({"sent_at": now()} if batch else {})
+        )
+        if moved and row.reported_at and row.failing_since:
+            _report(row, RESUMED, f"It had taken nothing since {row.failing_since:%Y-%m-%d %H:%M} UTC.")
     if moved and (count := min(rejection[0], len(batch))):
         why = f"{count} of {batch[0].seq} to {batch[-1].seq}: {rejection[1] or 'it gave no reason'}"
         log.critical("audit records refused by their receiver", destination=row.name, why=why)
@@ -174,13 +184,29 @@ def _advance(row: Forwarding, claim: datetime, cursor: str, batch: Sequence[Entr
 def _failed(row: Forwarding, claim: datetime, error: str, wish: timedelta) -> None:
     at = now()
     rest = max(min(backoff(row.failures + 1), LONGEST_REST), min(wish, LONGEST_WISH))
-    Forwarding.objects.filter(pk=row.pk, claimed_until=claim).update(
-        failures=F("failures") + 1,
-        failing_since=row.failing_since or at,
-        error=_clean(error),
-        rests_until=at + rest,
+    since = row.failing_since or at
+    held = Forwarding.objects.filter(pk=row.pk, claimed_until=claim).update(
+        failures=F("failures") + 1, failing_since=since, error=_clean(error), rests_until=at + rest
     )
     log.error("audit records not forwarded", destination=row.name, error=error)
+    if held and not row.reported_at and at - since >= REPORTED_AFTER:
+        _report(row, FAILING, f"Nothing arrives since {since:%Y-%m-%d %H:%M} UTC: {error}")
+
+
+def _report(row: Forwarding, action: str, message: str) -> None:
+    """Record once that a destination fails for long, or takes records again; channels are notified of it."""
+    at = now() if action == FAILING else None
+    with transaction.atomic():
+        changed = Forwarding.objects.filter(pk=row.pk, reported_at__isnull=at is not None).update(reported_at=at)
+        if changed:
+            audit.record(
+                by=None,
+                action=action,
+                target=f"audit-receiver:{row.name}",
+                target_name=row.name,
+                message=_clean(message),
+            )
+    row.reported_at = at
 
 
 def _clean(text: str) -> str:

@@ -12,6 +12,7 @@ from accounts.models import User
 from clusters.models import Cluster, Node
 from common.hooks import Panel
 from notices.alerts import rulebook
+from notices.forwarding import shipping
 from notices.models import Alert
 from notices.reports import selectors
 
@@ -45,6 +46,12 @@ def of_node(_request: HttpRequest, node: Node) -> Iterable[Panel]:
     alerts = list(rows[: SHOWN + 1])
     if alerts:
         yield Panel("notices/_open.html", _shown(alerts, f"?status=open&node={node.pk}") | {"alone": True}, order=1)
+
+
+def of_audit() -> Iterable[Panel]:
+    """Yield how far each destination of the audit record is; nothing where none is set up."""
+    if standings := shipping.standings():
+        yield Panel("notices/_forwarding.html", {"standings": standings})
 
 
 def _shown(alerts: Sequence[Alert], query: str) -> dict[str, Any]:

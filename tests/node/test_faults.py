@@ -40,6 +40,13 @@ sync
 systemd-run --quiet --unit=fills sh -c 'while :; do cat /dev/zero >> /var/rest; sleep 0.1; done' 2>/dev/null
 """
 """The unit takes what the kubelet's eviction and journald give back as soon as they notice."""
+ISOLATED = "cpu.isolated"
+KEPT_TO = r"""
+echo ticks=$(sed 's/(null)//' /sys/devices/system/cpu/nohz_full)
+echo callbacks=$(dmesg | sed -n 's/.*Offload RCU callbacks from CPUs: \([0-9,-]*\)[.]$/\1/p')
+echo interrupts=$(cat /proc/irq/default_smp_affinity)
+echo console=$(cat /proc/irq/4/smp_affinity_list)
+"""
 SETTLED_SECONDS = 600.0
 """A boot takes half a minute on a quiet machine."""
 
@@ -54,6 +61,11 @@ def settled(site: Site, node: Node, rollout: str, *statuses: str) -> dict[str, A
     ended = site.until(rollout, *statuses, seconds=SETTLED_SECONDS)
     node.eventually(lambda: node.is_ready and not node.object()["spec"].get("unschedulable"))
     return ended
+
+
+def kept_to(node: Node) -> dict[str, str]:
+    """Return the CPUs that the running kernel keeps ticks and callbacks off, and those that interrupts start on."""
+    return dict(line.split("=", 1) for line in node.machine.shell(KEPT_TO).splitlines())
 
 
 @pytest.mark.long
@@ -148,15 +160,21 @@ def test_a_boot_loader_that_cannot_be_written_stops_the_step_before_any_reboot(
 def test_a_node_that_does_not_come_up_with_new_arguments_boots_with_the_old_ones(
     site: Site, node: Node, pool: int
 ) -> None:
-    """A driver that crashes with the argument, early in the boot: nothing of Setpoint's runs by then."""
+    """A driver that crashes with the argument, early in the boot: nothing of Setpoint's runs by then.
+
+    The same boots bring isolated CPUs, and take them away: one of the machine's two.
+    """
     wanted = {"cmdline.nmi_watchdog": "0"}
     before, boot = node.values(wanted), node.boot_id
+    shared = kept_to(node)
+    assert shared == {"ticks": "", "callbacks": "", "interrupts": "3", "console": "0-1"}
     node.machine.write(CRASHES, CRASH.format(argument="nmi_watchdog=0"))
     node.machine.run("systemctl", "enable", "crashes.service")
     try:
-        rollout = site.rollout_of(pool, site.revision(wanted))
+        rollout = site.rollout_of(pool, site.revision({**wanted, ISOLATED: "1"}))
         step = site.until_step(rollout, node.name, "failed", "held", seconds=SETTLED_SECONDS)
         assert "did not come up" in step["error"]
+        assert kept_to(node) == shared
         assert "Kernel panic" in node.machine.console.read_text(errors="replace")
         assert node.boot_id not in ("", boot)
         assert node.values(wanted) == before
@@ -166,10 +184,13 @@ def test_a_node_that_does_not_come_up_with_new_arguments_boots_with_the_old_ones
     site.act(rollout, "retry-failed", step=step["id"])
     settled(site, node, rollout, "succeeded")
     assert node.values(wanted) == wanted
+    assert kept_to(node) == {"ticks": "1", "callbacks": "1", "interrupts": "1", "console": "0"}
+    assert site.observed(node.name, ISOLATED) == "1"
     assert node.machine.shell(f"test -e {MENU_SCRIPT} || echo gone") == "gone"
     site.act(rollout, "revert")
     settled(site, node, rollout, "reverted")
     assert node.values(wanted) == before
+    assert kept_to(node) == shared
     assert node.machine.shell(f"ls {DROP_IN} {MENU_SCRIPT} 2>/dev/null || echo gone") == "gone"
     assert "setpoint" not in node.machine.read(GRUB)
 

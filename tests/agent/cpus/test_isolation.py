@@ -33,6 +33,8 @@ class Machine(Kernel):
     """Eight CPUs, threads 0,4 to 3,7 of four cores; keeps to its command line as kernel/sched/isolation.c does."""
 
     has_nohz_full = True
+    frees_services = False
+    """As Linux before 6.2 below a kubelet: its cpusets give each process all CPUs, against systemd's choice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +58,7 @@ class Machine(Kernel):
             if name == "irqaffinity":
                 kept = numbers(value) | {0}
         serving = next((value for name, _, value in words if name == "systemd.cpu_affinity"), "0-7")
+        serving = "0-7" if self.frees_services else serving
         self.live |= {f"{CPU}online": "0-7\n", f"{CPU}possible": "0-7\n", f"{CPU}isolated": f"{balanced}\n"}
         self.live |= {AFFINITY: f"{sum(1 << cpu for cpu in kept):02x}\n", STATUS: f"Cpus_allowed_list:\t{serving}\n"}
         self.live |= {f"{CPU}cpu{n}/topology/thread_siblings_list": f"{n % 4},{n % 4 + 4}\n" for n in range(8)}
@@ -235,6 +238,30 @@ def test_without_tick_control_of_its_own_a_kernel_that_ignores_an_argument_is_no
     status = booted(agent, want(KEY, "2-7", "none"))
     assert states(status) == {KEY: "NotEffective"}
     assert "nohz_full" in status.settings[0].effective
+
+
+@pytest.mark.parametrize("is_heard", [True, False], ids=["as-observed", "as-written"])
+def test_what_a_kernel_keeps_to_in_part_is_not_effective_and_still_goes_back(agent, machine, is_heard):
+    """Seen on Debian 12: a revert that takes Setpoint's own arguments away must not wait for a value never reached."""
+    before = machine.live["/proc/cmdline"]
+    machine.frees_services = True
+    isolated = want(KEY, "domain,services,2-3", "none")
+    assert states(booted(agent, isolated)) == {KEY: "NotEffective"}
+    assert states(agent.ask(isolated)) == {KEY: "NotEffective"}, "no other party wrote"
+    effective = agent.again().settings[0].effective
+    assert effective == "domain,services,2-3 services:2-3"
+
+    status = booted(agent, restore=(Restore(KEY, "none", effective if is_heard else "domain,services,2-3"),))
+
+    assert states(status) == {KEY: "Restored"}
+    assert machine.live["/proc/cmdline"] == before
+
+
+def test_arguments_that_another_party_made_are_not_taken_away_with_setpoints(agent, machine):
+    booted(agent, want(KEY, "2-3", "none"))
+    machine.live["/proc/cmdline"] = machine.live["/proc/cmdline"].replace("2-3", "2-4").replace("0-1,4-7", "0-1,5-7")
+    machine.live[f"{CPU}nohz_full"] = "2-4\n"
+    assert states(agent.ask(restore=(Restore(KEY, "none", "2-3"),))) == {KEY: "Moved"}
 
 
 def test_grubby_gets_and_loses_every_word(machine):

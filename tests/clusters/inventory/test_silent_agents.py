@@ -60,6 +60,22 @@ def test_who_renews_no_more_is_silent_since_then_until_heard_again(three):
     assert silent_since() == {}
 
 
+def test_an_agent_whose_new_answer_is_watched_is_heard_before_its_lease_is_listed(three):
+    """A node that rebooted for long can be planned at once: Leases are listed once a minute."""
+    store.observe_leases(three, leases(AT, "n0", "n1", "n2"), at=AT)
+    store.observe_leases(three, leases(AT, "n0", "n1", "n2"), at=MUCH_LATER)
+    assert silent_since() == {"n0": AT, "n1": AT, "n2": AT}
+
+    by_others = raw_tuning("n1", generation=9, status=raw_status("n1"))
+    answer = raw_status("n0", bootID="boot-2")
+    tune(three, raw_tuning("n0", status=answer), by_others, at=MUCH_LATER)
+
+    assert silent_since() == {"n1": AT, "n2": AT}
+    answer = raw_status("n2", bootID="boot-2")
+    tune(three, raw_tuning("n2", status=answer), at=MUCH_LATER, complete=True)
+    assert silent_since()["n2"] == AT, "of an answer in a list it is not known when it came"
+
+
 def test_who_answered_and_renews_no_lease_was_heard_last_when_it_answered(three):
     store.observe_leases(three, leases(AT, "n1", "n2"), at=AT)
     assert silent_since() == {}, "its Lease may come yet"

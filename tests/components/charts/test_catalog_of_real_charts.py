@@ -33,10 +33,7 @@ from tests.components.charts.test_real_archives import (
 )
 from tests.full.components.tiny_chart import helm4
 
-pytestmark = [
-    pytest.mark.skipif(not ALL, reason=f"needs charts: there are no archives in {ARCHIVES}"),
-    pytest.mark.xdist_group("rendered charts"),  # one process renders each once
-]
+pytestmark = pytest.mark.skipif(not ALL, reason=f"needs charts: there are no archives in {ARCHIVES}")
 
 OFFERED = (
     *("monitoring.coreos.com/v1", "monitoring.coreos.com/v1/ServiceMonitor", "cert-manager.io/v1"),

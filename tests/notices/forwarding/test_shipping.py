@@ -171,15 +171,15 @@ def test_a_destination_that_is_away_for_days_keeps_neither_another_one_nor_its_o
         sweep(clock)
         clock.forward(hours=24)
     lag = {standing.destination.name: standing.lag for standing in shipping.standings()}
-    assert lag == {"hook": 0, "away": 6}
+    assert lag == {"hook": 0, "away": 7}, "the seventh record reports the failure"
     states = {finding.state for finding in doctor.destinations()}
     assert states == {"ok", "problem"}
-    assert registry.get_sample_value("setpoint_audit_forward_lag", {"destination": "away"}) == 6
+    assert registry.get_sample_value("setpoint_audit_forward_lag", {"destination": "away"}) == 7
     assert registry.get_sample_value("setpoint_audit_forward_failing_seconds", {"destination": "hook"}) == 0
     settings.SETPOINT_AUDIT_FORWARD = (Destination("away", "webhook", hook.url, secret=SECRET),)
     hook.got.clear()
-    assert sweep(clock) == 6
-    assert hooked(hook) == [[1, 2, 3, 4, 5, 6]]
+    assert sweep(clock) == 7
+    assert hooked(hook) == [[1, 2, 3, 4, 5, 6, 7]]
 
 
 def test_a_destination_begins_with_the_first_record_or_with_the_next_one(hook, settings):

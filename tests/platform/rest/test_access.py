@@ -31,7 +31,7 @@ from components.plans.prepared import Prepared
 from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
 from jobs import tasks
 from jobs.approvals import reviews
-from jobs.models import ApprovalRule, CalendarRule, PlanComponent, StepEvent
+from jobs.models import ApprovalRule, CalendarRule, Plan, PlanComponent, PlanRequest, StepEvent
 from jobs.rollouts import freezes
 from notices.models import Alert, Channel, Delivery
 from profiles.models import Revision
@@ -120,6 +120,7 @@ class Doors:
             "<uuid:rollout_pk>": rollout.pk,
             "<uuid:cluster_pk>": world.cluster.pk,
             "plans/<uuid:pk>": plan.pk,
+            **dict.fromkeys(("plan-requests/<uuid:pk>", "plans/requests/<uuid:pk>"), _plan_request(plan).pk),
             "rollouts/<uuid:pk>": rollout.pk,
             "clusters/<uuid:pk>": world.cluster.pk,
             "audit/<uuid:pk>": Record.objects.filter(cluster_id=world.cluster.pk)[0].pk,
@@ -170,6 +171,11 @@ class Doors:
             content = b"".join(answer) if answer.streaming else answer.content
             transaction.set_rollback(True)
         return int(answer.status_code), content.decode(errors="replace")
+
+
+def _plan_request(plan: Plan) -> PlanRequest:
+    of_plan = {"cluster": plan.cluster, "pool": plan.pool, "revision": plan.revision, "strategy": plan.strategy}
+    return PlanRequest.objects.create(**of_plan, requested_by=plan.created_by, content="x")
 
 
 def _price() -> GpuPrice:

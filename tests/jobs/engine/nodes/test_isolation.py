@@ -93,5 +93,22 @@ def change(key, value, kind=ChangeKind.SETTING):
 )
 def test_what_a_plan_changes_is_judged_together_with_what_the_node_has(changes, is_blocked):
     node = {"n1": {KEY: "2-7", ONLINE: "0-7", CPUS: "none"}}
-    findings = isolation_findings({"n1": Changes.of(changes)}, node)
+    findings = isolation_findings({"n1": Changes.of(changes)}, node, {"n1": "6.8.0-85-generic"})
     assert [finding.severity for finding in findings] == ["block"] * is_blocked
+
+
+@pytest.mark.parametrize(
+    ("value", "release", "warns"),
+    [
+        ("services,2-7", "6.1.0-50-cloud-amd64", True),  # Debian 12: each process had all CPUs again
+        ("domain,services,2-7", "5.15.0-1090-azure", True),
+        ("services,2-7", "6.2.0-39-generic", False),
+        ("services,2-7", "5.14.0-427.el9.x86_64", False),  # its vendor brings parts of newer kernels
+        ("services,2-7", "", False),
+        ("domain,2-7", "6.1.0-50-cloud-amd64", False),
+    ],
+)
+def test_a_kernel_that_gives_services_all_cpus_again_is_named_before_the_reboot(value, release, warns):
+    seen = {"n1": {ONLINE: "0-7"}}
+    findings = isolation_findings({"n1": Changes.of([change(KEY, value)])}, seen, {"n1": release})
+    assert [(finding.severity, finding.nodes) for finding in findings] == [("warn", ["n1"])] * warns
