@@ -14,6 +14,7 @@ from tools.release.errors import ReleaseRefused
 from tools.release.layout import Layout
 
 AGENT = re.compile(r"\bimage: setpoint-agent:\S+$", re.MULTILINE)
+BY_TAG = re.compile(r"\bimage: ([^@\s]+)$", re.MULTILINE)
 REGISTRY = re.compile(r"[a-z0-9.:-]+(?:/[a-z0-9._-]+)*")
 SECONDS = 120
 
@@ -27,6 +28,8 @@ def write(root: Path, target: Path, registry: str) -> list[Path]:
     written = []
     for manifest in sorted((root / "deploy").glob("*.yaml")):
         text = AGENT.sub(f"image: {registry}/setpoint-agent@{agent}", manifest.read_text(encoding="utf-8"))
+        if by_tag := BY_TAG.findall(text):
+            raise ReleaseRefused(f"{manifest.name} names images that are none of this release: {', '.join(by_tag)}.")
         (target / manifest.name).write_text(text, encoding="utf-8")
         written.append(target / manifest.name)
     values = {"image": {"registry": registry, "digest": server}, "backup": {"digest": backup}}
