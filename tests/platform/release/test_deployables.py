@@ -1,4 +1,4 @@
-"""What people apply of a release: the chart as it is packaged, and the manifests, with the images by digest alone."""
+"""The files that people apply of a release: packaged chart and manifests, with the images by digest alone."""
 
 from __future__ import annotations
 
