@@ -19,12 +19,12 @@ ARGS ?=
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
 	if "$$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2])' 2>/dev/null; then echo "$$candidate"; break; fi; done)
 
-.PHONY: help test coverage lint checks docs format demo break up bench soak guards controlplane machine node charts vendor secrets openapi lock screenshots clean
+.PHONY: help test coverage lint checks docs images format demo break up bench soak guards controlplane machine node charts vendor secrets openapi lock screenshots clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | expand -t 15
 
-# ── The virtual environment: one, grown from base (what the server image has) to test to lint to docs ─────────────────────────
+# ── The virtual environment: one, grown from base (what the server image has) to test to lint to docs to release ──────────────
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Setpoint needs Python 3.11 or newer; none found on PATH (PYTHON=/path/to/python3 names one)" >&2; exit 1; }
 	@if uv --version >/dev/null 2>&1; then uv venv --quiet --allow-existing --python "$(PYTHON)" $(VENV); \
@@ -46,11 +46,13 @@ $(VENV)/.installed-lint: requirements/lint.txt | $(BIN)/python
 	$(call install,lint,base test lint)
 $(VENV)/.installed-docs: requirements/docs.txt | $(BIN)/python
 	$(call install,docs,base test lint docs)
+$(VENV)/.installed-release: requirements/release.txt | $(BIN)/python
+	$(call install,release,base test lint docs release)
 $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 	$(call install,node,node)
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor $(VENV)/.installed-docs) ## the fast tier; TIER=node a machine in QEMU, TIER=full everything; ARGS="tests/jobs -k pause" narrows
+test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor $(VENV)/.installed-release) ## the fast tier; TIER=node a machine in QEMU, TIER=full everything; ARGS="tests/jobs -k pause" narrows
 	@$(BIN)/python -m tests.run $(TIER) $(ARGS)
 
 coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows
@@ -75,6 +77,9 @@ format: $(VENV)/.installed-lint ## what lint would complain about, where a tool 
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	@templates=$$(git ls-files '*.html'); if [ -n "$$templates" ]; then $(BIN)/djade --target-version 5.2 $$templates || true; fi
+
+images: $(VENV)/.installed-release ## a release's images with SBOMs, in var/release/ (TO=folder): of the commit, reproducible, without a daemon (root, buildah)
+	@$(BIN)/python -m tools.release images --to $(or $(TO),var/release) $(if $(SOURCE),--source $(SOURCE))
 
 # ── Running ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 demo: $(VENV)/.installed-base vendor ## simulated clusters, seeded content, on 127.0.0.1; PORT=8000 NODES=51 (to 5000)
@@ -131,6 +136,7 @@ lock: ## requirements/*.txt from pyproject.toml (needs uv); UPGRADE=1 takes the 
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test -c requirements/base.txt -o requirements/test.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test --group lint -c requirements/test.txt -o requirements/lint.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test --group lint --group docs -c requirements/lint.txt -o requirements/docs.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test --group lint --group docs --group release -c requirements/docs.txt -o requirements/release.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --group node -o requirements/node.txt
 
 clean: ## everything made here except var/ (an installation's data) and the control plane's cache

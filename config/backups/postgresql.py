@@ -8,9 +8,10 @@ tables, and `migrate` grants the application's role its own.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
@@ -21,6 +22,9 @@ from config.backups import BackupRefused
 
 LONGEST_MESSAGE = 600
 SERVICE = "setpoint"
+LONGEST_BEGINNING = 8192
+SETTING = re.compile(rb"^SET (\w+) = ", re.MULTILINE)
+OBJECT = re.compile(rb"^(?:CREATE|ALTER|COMMENT|COPY)\b", re.MULTILINE)
 EMPTY = """\
 SET lock_timeout = '20s';
 DO $$ DECLARE entry record; BEGIN
@@ -56,15 +60,36 @@ def dump(to: Path) -> str:
 
 def restore(content: Path, hold: Callable[[str], str]) -> None:
     """Replace all tables by those of the file, or nothing at all. Raises BackupRefused."""
-    name = schema()
+    name, known = schema(), _settings()
     connection.close()  # its locks would be waited for
     folder = content.parent
     script, before, after = (folder / f"{part}.sql" for part in ("script", "before", "after"))
     before.write_text(EMPTY)
     after.write_text(hold(f'"{name}".') + ";\n")
     _run("pg_restore", "--no-owner", "--no-acl", "--exit-on-error", f"--file={script}", *_tables(content))
+    leave_out_unknown_settings(script, known)
     options = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", f"--dbname=service={SERVICE}")
     _run("psql", *options, *(f"--file={part}" for part in (before, script, after)))
+
+
+def _settings() -> frozenset[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM pg_settings")
+        return frozenset(name for (name,) in cursor.fetchall())
+
+
+def leave_out_unknown_settings(script: Path, known: Collection[str]) -> None:
+    """Make comments of what a newer pg_restore sets and an older server does not know, such as transaction_timeout.
+
+    In place, for a script is as large as the database: a comment is as long as the statement. Only what comes before
+    the first object is looked at, for a function may hold lines that look the same.
+    """
+    with script.open("r+b") as file:
+        beginning = OBJECT.split(file.read(LONGEST_BEGINNING), maxsplit=1)[0]
+        for setting in SETTING.finditer(beginning):
+            if setting[1].decode() not in known:
+                file.seek(setting.start())
+                file.write(b"--  ")
 
 
 def _tables(content: Path) -> list[str]:

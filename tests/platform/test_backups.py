@@ -23,6 +23,7 @@ from audit import tasks
 from audit.models import Record
 from clusters.models import Cluster
 from config.backups import BackupRefused, restoring, sqlite
+from config.backups.postgresql import leave_out_unknown_settings
 from jobs.models import Freeze
 from tests.clusters.factories import ClusterFactory
 from tests.factories import UserFactory
@@ -248,3 +249,16 @@ def test_sqlite_is_replaced_in_one_transaction(database: Path, tmp_path: Path) -
     ended = subprocess.run([sys.executable, "-c", script, str(content), str(database)], check=False)
     assert ended.returncode == 9
     assert total(database) == 10_000
+
+
+def test_what_a_newer_pg_restore_sets_is_left_out_for_an_older_server(tmp_path: Path) -> None:
+    """PostgreSQL 17's first statement ended every restore into 15 and 16; the rest of the script is not touched."""
+    script = tmp_path / "script.sql"
+    body = "\nCREATE FUNCTION f() ...\nSET transaction_timeout = 0;\n" + "x" * 10000
+    beginning = "\\restrict abc\nSET statement_timeout = 0;\nSET transaction_timeout = 0;\nSET lock_timeout = 0;\n"
+    script.write_text(beginning + body)
+    leave_out_unknown_settings(script, {"statement_timeout", "lock_timeout"})
+    assert script.read_text() == beginning.replace("SET trans", "--  trans") + body
+    script.write_text(beginning + body)
+    leave_out_unknown_settings(script, {"statement_timeout", "lock_timeout", "transaction_timeout"})
+    assert script.read_text() == beginning + body

@@ -9,12 +9,19 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
+import psycopg
 import pytest
+from packaging.utils import canonicalize_name
 
 from contract import names
 from contract.nodetuning import Status
@@ -25,11 +32,12 @@ from tests.controlplane.plane import Plane
 from tests.full.harness.containers import Container, bind, user
 from tests.full.harness.equipping import equipped
 from tests.full.harness.helm_releases import Releases
-from tests.full.harness.images import Image, Images
+from tests.full.harness.images import EPOCH, ROOT, Image, Images, ran
 from tests.full.harness.kwok_fleet import KwokFleet
 from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.shipped import Shipped
 from tests.full.harness.site import SETTINGS, Site
+from tools.release.__main__ import bill
 
 pytestmark = pytest.mark.full
 
@@ -188,6 +196,40 @@ def test_the_product_is_compiled_in_the_image_for_it_cannot_be_later(server: Ima
     assert without == []
 
 
+def test_backup_and_restore_run_from_their_image_with_a_client_newer_than_the_server(
+    images: Images, server: Image, setpoint: Shipped, empty_postgres: Postgres, tmp_path: Path
+) -> None:
+    """A read-only root, no rights, and the script of pg_restore 17 on the server of this machine."""
+    image = images.build("deploy/backup.Dockerfile", on="SERVER=localhost/server")
+    assert user(image)["uid"] == 10001
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    os.chown(folder, 10001, 10001)
+    before = {key: value for key, value in setpoint._environment("migrate").items() if key.startswith("SETPOINT_")}
+    del before["SETPOINT_VAR"]
+    with psycopg.connect(empty_postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE restored")
+        users = connection.execute("SELECT count(*) FROM accounts_user").fetchone()
+    urls = {name: f"{before[name].rpartition('/')[0]}/restored" for name in before if name.endswith("DATABASE_URL")}
+
+    def run(given: dict[str, str], *words: str) -> None:
+        service = {**setpoint.services["migrate"], "command": ["python", "manage.py", *words]}
+        container = Container(image, service, given, mounts=[bind(folder, "/backups", "rw")])
+        try:
+            process = container.run(subprocess.PIPE)
+            complaint = process.communicate(timeout=300)[1]
+            assert process.returncode == 0, complaint.decode()
+        finally:
+            container.close()
+
+    run(before, "backup", "/backups/b")
+    run(before | urls, "restore", "/backups/b")
+    with psycopg.connect(f"{empty_postgres.url.rpartition('/')[0]}/restored") as connection:
+        assert connection.execute("SELECT count(*) FROM accounts_user").fetchone() == users
+        reasons = connection.execute("SELECT reason FROM jobs_freeze").fetchall()
+    assert any("Restored" in reason for (reason,) in reasons)
+
+
 # ── The agent ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 AS_PRIVILEGED = ("CAP_DAC_OVERRIDE", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE")
 """What of a privileged container's rights the agent uses, and a machine that builds images has to give."""
@@ -237,6 +279,92 @@ def test_the_agents_image_holds_its_two_folders_and_the_standard_library(agent: 
     assert {path.name for path in (agent.root / "opt/setpoint").iterdir()} == {"agent", "contract"}
     assert not list((agent.root / "opt").rglob("site-packages"))
     assert (agent.root / "usr/bin/nsenter").exists()
+
+
+# ── What a release says of them ───────────────────────────────────────────────────────────────────────────────────────
+UNCHECKED_HASH = 0b01
+"""PEP 552: compiled by the source's content, and not compared with it again."""
+
+
+def cyclonedx_schema() -> Any:
+    """Return CycloneDX's schema in another implementation than the one that the tool checks with."""
+    schemas = {
+        kind: json.loads((files("cyclonedx.schema._res") / f"{kind}.SNAPSHOT.schema.json").read_text())
+        for kind in ("bom-1.6", "spdx", "jsf-0.82")
+    }
+    beside = schemas["bom-1.6"]["$id"].rpartition("/")[0]
+    registry = jsonschema_rs.Registry(
+        [(f"{beside}/{kind}.SNAPSHOT.schema.json", schema) for kind, schema in schemas.items() if kind != "bom-1.6"]
+    )
+    return jsonschema_rs.validator_for(schemas["bom-1.6"], registry=registry)
+
+
+def components(document: dict[str, Any], kind: str) -> list[tuple[str, str]]:
+    held = [each for each in document["components"] if each["purl"].startswith(f"pkg:{kind}/")]
+    return sorted((each["name"], each["version"]) for each in held)
+
+
+def installed_by_debian(image: Image) -> list[tuple[str, str]]:
+    shown = "${db:Status-Status} ${Package} ${Version}\n"
+    lines = ran("dpkg-query", f"--admindir={image.root}/var/lib/dpkg", f"--showformat={shown}", "--show").splitlines()
+    return sorted((name, version) for status, name, version in map(str.split, lines) if status == "installed")
+
+
+def installed_for_python(image: Image) -> list[tuple[str, str]]:
+    folders = [path for name in ("site-packages", "dist-packages") for path in image.root.rglob(name)]
+    held = metadata.distributions(path=[str(path) for path in folders if path.is_dir()])
+    return sorted((canonicalize_name(each.name), each.version) for each in held)
+
+
+@pytest.mark.parametrize("name", ["server", "agent"])
+def test_the_bill_of_materials_lists_what_the_image_holds_and_nothing_else(
+    name: str, images: Images, request: pytest.FixtureRequest
+) -> None:
+    image: Image = request.getfixturevalue(name)
+    layout = images.layout(name)
+    document = json.loads(bill(layout.folder))
+    cyclonedx_schema().validate(document)
+    assert document["metadata"]["component"]["purl"].startswith(f"pkg:oci/setpoint-{name}@sha256")
+    assert layout.digest.partition(":")[2] in json.dumps(document["metadata"])
+    assert len(installed_by_debian(image)) > 50
+    assert components(document, "deb") == installed_by_debian(image)
+    assert components(document, "pypi") == installed_for_python(image)
+    vendored = {path.name for path in image.root.glob("opt/setpoint/app/static/vendor/*")}
+    assert len(components(document, "npm")) == len(vendored) == (2 if name == "server" else 0)
+    lock = (ROOT / "requirements/base.txt").read_text()
+    own = [each for each in document["components"] if "/opt/setpoint/venv/" in json.dumps(each.get("properties"))]
+    assert bool(own) == (name == "server")
+    for each in own:
+        (reference,) = each["externalReferences"]
+        assert reference["hashes"], each["name"]
+        assert all(f"--hash=sha256:{value['content']}" in lock for value in reference["hashes"]), each["name"]
+    assert bill(layout.folder) == json.dumps(document, indent=1) + "\n", "the same image, the same bytes"
+
+
+@pytest.mark.parametrize("name", ["server", "agent"])
+def test_nothing_in_an_image_depends_on_when_and_where_it_was_built(name: str, request: pytest.FixtureRequest) -> None:
+    """A second build would show it and take minutes: test_two_builds_of_the_agent_are_one covers what both share."""
+    image: Image = request.getfixturevalue(name)
+    compiled = list((image.root / "opt/setpoint").rglob("*.pyc"))
+    assert compiled
+    for path in compiled:
+        assert int.from_bytes(path.read_bytes()[4:8], "little") == UNCHECKED_HASH, path
+    own = [path for path in (image.root / "opt/setpoint").rglob("*") if not path.is_symlink()]
+    assert {path.stat().st_mtime for path in own} == {EPOCH}
+    assert "setpoint" not in (image.root / "etc/shadow").read_text(), "a line there has the day"
+
+
+def test_two_builds_of_the_agent_are_one(images: Images, agent: Image, tmp_path: Path) -> None:
+    """Build from another folder, at another time, from files with other times."""
+    for name in ("agent", "contract", "deploy/agent.Dockerfile"):
+        source, target = ROOT / name, tmp_path / "elsewhere" / name
+        if source.is_dir():
+            shutil.copytree(source, target, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            target.parent.mkdir(parents=True)
+            shutil.copyfile(source, target)
+    images.make("again", "deploy/agent.Dockerfile", tmp_path / "elsewhere")
+    assert images.layout("again").digest == images.layout("agent").digest
 
 
 # ── Last: each is ended ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tools.release.images import arguments
+from tools.release.layout import Layout
+
 ROOT = Path(__file__).resolve().parents[3]
+EPOCH = 1767225600
+"""2026: the time of a commit, in the images that tests build."""
 RELEASE = "trixie"
 """The release under python:3.13-slim, which the Dockerfiles name: the same Python on the same C library."""
 PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-pip", "python3-venv")
@@ -63,16 +68,27 @@ class Images:
         self._buildah("rm", "--all")  # unmounts
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def build(self, dockerfile: str) -> Image:
+    def build(self, dockerfile: str, *, on: str = "BASE=localhost/base") -> Image:
         """Build an image from the repository's root, as the documents say to. Raises ImageFailed."""
         name = Path(dockerfile).stem
-        self._buildah(
-            "build", "--isolation=chroot", "--network=host", "--format=docker", "--build-arg=BASE=localhost/base",
-            *self._package_indexes(), f"--file={dockerfile}", f"--tag={name}", str(ROOT),
-        )  # fmt: skip
+        self.make(name, dockerfile, on=on)
         container = self._buildah("from", f"localhost/{name}")
         inspected = json.loads(self._buildah("inspect", "--type=image", f"localhost/{name}"))
         return Image(Path(self._buildah("mount", container)), inspected["OCIv1"]["config"])
+
+    def make(self, name: str, dockerfile: str, context: Path = ROOT, *, on: str = "BASE=localhost/base") -> None:
+        """Build an image as `tools.release` does, but on another base. Raises ImageFailed."""
+        self._buildah(
+            "build", f"--build-arg={on}", *self._package_indexes(), f"--tag={name}",
+            *arguments(dockerfile, context, EPOCH, {}),
+        )  # fmt: skip
+
+    def layout(self, name: str) -> Layout:
+        """Write a built image as an OCI layout, which is what a release pushes."""
+        target = self._folder / "layouts" / f"setpoint-{name}"
+        target.parent.mkdir(exist_ok=True)
+        self._buildah("push", "--quiet", f"localhost/{name}", f"oci:{target}:latest")
+        return Layout.opened(target)
 
     def archive(self, name: str, reference: str, target: Path) -> None:
         """Write a built image as an archive that container runtimes import under that reference."""

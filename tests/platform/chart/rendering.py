@@ -71,6 +71,8 @@ def pods(objects: tuple[dict[str, Any], ...] | list[dict[str, Any]]) -> Iterator
             yield component(raw), raw
         elif raw["kind"] in ("Deployment", "Job"):
             yield component(raw), raw["spec"]["template"]
+        elif raw["kind"] == "CronJob":
+            yield component(raw), raw["spec"]["jobTemplate"]["spec"]["template"]
 
 
 def containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:

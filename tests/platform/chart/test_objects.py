@@ -76,11 +76,11 @@ def test_a_pod_may_be_reached_and_may_reach_only_what_its_process_needs(name: st
         else:
             stores = {6432 if name == "ingress" else 5432, *([] if name == "no-broker" else [6379])}
             assert reach >= stores
-            if of in ("beat", "migrate"):
+            if of in ("beat", "migrate", "backup"):
                 assert reach == stores, "neither asks clusters, repositories or receivers"
             else:
                 assert 6443 in reach
-            assert (2525 in reach) == (name == "own-secret" and of not in ("beat", "migrate"))
+            assert (2525 in reach) == (name == "own-secret" and of not in ("beat", "migrate", "backup"))
 
 
 def test_who_narrows_the_network_gets_what_is_written_and_the_chart_test_still_passes() -> None:

@@ -70,7 +70,8 @@ def test_no_pod_has_a_right_that_it_does_not_need(name: str) -> None:
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}, of
         assert security["runAsUser"] > 0, of
         for volume in spec.get("volumes", ()):
-            assert set(volume) - {"name"} <= {"emptyDir", "projected", "configMap"}, of
+            kinds = {"emptyDir", "projected", "configMap", *(["persistentVolumeClaim"] if of == "backup" else [])}
+            assert set(volume) - {"name"} <= kinds, of
         for container in containers(pod):
             own = container["securityContext"]
             assert own["allowPrivilegeEscalation"] is own["privileged"] is False, of
@@ -133,7 +134,9 @@ def test_secrets_are_files_of_a_secret_and_never_words_of_an_object(name: str) -
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_only_the_migration_has_the_owner_of_the_tables_and_only_helm_the_keys_of_its_credential(name: str) -> None:
+def test_only_migration_and_backup_have_the_owner_of_the_tables_and_only_helm_the_keys_of_its_credential(
+    name: str,
+) -> None:
     owners, helms, applications = set(), set(), set()
     for of, pod, container in ours(name):
         files = {path.rpartition("/")[2]: source for path, source in secret_files(pod, container).items()}
@@ -146,7 +149,8 @@ def test_only_the_migration_has_the_owner_of_the_tables_and_only_helm_the_keys_o
             helms.add(of)
     values = VALUE_SETS[name]
     has_two = values.get("secrets", {}).get("owner") or values.get("database", {})
-    assert owners == ({"migrate"} if has_two else set())
+    has_backup = values.get("backup", {}).get("enabled")
+    assert owners == ({"migrate", *(["backup"] if has_backup else [])} if has_two else set())
     assert len(applications) == 1
     assert helms == ({"helm"} if values.get("helm", {}).get("replicas", 1) else set())
 

@@ -22,6 +22,7 @@ HIGHLY_AVAILABLE: dict[str, Any] = {
     "watch": {"replicas": 3},
     "pods": {"priorityClassName": "system-cluster-critical", "scratchSize": "2Gi"},
     "secrets": {"owner": {"existing": "setpoint-owner"}},
+    "backup": {"enabled": True, "claim": "backups", "keep": 30},
 }
 CLOUD_NATIVE_PG: dict[str, Any] = {
     "url": URL,

@@ -26,6 +26,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- /* The same, with PostgreSQL's client programs. */ -}}
+{{- define "setpoint.backupImage" -}}
+{{- with .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ .Values.backup.repository }}
+{{- if .Values.backup.digest }}@{{ .Values.backup.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
 {{- define "setpoint.host" -}}
 {{- regexReplaceAll ":[0-9]+$" (urlParse .Values.url).host "" }}
 {{- end }}
@@ -57,6 +63,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.broker.bundled.enabled (not .Values.networkPolicy.enabled) }}{{ fail "broker.bundled has no password and needs networkPolicy.enabled" }}{{ end }}
 {{- if and .Values.broker.bundled.enabled (not .Values.broker.enabled) }}{{ fail "broker.bundled.enabled is true and broker.enabled is false: keep one" }}{{ end }}
 {{- if and .Values.serviceMonitor.enabled (not .Values.secrets.keys.SETPOINT_METRICS_TOKEN) }}{{ fail "serviceMonitor needs secrets.keys.SETPOINT_METRICS_TOKEN: without a token /metrics answers its own machine only" }}{{ end }}
+{{- if and .Values.backup.enabled (not .Values.backup.claim) }}{{ fail "backup.claim is required with backup.enabled: the name of a PersistentVolumeClaim that files are kept in" }}{{ end }}
 {{- with .Values.web.autoscaling }}
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}{{ fail "web.autoscaling.minReplicas is more than maxReplicas" }}{{ end }}
 {{- end }}
@@ -156,10 +163,11 @@ runAsNonRoot: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* What every container of the image has: list of root, component, and the name of the volume with its secrets. */ -}}
+{{- /* What every container of the image has: list of root, component, and the name of the volume with its secrets. Of backup
+       the image is another one. */ -}}
 {{- define "setpoint.container" -}}
 {{- $root := index . 0 }}
-image: {{ include "setpoint.image" $root }}
+image: {{ if eq (index . 2) "backup" }}{{ include "setpoint.backupImage" $root }}{{ else }}{{ include "setpoint.image" $root }}{{ end }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 securityContext:
   {{- include "setpoint.containerSecurity" $root | nindent 2 }}
