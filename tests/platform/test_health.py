@@ -122,7 +122,7 @@ def test_metrics_count_by_state_in_a_fixed_number_of_queries(django_assert_num_q
     for n in range(3):
         Cluster.objects.create(uid=f"u{n}", name=f"n{n}", server="https://x", credential=b"", observed_at=now())
     UserFactory()
-    with django_assert_num_queries(25):
+    with django_assert_num_queries(27):
         _, text = metrics()
     assert 'setpoint_clusters{reach="never"} 3.0' in text
     assert "setpoint_audit_unsealed 0.0" in text
