@@ -3,6 +3,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from accounts.access import enrollment, login, repeats, sessions, tokens
+from accounts.passkeys import challenges
 from accounts.people import pending, telling
 from accounts.workloads import exchange
 
@@ -15,6 +16,7 @@ def forget_old() -> None:
     sessions.forget_old()
     enrollment.forget_old()
     tokens.forget_old()
+    challenges.forget_old()
     exchange.forget_old()
 
 

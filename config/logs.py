@@ -85,6 +85,7 @@ def configuration(level: str, style: str) -> dict[str, Any]:
             "celery": {"level": "WARNING"},
             "kombu": {"level": "WARNING"},
             "waitress": {"level": "WARNING"},
+            "fido2": {"level": "WARNING"},  # each use of a passkey; the audit record has it, with its person
             # It warns of each request that waits for a thread: a browser's first page asks for ten files at once.
             "waitress.queue": {"level": "ERROR"},
         },

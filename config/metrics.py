@@ -7,11 +7,12 @@ direct connections from this machine are answered (a proxy on this machine adds 
 from __future__ import annotations
 
 import hmac
+from collections import Counter
 from collections.abc import Iterator
 from ipaddress import ip_address
 
 from django.conf import settings
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Max, Min
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 from prometheus_client import CollectorRegistry, Metric, generate_latest
@@ -160,15 +161,18 @@ class States(Collector):
         )
 
     def _glass(self) -> Iterator[Metric]:
-        lacking = BreakGlass.objects.unreviewed().aggregate(
-            n=Count("pk"), late=Count("pk", filter=Q(review_by__lte=now()))
-        )
+        states = Counter(row.state for row in BreakGlass.objects.lacking_reviews())
         family = GaugeMetricFamily(
             "setpoint_break_glass_reviews", "Starts by break-glass that lack reviews.", labels=["state"]
         )
-        family.add_metric(["open"], lacking["n"] - lacking["late"])
-        family.add_metric(["overdue"], lacking["late"])
+        for state in ("open", "overdue"):
+            family.add_metric([state], states[state])
         yield family
+        yield GaugeMetricFamily(
+            "setpoint_break_glass_starts_24h",
+            "Starts by break-glass of the last 24 hours, of SETPOINT_BREAK_GLASS_PER_DAY.",
+            value=BreakGlass.objects.recent().count(),
+        )
 
     def _telemetry(self) -> Iterator[Metric]:
         """Measures of Setpoint's own reading, per cluster; metrics of the GPUs are their exporters' to publish."""

@@ -138,7 +138,8 @@ def second_factor(get_response: GetResponse) -> GetResponse:
         if not settings.SETPOINT_SECOND_FACTOR or is_quiet or not requirement.is_missing(request):
             return get_response(request)
         page = resolve_url("accounts:second_factor")
-        if request.path.startswith(page) or request.path == resolve_url("accounts:logout"):
+        confirm = resolve_url("accounts:confirm")  # registering a passkey takes a recent log-in
+        if request.path.startswith((page, confirm)) or request.path == resolve_url("accounts:logout"):
             return get_response(request)
         if is_api(request):
             detail = f"Your role needs a second factor. Set it up in the browser first: {page}"

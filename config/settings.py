@@ -140,6 +140,8 @@ SETPOINT_BREAK_GLASS_HOURS = env.integer("SETPOINT_BREAK_GLASS_HOURS", 4, least=
 """So long after such a start the rollout may begin, and windows do not hold it."""
 SETPOINT_BREAK_GLASS_REVIEW_HOURS = env.integer("SETPOINT_BREAK_GLASS_REVIEW_HOURS", 48, least=1)
 """So long after it two approvers have to review it."""
+SETPOINT_BREAK_GLASS_PER_DAY = env.integer("SETPOINT_BREAK_GLASS_PER_DAY", 3, least=1)
+"""So many starts in any 24 hours, by all people in all clusters together."""
 SETPOINT_SECOND_FACTOR = env.some_of("SETPOINT_SECOND_FACTOR", oidc.ROLES)
 """Roles whose people set up a second factor before anything else works in their browser; empty: each person decides."""
 SOCIALACCOUNT_ADAPTER = "accounts.signon.exchange.Adapter"

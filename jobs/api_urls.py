@@ -5,6 +5,7 @@ from rest_framework.routers import SimpleRouter
 
 from jobs.web import bulk_api, freeze_api, plan_api, rollout_api, rule_api, takeover_api, timeline_views
 from jobs.web.calendars import api as calendar_api
+from jobs.web.glass import api as glass_api
 from jobs.web.plan_requests import api as plan_request_api
 from jobs.web.policy import api as policy_api
 
@@ -21,6 +22,7 @@ router.register("policy-versions", policy_api.PolicyVersionViewSet, basename="po
 router.register("calendar-rules", calendar_api.CalendarRuleViewSet, basename="calendar-rule")
 router.register("freezes", freeze_api.FreezeViewSet, basename="freeze")
 urlpatterns = [
+    path("break-glass", glass_api.GlassSetupView.as_view(), name="break-glass"),
     path("nodes/selection", bulk_api.NodeSelectionView.as_view(), name="node-selection"),
     path("nodes/selection/actions/plan", bulk_api.PlanAllView.as_view(), name="node-selection-plan"),
     path("nodes/selection/actions/refresh", bulk_api.RefreshAllView.as_view(), name="node-selection-refresh"),

@@ -4,7 +4,6 @@ from django.urls import path, re_path
 
 from jobs.web import (
     bulk_views,
-    glass_views,
     list_views,
     overview_views,
     rule_views,
@@ -14,6 +13,7 @@ from jobs.web import (
 )
 from jobs.web.calendars import file_views as calendar_file_views
 from jobs.web.calendars import views as calendar_views
+from jobs.web.glass import views as glass_views
 from jobs.web.plan_requests import views as plan_request_views
 from jobs.web.policy import views as policy_views
 

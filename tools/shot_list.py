@@ -323,6 +323,13 @@ NO_PAGE: dict[str, str] = {
     "accounts:sign_on": "leads to a provider of single sign-on",
     "accounts:sign_on_back": "leads back from it",
     "accounts:token_exchange": _PROGRAM,
+    **dict.fromkeys(
+        (
+            "accounts:passkey_log_in_options", "accounts:passkey_second_step_options",
+            "accounts:passkey_confirm_options", "accounts:passkey_register_options",
+        ),
+        "what the page's script asks for",
+    ),
     **dict.fromkeys(("healthz", "readyz", "metrics", "openapi", "clusters:manifest"), _PROGRAM),
     **dict.fromkeys(
         (
@@ -364,6 +371,8 @@ NO_PAGE: dict[str, str] = {
             "accounts:person_change", "accounts:person_reset", "accounts:change_consent", "accounts:change_refuse",
             "accounts:second_factor_begin", "accounts:second_factor_confirm", "accounts:second_factor_remove",
             "accounts:second_factor_renew", "accounts:person_reset_factor",
+            "accounts:passkey_log_in", "accounts:passkey_second_step", "accounts:passkey_confirm",
+            "accounts:passkey_register", "accounts:passkey_remove",
             "accounts:person_sessions_end", "accounts:role_grant", "accounts:role_revoke",
             "accounts:workload_enable", "accounts:workload_disable", "accounts:workload_delete",
             "clusters:update", "clusters:test", "clusters:refresh", "clusters:pool_delete", "clusters:node_refresh",

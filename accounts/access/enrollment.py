@@ -15,9 +15,10 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from accounts.access import factors, proofs, requirement, sessions, totp
+from accounts.access import factors, freshness, proofs, requirement, sessions, totp
 from accounts.access.addresses import client_address
 from accounts.models import SecondFactor, User
+from accounts.passkeys import keys
 from audit.services import record
 from common.clock import now
 from common.errors import Invalid, WrongState
@@ -41,6 +42,9 @@ def begin(request: HttpRequest, *, user: User, password: str) -> Begun:
     """Make a key, which takes effect with `confirm`. Raises Invalid, WrongState, TooManyTries, FactorUnusable."""
     if reason := factors.reason_without(user):
         raise WrongState(reason)
+    if keys.has_any(user) and freshness.is_stale(freshness.proved_at(request)):
+        # Else the password alone, in a stolen session, would make another way in beside the passkey.
+        raise WrongState("You have a passkey: confirm with it first that it is you.")
     proofs.require_password(request, user, password)
     with transaction.atomic():
         _one_at_a_time(user)
@@ -109,7 +113,8 @@ def remove(request: HttpRequest, *, user: User, password: str, code: str) -> Non
         if not SecondFactor.objects.filter(pk=row.pk).delete()[0]:
             raise WrongState("This second factor was removed in the meantime.")
         _record(request, user, "second-factor.remove")
-    requirement.note_incomplete(request)
+    if not keys.has_any(user):
+        requirement.note_incomplete(request)
 
 
 def renew_recovery_codes(request: HttpRequest, *, user: User, password: str, code: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""Log-ins whose password was right and whose code is still to come: kept in the browser's session, for minutes.
+"""Log-ins whose password was right and whose code or passkey is still to come: kept in the browser's session, for
+minutes.
 
-Such a session is no one's: nothing counts as logged in before the code. A new password, a reset, or another second
-factor ends it.
+Such a session is no one's: nothing counts as logged in before the second step. A new password, a reset, or another
+second factor ends it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from django.http import HttpRequest
 from accounts.access import factors
 from accounts.backends import WithRoles
 from accounts.models import SecondFactor, User
+from accounts.passkeys import keys
 from common.clock import now
 from common.errors import Refusal
 
@@ -35,17 +37,18 @@ class HalfwayOver(Refusal):
 @dataclass(frozen=True, slots=True)
 class Halfway:
     user: User
-    factor: SecondFactor
+    factor: SecondFactor | None
+    """None: the account has passkeys only."""
     account: str
     """Under which its tries are counted."""
 
 
-def keep(request: HttpRequest, user: User, factor: SecondFactor, account: str) -> None:
+def keep(request: HttpRequest, user: User, factor: SecondFactor | None, account: str) -> None:
     """Remember the right password in a session with a new key: one that was planted in the browser gains nothing."""
     request.session.cycle_key()
     request.session[_KEY] = {
         "user": user.pk,
-        "factor": str(factor.pk),
+        "factor": str(factor.pk) if factor else "",
         "password": user.get_session_auth_hash(),
         "account": account,
         "at": now().timestamp(),
@@ -61,7 +64,7 @@ def read(request: HttpRequest) -> Halfway:
     if user is None or not hmac.compare_digest(user.get_session_auth_hash(), kept["password"]):
         raise HalfwayOver
     factor = factors.of(user)
-    if factor is None or str(factor.pk) != kept["factor"]:
+    if (str(factor.pk) if factor else "") != kept["factor"] or not (factor or keys.has_any(user)):
         raise HalfwayOver
     return Halfway(user, factor, kept["account"])
 

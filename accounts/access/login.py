@@ -16,6 +16,7 @@ from django.http import HttpRequest
 from accounts.access import factors, freshness, halfway, requirement, sessions
 from accounts.access.addresses import client_address
 from accounts.models import LoginAttempt, User
+from accounts.passkeys import keys
 from audit.services import record
 from common.clock import now
 from common.errors import NotAllowed, Refusal
@@ -55,7 +56,7 @@ class WrongCode(Exception):
 
 
 def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
-    """Start the session; None where the account has a second factor: `log_in_with_code` starts it then.
+    """Start the session; None where the account has a second factor: `log_in_with_code` or a passkey starts it then.
 
     Raises WrongPassword with the tries left, TooManyTries; both also for unknown accounts.
 
@@ -69,7 +70,8 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
         if tries == TRIES:  # once a minute at most: guessing must not flood the record
             record(by="anonymous", action="session.throttle", target=f"account:{account[:150]}", message=address)
         raise WrongPassword(TRIES - tries)
-    if factor := factors.of(user):
+    factor = factors.of(user)
+    if factor or keys.has_any(user):
         # Not forgiven yet: else a thief of the password could guess codes without end, one after each log-in.
         halfway.keep(request, user, factor, account)
         return None
@@ -90,6 +92,8 @@ def log_in_with_code(request: HttpRequest, *, code: str) -> str:
     Raises HalfwayOver, WrongCode with the tries left, TooManyTries, FactorUnusable."""
     half, address = halfway.read(request), client_address(request)
     tries = count_try(half.account, address)
+    if half.factor is None:
+        raise factors.FactorUnusable("This account has no authenticator app. Use its passkey.")
     proof = factors.spend(half.factor, code)
     if not proof:
         target, email = f"user:{half.user.pk}", half.user.email
@@ -111,7 +115,7 @@ def enter(
     `proved_at`: when they proved it (accounts.access.freshness). `is_complete`: no second factor is asked for any
     more."""
     auth.login(request, user)
-    freshness.note(request, proved_at)
+    freshness.note(request, proved_at, way or "with the password")
     if is_complete:
         requirement.note_complete(request)
     else:

@@ -1,4 +1,4 @@
-"""Resets of another person's second factor, for one who lost the app and the recovery codes.
+"""Resets of another person's second factor, its passkeys included, for one who lost the app and the recovery codes.
 
 As with passwords: for an account that may approve or administer nothing happens before a second administrator consents,
 so that one stolen administrator does not take the factor of another person away.
@@ -6,10 +6,12 @@ so that one stolen administrator does not take the factor of another person away
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import transaction
 
 from accounts.access import sessions
-from accounts.models import PendingChange, SecondFactor, User
+from accounts.models import Passkey, PendingChange, SecondFactor, User
 from accounts.people import pending, services
 from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, require_person
@@ -25,12 +27,12 @@ def reset(*, user: User, by: User) -> Proposed | None:
     require_person(by, Role.ADMIN, GLOBAL, "reset another person's second factor")
     if user.pk == by.pk:
         raise NotAllowed("Remove your own second factor on your account page, with your password and a code.")
-    row = _factor(user)
+    present = _present(user)
     if services.has_power(user):
-        about = f"{user.email}, {services.powers(user)}, logs in without their second factor; sessions end."
-        return pending.propose(
-            kind=KIND, by=by, about=about, target=f"user:{user.pk}", wanted={"factor": str(row.pk)}, subject=user
+        about = (
+            f"{user.email}, {services.powers(user)}, logs in without their second factor; passkeys and sessions end."
         )
+        return pending.propose(kind=KIND, by=by, about=about, target=f"user:{user.pk}", wanted=present, subject=user)
     _reset(user, by)
     return None
 
@@ -38,7 +40,7 @@ def reset(*, user: User, by: User) -> Proposed | None:
 @transaction.atomic
 def reset_on_the_server(*, user: User, by: str) -> None:
     """Take the factor away without consent: the command line's user owns the machine. Raises WrongState."""
-    _factor(user)
+    _present(user)
     _reset(user, by)
 
 
@@ -48,19 +50,24 @@ def register() -> None:
 
 def _consented(row: PendingChange, by: User) -> None:
     user = User.objects.get(pk=int(row.subject_id or 0))
-    if str(_factor(user).pk) != row.wanted["factor"]:
+    present = _present(user)
+    proposed = {row.wanted["factor"], *row.wanted.get("passkeys", [])}
+    if not proposed.issuperset({present["factor"], *present["passkeys"]} - {""}):
         raise WrongState(f"{user.email} has set up another second factor since this was proposed: refuse it.")
     _reset(user, by)
 
 
-def _factor(user: User) -> SecondFactor:
-    row = SecondFactor.objects.filter(user=user).first()
-    if row is None:
+def _present(user: User) -> dict[str, Any]:
+    """Return what a reset takes away, by keys. Raises WrongState where that is nothing."""
+    factor = SecondFactor.objects.filter(user=user).first()
+    passkeys = [str(pk) for pk in Passkey.objects.filter(user=user).values_list("pk", flat=True)]
+    if factor is None and not passkeys:
         raise WrongState(f"{user.email} has no second factor.")
-    return row
+    return {"factor": str(factor.pk) if factor else "", "passkeys": passkeys}
 
 
 def _reset(user: User, by: User | str) -> None:
     SecondFactor.objects.filter(user=user).delete()
-    after = {"sessions_ended": sessions.end_all(user)}
+    passkeys, _ = Passkey.objects.filter(user=user).delete()
+    after = {"sessions_ended": sessions.end_all(user), "passkeys_removed": passkeys}
     record(by=by, action=KIND, target=f"user:{user.pk}", target_name=user.email, after=after)

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from accounts.access import sessions
-from accounts.models import Identity, RoleBinding, SecondFactor, User
+from accounts.models import Identity, Passkey, RoleBinding, SecondFactor, User
 from accounts.people import bootstrap, invitations, services
 from accounts.providers import Provider
 from audit.services import record
@@ -37,6 +37,7 @@ def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
         raise WrongState(f"{row.user.email} has this identity.")
     invitations.lock_out(user)
     SecondFactor.objects.filter(user=user).delete()  # the provider's matter from now on
+    Passkey.objects.filter(user=user).delete()
     return add(user, provider, subject, by)
 
 

@@ -74,7 +74,9 @@ class Me(ApiView):
 
 # ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 class UserOut(serializers.ModelSerializer[User]):
-    has_second_factor = serializers.SerializerMethodField(help_text="Its log-in asks for a code after the password.")
+    has_second_factor = serializers.SerializerMethodField(
+        help_text="Its log-in asks for a code or a passkey after the password."
+    )
 
     class Meta:
         model = User
@@ -85,7 +87,7 @@ class UserOut(serializers.ModelSerializer[User]):
 
     def get_has_second_factor(self, user: User) -> bool:
         factor = getattr(user, "second_factor", None)
-        return factor is not None and factor.is_in_effect
+        return (factor is not None and factor.is_in_effect) or bool(user.passkeys.all())
 
 
 class UserIn(Body[User]):
@@ -132,7 +134,7 @@ class Users(mixins.ListModelMixin, ApiViewSet):
         if getattr(self, "swagger_fake_view", False):
             return User.objects.none()
         require_audit(self.request.user, "see people")
-        return User.objects.select_related("second_factor").order_by("email")
+        return User.objects.select_related("second_factor").prefetch_related("passkeys").order_by("email")
 
     @extend_schema(request=UserIn, responses={201: UserMade})
     def create(self, request: UserApiRequest) -> Response:

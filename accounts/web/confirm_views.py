@@ -12,9 +12,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from accounts.access import factors, proofs
+from accounts.access import factors, freshness, passkey_logins, proofs
 from accounts.access import login as logins
 from accounts.models import Identity
+from accounts.passkeys import keys
 from accounts.providers import Provider
 from accounts.web.forms import PresentPasswordForm, ProofForm
 from accounts.web.views import add_errors, safe_next
@@ -28,7 +29,7 @@ from common.requests import UserRequest
 @login_required
 def confirm(request: UserRequest) -> HttpResponse:
     """Ask for the password again, and for the code of a second factor; or lead to the person's provider."""
-    wanted = safe_next(request, request.POST.get("next") or request.GET.get("next", ""))
+    wanted = _wanted(request)
     form_class: type[Form] = ProofForm if factors.of(request.user) else PresentPasswordForm
     form = form_class(request.POST or None)
     status = 200
@@ -45,10 +46,32 @@ def confirm(request: UserRequest) -> HttpResponse:
             else:
                 messages.success(request, "Confirmed.")
                 return redirect(wanted or "accounts:account")
-    providers = _providers(request)
-    has_password = request.user.has_usable_password() and logins.takes_password(request.user.email) and not providers
-    context = {"form": form, "next": wanted, "providers": providers, "has_password": has_password}
+    return confirm_page(request, form, status=status)
+
+
+def confirm_page(
+    request: UserRequest, form: Form | None = None, *, refusal: str = "", status: int = 200
+) -> HttpResponse:
+    """Show each way to confirm that this person has here: a provider, a passkey, the password with its code."""
+    user, providers, has_app = request.user, _providers(request), factors.of(request.user) is not None
+    has_passkey = keys.has_any(user)
+    is_local = user.has_usable_password() and logins.takes_password(user.email) and not providers
+    context = {
+        "form": form or (ProofForm() if has_app else PresentPasswordForm()),
+        "next": _wanted(request),
+        "providers": providers,
+        "has_password": is_local and (has_app or not has_passkey),
+        "has_passkey": is_local and has_passkey,
+        "reason_without_passkeys": passkey_logins.reason_without(user),
+        "proved_at": freshness.proved_at(request),
+        "proved_by": freshness.proved_by(request),
+        "refusal": refusal,
+    }
     return render(request, "accounts/confirm.html", context, status=status)
+
+
+def _wanted(request: UserRequest) -> str:
+    return safe_next(request, request.POST.get("next") or request.GET.get("next", ""))
 
 
 def _providers(request: UserRequest) -> list[Provider]:

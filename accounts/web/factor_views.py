@@ -18,13 +18,15 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import enrollment, factors, halfway, requirement, typed
+from accounts.access import enrollment, factors, freshness, halfway, passkey_logins, requirement, typed
 from accounts.access import login as logins
 from accounts.access.enrollment import Begun
+from accounts.browsers import described
 from accounts.models import User
+from accounts.passkeys import keys
 from accounts.people import factor_resets
 from accounts.web import qr
-from accounts.web.forms import CodeForm, LoginForm, PresentPasswordForm, ProofForm
+from accounts.web.forms import CodeForm, LoginForm, PasskeyForm, PresentPasswordForm, ProofForm
 from accounts.web.views import (
     LOGIN_PAGE,
     add_errors,
@@ -50,7 +52,7 @@ def login_code(request: HttpRequest) -> HttpResponse:
     try:
         half = halfway.read(request)
     except halfway.HalfwayOver as over:
-        return redirect("accounts:login") if request.method == "GET" else _log_in_again(request, over)
+        return redirect("accounts:login") if request.method == "GET" else log_in_again(request, over)
     if request.method == "GET":
         return code_page(request)
     form = CodeForm(request.POST)
@@ -60,7 +62,7 @@ def login_code(request: HttpRequest) -> HttpResponse:
     try:
         proof = logins.log_in_with_code(request, code=form.cleaned_data["code"])
     except halfway.HalfwayOver as over:
-        return _log_in_again(request, over)
+        return log_in_again(request, over)
     except logins.WrongCode as error:
         form.add_error("code", f"{error} {tries_in_words(error.tries_left)}")
         return code_page(request, form, status=401)
@@ -73,6 +75,8 @@ def login_code(request: HttpRequest) -> HttpResponse:
 
 def _warn(request: HttpRequest, half: halfway.Halfway, proof: str) -> None:
     """Tell the owner of wrong codes that may be a thief's, and of recovery codes that run out."""
+    if half.factor is None:
+        return
     if wrong := half.factor.wrong_codes:
         codes = "1 wrong code was" if wrong == 1 else f"{wrong} wrong codes were"
         text = f"{codes} entered after your password since the last right one. If not by you, change your password now."
@@ -83,7 +87,7 @@ def _warn(request: HttpRequest, half: halfway.Halfway, proof: str) -> None:
         messages.warning(request, f"{codes} left. Under Account, Second factor, you replace them.")
 
 
-def _log_in_again(request: HttpRequest, over: halfway.HalfwayOver) -> HttpResponse:
+def log_in_again(request: HttpRequest, over: halfway.HalfwayOver) -> HttpResponse:
     context = {
         **login_context(request, LoginForm(), wanted_page(request)),
         "refusal": {"message": str(over), "advice": ""},
@@ -97,7 +101,7 @@ def _log_in_again(request: HttpRequest, over: halfway.HalfwayOver) -> HttpRespon
 @require_GET
 @login_required
 def second_factor(request: UserRequest) -> HttpResponse:
-    return _page(request)
+    return page(request)
 
 
 @never_cache
@@ -108,10 +112,10 @@ def begin(request: UserRequest) -> HttpResponse:
     form = PresentPasswordForm(request.POST)
     if form.is_valid():
         try:
-            return _page(request, begun=enrollment.begin(request, user=request.user, **form.cleaned_data))
+            return page(request, begun=enrollment.begin(request, user=request.user, **form.cleaned_data))
         except Refusal as refusal:
-            return _refused(request, "begin_form", form, refusal)
-    return _page(request, {"begin_form": form}, status=422)
+            return refused(request, "begin_form", form, refusal)
+    return page(request, {"begin_form": form}, status=422)
 
 
 @never_cache
@@ -124,9 +128,9 @@ def confirm(request: UserRequest) -> HttpResponse:
         try:
             codes = enrollment.confirm(request, user=request.user, **form.cleaned_data)
         except Refusal as refusal:
-            return _refused(request, "confirm_form", form, refusal)
-        return _page(request, codes=codes)
-    return _page(request, {"confirm_form": form}, status=422)
+            return refused(request, "confirm_form", form, refusal)
+        return page(request, codes=codes)
+    return page(request, {"confirm_form": form}, status=422)
 
 
 @never_cache
@@ -139,10 +143,12 @@ def remove(request: UserRequest) -> HttpResponse:
         try:
             enrollment.remove(request, user=request.user, **form.cleaned_data)
         except Refusal as refusal:
-            return _refused(request, "remove_form", form, refusal)
-        messages.success(request, "The second factor is removed: your password alone logs you in.")
+            return refused(request, "remove_form", form, refusal)
+        has_passkey = keys.has_any(request.user)
+        then = "your passkeys remain." if has_passkey else "your password alone logs you in."
+        messages.success(request, f"The second factor is removed: {then}")
         return redirect("accounts:second_factor")
-    return _page(request, {"remove_form": form}, status=422)
+    return page(request, {"remove_form": form}, status=422)
 
 
 @never_cache
@@ -155,25 +161,26 @@ def renew(request: UserRequest) -> HttpResponse:
         try:
             codes = enrollment.renew_recovery_codes(request, user=request.user, **form.cleaned_data)
         except Refusal as refusal:
-            return _refused(request, "renew_form", form, refusal)
-        return _page(request, codes=codes)
-    return _page(request, {"renew_form": form}, status=422)
+            return refused(request, "renew_form", form, refusal)
+        return page(request, codes=codes)
+    return page(request, {"renew_form": form}, status=422)
 
 
-def _refused(request: UserRequest, name: str, form: Form, refusal: Refusal) -> HttpResponse:
+def refused(request: UserRequest, name: str, form: Form, refusal: Refusal) -> HttpResponse:
     if isinstance(refusal, Invalid):
         add_errors(form, refusal)
     else:
         form.add_error(None, str(refusal))
-    return _page(request, {name: form}, status=refusal.status)
+    return page(request, {name: form}, status=refusal.status)
 
 
-def _page(
+def page(
     request: UserRequest,
     forms: Mapping[str, Form] | None = None,
     *,
     begun: Begun | None = None,
     codes: list[str] | None = None,
+    passkey_refusal: str = "",
     status: int = 200,
 ) -> HttpResponse:
     factor = factors.of(request.user)
@@ -192,6 +199,12 @@ def _page(
         "confirm_form": CodeForm(),
         "remove_form": ProofForm(prefix="remove"),
         "renew_form": ProofForm(prefix="renew"),
+        "passkeys": keys.of(request.user),
+        "most_passkeys": keys.MOST,
+        "reason_without_passkeys": passkey_logins.reason_without(request.user),
+        "is_recent": not freshness.is_stale(freshness.proved_at(request)),
+        "passkey_form": PasskeyForm(initial={"name": described(request.headers.get("User-Agent", ""))}),
+        "passkey_refusal": passkey_refusal,
         **(forms or {}),
     }
     return render(request, "accounts/second_factor.html", context, status=status)

@@ -7,6 +7,7 @@ from django.contrib.auth.password_validation import password_validators_help_tex
 
 from accounts.access import tokens
 from accounts.models import ApiToken, RoleBinding, User
+from accounts.passkeys import ceremonies
 from accounts.people import scopes
 
 
@@ -31,12 +32,12 @@ class LoginForm(forms.Form):
     )
 
 
-def _present_password() -> forms.CharField:
+def _present_password(**attrs: str) -> forms.CharField:
     return forms.CharField(
         label="Present password",
         max_length=1024,
         strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", **attrs}),
     )
 
 
@@ -62,6 +63,18 @@ class ProofForm(forms.Form):
 
     password = _present_password()
     code = _code(has_focus=False)
+
+
+class PasskeyForm(forms.Form):
+    """A passkey that the browser made, with the name that its owner gives it."""
+
+    name = forms.CharField(max_length=60, help_text="By which you recognize it, such as: laptop, blue security key.")
+    password = _present_password(id="passkey-password")
+    response = forms.CharField(
+        max_length=ceremonies.MOST_CHARACTERS,
+        widget=forms.HiddenInput,
+        error_messages={"required": "The browser sent no passkey. This needs JavaScript, and a browser with passkeys."},
+    )
 
 
 class SetupTokenForm(forms.Form):

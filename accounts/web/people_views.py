@@ -12,6 +12,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
+from django.db.models import Exists, OuterRef
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -20,7 +21,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.access import sessions
-from accounts.models import RoleBinding, User
+from accounts.models import Passkey, RoleBinding, User
 from accounts.people import bootstrap, invitations, pending, scopes, services
 from accounts.people.invitations import Link
 from accounts.people.pending import Proposed
@@ -158,6 +159,7 @@ def _people(
 ) -> HttpResponse:
     everybody = (
         User.objects.order_by("-is_active", "email")
+        .annotate(has_passkey=Exists(Passkey.objects.filter(user=OuterRef("pk"))))
         .prefetch_related("bindings")
         .select_related("identity", "second_factor")
     )

@@ -16,9 +16,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import factors, proofs, sessions, tokens, typed
+from accounts.access import factors, halfway, passkey_logins, proofs, sessions, tokens, typed
 from accounts.access import login as logins
 from accounts.models import User
+from accounts.passkeys import keys, relying_party
 from accounts.people import scopes, services, setup
 from accounts.web.forms import CodeForm, LoginForm, PasswordForm, ThemeForm, TokenForm
 from common.errors import Invalid
@@ -66,12 +67,22 @@ def login_context(request: HttpRequest, form: Form, next_url: str) -> dict[str, 
         "is_new": setup.is_open(),
         "providers": settings.SETPOINT_OIDC,
         "has_emergency_only": bool(settings.SETPOINT_LOCAL_ACCOUNTS),
+        "has_passkeys": not relying_party.reason_without(),
     }
 
 
-def code_page(request: HttpRequest, form: Form | None = None, *, status: int = 200) -> HttpResponse:
-    """Ask for the code of a second factor; the form carries along what the log-in page carried."""
-    context = {"form": form or CodeForm(), "next": wanted_page(request), "kept": request.POST.get("kept", "")}
+def code_page(request: HttpRequest, form: Form | None = None, *, refusal: str = "", status: int = 200) -> HttpResponse:
+    """Ask for a passkey or the code of a second factor; the forms carry along what the log-in page carried."""
+    half = halfway.read(request)
+    context = {
+        "form": form or CodeForm(),
+        "has_app": half.factor is not None,
+        "has_passkey": keys.has_any(half.user),
+        "reason_without_passkeys": passkey_logins.reason_without(half.user),
+        "refusal": refusal,
+        "next": wanted_page(request),
+        "kept": request.POST.get("kept", ""),
+    }
     return render(request, CODE_PAGE, context, status=status)
 
 
@@ -193,6 +204,7 @@ def _page(
         "form": token_form or TokenForm(),
         "password_form": password_form or PasswordForm(),
         "factor": factors.of(user),
+        "passkeys": keys.of(user),
         "theme_form": ThemeForm(initial={"theme": user.theme}),
     }
     return render(request, "accounts/account.html", context, status=status)

@@ -15,6 +15,8 @@ MARK = "SETPOINT_DEMO"
 """Set by `enter` to the demo's folder. Without it the command refuses: it would throw away a real database."""
 KEPT = ("SETPOINT_VAR", "SETPOINT_LOG_LEVEL", "SETPOINT_LOG_FORMAT")
 LOOPBACK = "127.0.0.0/8"
+GLASS_CLASS = "drain"
+"""Break-glass is on, unlike in a new installation: the history has a use of it."""
 SETTLE_MINUTES = "5"
 """Simulated jobs are at full speed at once; a visitor sees within forty minutes of a rollout what it did."""
 
@@ -31,6 +33,7 @@ def enter(environ: MutableMapping[str, str] = os.environ) -> Path:
     environ["SETPOINT_VAR"] = environ[MARK] = str(folder)
     environ["SETPOINT_ALLOW_NETWORKS"] = LOOPBACK
     environ["SETPOINT_STUDY_SETTLE_MINUTES"] = SETTLE_MINUTES
+    environ["SETPOINT_BREAK_GLASS_CLASS"] = GLASS_CLASS
     environ.setdefault("SETPOINT_LOG_FORMAT", "console")
     environ.setdefault("SETPOINT_LOG_LEVEL", "ERROR")  # a lost cluster would warn every few seconds
     return folder

@@ -178,12 +178,14 @@ class DemoHistory(Operations):
         self.publish("training-platform", texts.PLATFORM_R2, "Network and GPUs as well; images not from the mirror.")
 
     def serve_in_staging(self) -> None:
+        """Started by break-glass at night. One of its two reviews is given since, and one is missing."""
         self.say("borealis-inference: inference-l40s on serving")
         self.until(timedelta(hours=6))
         revision = self.publish("inference-l40s", texts.INFERENCE_R1, "First set for the model servers.")
         plan = self.plan("borealis-inference", "serving", revision, "Token streams stall after pauses.")
-        self.approve(plan, {self.approver: "Checked with the gateway team."})
-        self.carry_out(plan)
+        rollout = self.break_glass(plan, "Streams of customers stall, and no approver answers the pager.")
+        self.pass_time(1200)
+        self.review_glass(rollout, self.lead, "The gateway's graphs show the stalls; these are the runbook's values.")
 
     def huge_pages_in_staging(self) -> None:
         """The first canary's memory is too fragmented: the kernel gives fewer pages, and the rollout stops there."""

@@ -22,12 +22,12 @@ from config.demo.journey import Journey
 from gpus.capacity import pending
 from gpus.effects import studies
 from gpus.models import Waiting
-from jobs.approvals import reviews
+from jobs.approvals import glass_reviews, reviews
 from jobs.engine import component_runner, reconcile
 from jobs.forecast.strategy import parse
-from jobs.models import Plan, Rollout, Step
+from jobs.models import GlassReview, Plan, Rollout, Step
 from jobs.planning import planner
-from jobs.rollouts import rollout_actions
+from jobs.rollouts import glass_start, rollout_actions
 from profiles.models import Profile, Revision
 from profiles.services import editing
 from simfleet.fleets import POOL_LABEL
@@ -113,6 +113,22 @@ class Operations:
         rollout = rollout_actions.start(plan, by=self.operator)
         self.let_it_rest(rollout, longest)
         return rollout
+
+    def break_glass(self, plan: Plan, reason: str) -> Rollout:
+        """Start it without approval, as the operator does on the plan's page, and let it rest."""
+        self.pass_time(70)
+        reviews.request(plan, by=self.operator)
+        self.pass_time(240)
+        self.look(plan.cluster.name)
+        rollout = glass_start.start(
+            plan, by=self.operator, digest=plan.digest, reason=reason, confirmation=str(plan), proved_at=now()
+        )
+        self.let_it_rest(rollout)
+        return rollout
+
+    def review_glass(self, rollout: Rollout, by: User, text: str) -> None:
+        rollout = Rollout.objects.get(pk=rollout.pk)
+        glass_reviews.review(rollout, by=by, verdict=GlassReview.Verdict.OK, text=text, proved_at=now())
 
     def let_it_rest(self, rollout: Rollout, longest: float = LONGEST_TICK_SECONDS) -> None:
         until, tick = now() + LONGEST, TICK_SECONDS

@@ -26,6 +26,8 @@ class DemoRole:
     does: str
     scopes: Sequence[str]
     """Of the personal token in demo.env."""
+    also: str = ""
+    """A second role."""
 
     @property
     def email(self) -> str:
@@ -35,7 +37,11 @@ class DemoRole:
 PARTS: Sequence[DemoRole] = (
     DemoRole("viewer", "viewer", "looks", (Scope.READ,)),
     DemoRole(
-        "operator", "operator", "writes profiles, plans, starts and reverts", (Scope.READ, Scope.PLAN, Scope.APPLY)
+        "operator",
+        "operator",
+        "writes profiles, plans, starts and reverts",
+        (Scope.READ, Scope.PLAN, Scope.APPLY),
+        also="break-glass",
     ),
     DemoRole("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
     DemoRole("lead", "approver", "approves as well: what disturbs production needs two", (Scope.READ, Scope.APPROVE)),
@@ -56,7 +62,8 @@ def arrive() -> dict[str, DemoPerson]:
     for part in PARTS:
         password = secrets.token_urlsafe(12)
         user = services.create_user(email=part.email, password=password, by=BY)
-        services.bind(user=user, role=part.role, scope="*", by=BY)
+        for role in filter(None, (part.role, part.also)):
+            services.bind(user=user, role=role, scope="*", by=BY)
         people[part.name] = DemoPerson(part, user, password)
     return people
 

@@ -10,11 +10,12 @@ from datetime import datetime
 
 from django.conf import settings
 
+from accounts.access import freshness
 from accounts.models import User
 from accounts.permissions import Role, may
 from common.clock import now
 from common.errors import NotAllowed, WrongState
-from jobs.approvals import plan_actions, step_up, verdicts
+from jobs.approvals import glass_allowance, plan_actions, step_up, verdicts
 from jobs.calendars import targets
 from jobs.diffs.changes import Disruption
 from jobs.models import BreakGlass, Plan, Rollout
@@ -50,15 +51,19 @@ def is_permitted(plan: Plan, user: User) -> bool:
 
 def reason_not_to_break(plan: Plan, user: User) -> str:
     """Return why this person may not start this plan now by break-glass; empty when they may. Reads all of the plan."""
-    return _reason_of_person(plan, user) or _reason_of_reviews(user) or _reason_of_plan(plan)
+    of_person = _reason_of_person(plan, user) or _reason_of_reviews(user)
+    return of_person or _reason_of_plan(plan) or glass_allowance.allowance().reason
 
 
 def require(plan: Plan, by: User) -> None:
-    """Call it in the start's transaction. Raises NeverOverRest, NotAllowed, WrongState."""
+    """Call it in the start's transaction, under `glass_allowance.lock`.
+
+    Raises NeverOverRest, NotAllowed, WrongState.
+    """
     require_person(plan, by)
     if reason := _reason_of_reviews(by):
         raise NotAllowed(reason)
-    if reason := _reason_of_plan(plan):
+    if reason := _reason_of_plan(plan) or glass_allowance.allowance().reason:
         raise WrongState(reason)
 
 
@@ -72,7 +77,7 @@ def require_person(plan: Plan, by: User) -> None:
 
 def require_recent(proved_at: datetime | None) -> None:
     """Require a recent log-in, also where SETPOINT_STEP_UP asks for none. Raises FreshLoginNeeded."""
-    if step_up.is_stale(proved_at):
+    if freshness.is_stale(proved_at):
         raise step_up.FreshLoginNeeded(
             f"Breaking the glass takes a log-in of {step_up.recent_words()} in this browser. Confirm that it is you "
             f"under {step_up.CONFIRM}, then start."
@@ -117,11 +122,11 @@ def _has_roles(plan: Plan, user: User) -> bool:
 
 
 def _reason_of_reviews(user: User) -> str:
-    late = BreakGlass.objects.filter(person=user, review_by__lte=now()).select_related("rollout")
-    overdue = next((row for row in late.prefetch_related("reviews") if row.is_overdue), None)
-    if overdue is None:
+    overdue = BreakGlass.objects.filter(person=user).select_related("rollout").overdue()
+    if not overdue:
         return ""
-    return f"The review of {overdue.rollout}, which you started by break-glass, is overdue: two approvers come first."
+    name = overdue[0].rollout
+    return f"The review of {name}, which you started by break-glass, is overdue: two approvers come first."
 
 
 # ── of the plan ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,8 @@
-"""Reviews after break-glass: two people who could have approved the plan say whether it was justified, in time."""
+"""Reviews after break-glass: two people who could have approved the plan say whether it was justified, in time.
+
+A review counts for good if its row is as it was stored, also once its person left or lost the role: it says what was
+checked then, and an old start does not become overdue because a reviewer left.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ def review(rollout: Rollout, *, by: User, verdict: str, text: str, proved_at: da
 def report_overdue() -> int:
     """Record, once each, that a review is overdue; notices read it there. Returns how many."""
     count = 0
-    for glass in BreakGlass.objects.overdue().filter(told_at=None).select_related("rollout__cluster")[:100]:
+    for glass in BreakGlass.objects.filter(told_at=None).select_related("rollout__cluster", "person").overdue():
         with transaction.atomic():
             if not BreakGlass.objects.filter(pk=glass.pk, told_at=None).update(told_at=now()):
                 continue

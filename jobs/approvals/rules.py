@@ -10,15 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Count, Sum
-
 from accounts.models import User
 from accounts.permissions import GLOBAL, may
-from clusters.models import Node
 from jobs.diffs.changes import Disruption
-from jobs.forecast import rule_facts
+from jobs.forecast import rule_facts, rule_shares
 from jobs.forecast.rule_facts import NO_EXTRAS, ExtraFacts
-from jobs.models import ApprovalRule, Plan, PlanComponent, PlanNode
+from jobs.models import ApprovalRule, Plan
 from jobs.policy import judgement
 from jobs.policy.judgement import PolicyJudgement
 
@@ -145,11 +142,11 @@ def requirements_for(plan: Plan, policy: PolicyJudgement | None = None) -> tuple
     requirements = fitting_requirements(rows, facts_of([plan], rows)[plan.pk])
     known = [replace(rule, about=about.get(rule.pk, rule.about)) for rule in requirements]
     # The policy's come beside the rules', never in their place: it can only demand more.
-    known += _policy_demands(policy or judgement.judge_plan(plan))
+    known += policy_requirements(policy or judgement.judge_plan(plan))
     return tuple(sorted(known, key=lambda r: r.strictness, reverse=True))
 
 
-def _policy_demands(policy: PolicyJudgement) -> list[RuleRequirement]:
+def policy_requirements(policy: PolicyJudgement) -> list[RuleRequirement]:
     return [
         RuleRequirement(
             f"{rule.name} (policy v{policy.version})", rule.approvers, rule.of_count, rule.of_role, rule.of_scope,
@@ -164,7 +161,7 @@ def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, 
     """Return, by plan, the facts that these rules need; as many queries for any number of plans."""
     has_share = any(row.gpu_percent is not None or row.node_percent is not None for row in rows)
     has_more = any(rule_facts.has_extra_condition(row) for row in rows)
-    shares = _shares(plans) if has_share else {}
+    shares = rule_shares.shares_of(plans) if has_share else {}
     more = rule_facts.extra_facts(plans, rows) if has_more else {}
     return {
         plan.pk: PlanFacts(
@@ -199,46 +196,6 @@ def held_role_at(person: User, role: str, scopes: Sequence[str], at: datetime) -
         for (bound_role, scope), given in person.granted.items()
         if role in (bound_role, "viewer") and scope in scopes
     )
-
-
-def _shares(plans: Sequence[Plan]) -> dict[UUID, tuple[float, float]]:
-    """Return the shares of the cluster's GPUs and nodes that the plan changes or disturbs.
-    Counted from rows, not from its summary.
-    """
-    nodes, gpus = Count("pk"), Sum("gpus", default=0)
-    touched = PlanNode.objects.filter(plan__in=plans, left_out="").order_by().values_list("plan").annotate(nodes, gpus)
-    present = Node.objects.present().filter(cluster__in={plan.cluster_id for plan in plans}).order_by()
-    there = present.values_list("cluster").annotate(nodes, Sum("gpu_count", default=0))
-    whole = {cluster: (count, gpus) for cluster, count, gpus in there}
-    part = {plan: (count, gpus) for plan, count, gpus in touched}
-    part |= _disturbed([plan for plan in plans if plan.has_parts])
-    out = {}
-    for plan in plans:
-        (all_nodes, all_gpus), (some, some_gpus) = whole.get(plan.cluster_id, (0, 0)), part.get(plan.pk, (0, 0))
-        out[plan.pk] = _share(some_gpus, all_gpus), _share(some, all_nodes)
-    return out
-
-
-def _disturbed(plans: Sequence[Plan]) -> dict[UUID, tuple[int, int]]:
-    """(nodes, GPUs) of plans whose components or policy objects disturb nodes, with those that they change."""
-    rows = PlanComponent.objects.filter(plan__in=plans, left_out="").exclude(hit=[]).values_list("plan", "hit")
-    hit: dict[UUID, set[str]] = {}
-    for plan, names in rows:
-        hit.setdefault(plan, set()).update(names)
-    if not hit:
-        return {}
-    for plan, name in PlanNode.objects.filter(plan__in=hit, left_out="").values_list("plan", "name").order_by():
-        hit[plan].add(name)
-    of = {plan.pk: plan.cluster_id for plan in plans}
-    present = Node.objects.present().filter(cluster__in={of[plan] for plan in hit}).order_by()
-    gpus = {(cluster, name): count for cluster, name, count in present.values_list("cluster", "name", "gpu_count")}
-    # A node that is gone since counts as one, without GPUs that do not exist any more.
-    return {pk: (len(names), sum(gpus.get((of[pk], name), 0) for name in names)) for pk, names in hit.items()}
-
-
-def _share(part: int, whole: int) -> float:
-    """All of it where nothing is left to compare with: in doubt the stricter rule."""
-    return (part / whole if whole else 1.0) if part else 0.0
 
 
 def describe_conditions(row: ApprovalRule) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 
-from common.clock import now
+from accounts.access import freshness
 from common.errors import NotAllowed
 from jobs.diffs.changes import Disruption
 from jobs.models import Plan
@@ -15,8 +15,6 @@ from jobs.policy import judgement
 from jobs.policy.judgement import PolicyJudgement
 
 CONFIRM = "/account/confirm/"
-CLOCKS_APART = timedelta(minutes=1)
-"""Of several servers. A proof from further ahead is of a clock that was wrong, and would stay recent for too long."""
 
 
 class FreshLoginNeeded(NotAllowed):
@@ -29,15 +27,7 @@ def is_too_old(plan: Plan, proved_at: datetime | None, policy: PolicyJudgement |
     """Return whether approving this plan needs a more recent proof than that.
     `policy`: its judgment by the policy, where it was made already.
     """
-    return _is_asked_of(plan, policy) and is_stale(proved_at)
-
-
-def is_stale(proved_at: datetime | None) -> bool:
-    """Return whether that is no recent proof: too long ago, in the future, or unknown."""
-    if proved_at is None:
-        return True
-    age = now() - proved_at
-    return age > timedelta(minutes=settings.SETPOINT_STEP_UP_MINUTES) or age < -CLOCKS_APART
+    return _is_asked_of(plan, policy) and freshness.is_stale(proved_at)
 
 
 def _is_asked_of(plan: Plan, policy: PolicyJudgement | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -54,15 +54,25 @@ def facts_fit(row: ApprovalRule, extras: ExtraFacts) -> bool:
 
 
 def extra_facts(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, ExtraFacts]:
-    """Return, by plan, the facts that these rules need: one query for each kind of condition, two for jobs.
+    """Return, by plan, the facts that these rules need: one query for each kind of condition, two for jobs."""
+    needed = {
+        "gpus": any(row.gpus is not None for row in rows),
+        "weakens_security": any(row.weakens_security for row in rows),
+        "components": any(row.component for row in rows),
+        "jobs": any(row.gpu_jobs is not None or row.namespace for row in rows),
+    }
+    return counted_facts(plans, {kind for kind, is_needed in needed.items() if is_needed})
+
+
+def counted_facts(plans: Sequence[Plan], kinds: Collection[str]) -> dict[UUID, ExtraFacts]:
+    """Return, by plan, the facts of these kinds: `gpus`, `weakens_security`, `components`, `jobs`.
     Where the plan's own summary counted more than there is now, that counts: in doubt the stricter rule.
     """
     chosen = PlanNode.objects.filter(plan__in=plans, left_out="").order_by()
-    gpus = _gpus(chosen) if any(row.gpus is not None for row in rows) else {}
-    weak = _weakening(chosen) if any(row.weakens_security for row in rows) else set()
-    parts = _components(plans) if any(row.component for row in rows) else {}
-    with_jobs = any(row.gpu_jobs is not None or row.namespace for row in rows)
-    jobs = _jobs(plans, chosen) if with_jobs else {}
+    gpus = _gpus(chosen) if "gpus" in kinds else {}
+    weak = _weakening(chosen) if "weakens_security" in kinds else set()
+    parts = _components(plans) if "components" in kinds else {}
+    jobs = _jobs(plans, chosen) if "jobs" in kinds else {}
     return {
         plan.pk: ExtraFacts(
             gpus=max(gpus.get(plan.pk, 0), int(plan.summary.get("gpus_out_at_once") or 0)),

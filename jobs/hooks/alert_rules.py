@@ -77,12 +77,12 @@ def waiting_for_credentials(cluster_id: UUID, _threshold: float) -> RuleResult:
 
 
 def unreviewed(cluster_id: UUID, _threshold: float) -> RuleResult:
-    rows = BreakGlass.objects.overdue().filter(rollout__cluster=cluster_id)
+    rows = BreakGlass.objects.filter(rollout__cluster=cluster_id).select_related("rollout", "person")
     mend = "Two approvers other than its starter review it on its page."
     return RuleResult(
         [
             _condition(row.rollout, f"{row.person} started it by break-glass; its review is overdue.", mend)
-            for row in rows.select_related("rollout", "person").order_by("review_by", "pk")
+            for row in rows.order_by("review_by", "pk").overdue()
         ]
     )
 

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Count
 
 from audit.marked import Marked, MarkedQuerySet
 from common.clock import now
 from jobs.models.rollouts import Rollout
 
+DAY = timedelta(hours=24)
 REVIEWERS = 2
 """People who review each use; none of them is its starter."""
 
 
 class BreakGlassQuerySet(MarkedQuerySet["BreakGlass"]):
-    def unreviewed(self) -> Self:
-        return self.annotate(given=Count("reviews")).filter(given__lt=REVIEWERS)
+    def lacking_reviews(self) -> list[BreakGlass]:
+        """Return the uses that lack valid reviews. Rows are read in full: whether a review is valid, or was put into
+        the table, is in its mark, which the database cannot judge."""
+        return [row for row in self.prefetch_related("reviews") if row.missing]
 
-    def overdue(self) -> Self:
-        return self.unreviewed().filter(review_by__lte=now())
+    def overdue(self) -> list[BreakGlass]:
+        return [row for row in self.lacking_reviews() if row.is_overdue]
+
+    def recent(self) -> Self:
+        """Select those of the last 24 hours, which SETPOINT_BREAK_GLASS_PER_DAY limits."""
+        return self.filter(at__gt=now() - DAY)
 
 
 class BreakGlass(Marked):
@@ -60,7 +67,8 @@ class BreakGlass(Marked):
 
     @property
     def is_overdue(self) -> bool:
-        return bool(self.missing) and self.review_by <= now()
+        """A row that was changed in the table is, for as long as it lacks reviews: its deadline is not known."""
+        return bool(self.missing) and (self.review_by <= now() or not self.is_genuine)
 
     @property
     def state(self) -> str:

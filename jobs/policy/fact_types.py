@@ -63,6 +63,13 @@ PLAN: Mapping[str, tuple[FactType, str]] = {
     "authors": (list_of(STRING), "Those who wrote what it brings; unknown if one of the accounts is gone"),
     "drafted": (BOOL, "Setpoint made it by itself"),
     "measured": (BOOL, "Its evidence: it holds a control group back and measures its effect"),
+    "environments": (list_of(STRING), "`plan.environment`; all three where that is unknown"),
+    "known_risk": (CLASS, "`plan.risk`; where that is unknown, of what could be prepared"),
+    "gpu_percent": (DOUBLE, "Share of the cluster's GPUs on nodes that it changes or disturbs, 0 to 100, as of now"),
+    "node_percent": (DOUBLE, "Share of the cluster's nodes that it changes or disturbs, 0 to 100, as of now"),
+    "most_gpus": (INT, "GPUs out of service: those of now, or `plan.gpus_out` if that is more"),
+    "most_gpu_jobs": (INT, "GPU jobs that it interrupts: those of now, or `plan.gpu_jobs` if that is more"),
+    "all_namespaces": (list_of(STRING), "Namespaces of the GPU jobs of now, and `plan.namespaces`"),
 }
 JUDGED: Mapping[str, tuple[FactType, str]] = {
     "hour": (INT, "Hour of the day, 0 to 23, in the policy's time zone"),

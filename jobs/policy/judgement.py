@@ -70,7 +70,7 @@ def judge_plan(plan: Plan, at: datetime | None = None) -> PolicyJudgement:
         return PolicyJudgement(version.number, (PolicyRefusal("all rules", problem, is_error=True),))
     if not policy.rules:
         return PolicyJudgement(version.number)
-    facts = plan_facts.facts_of_plans([plan])[plan.pk]
+    facts = plan_facts.facts_of_plans([plan], policy.names)[plan.pk]
     return judge(policy, version.number, facts, at or now())
 
 
@@ -92,7 +92,7 @@ def sound_policy(version: PolicyVersion) -> tuple[Policy | None, str]:
 def judge_plans(policy: Policy, number: int, plans: Sequence[Plan], moments: Mapping[UUID, datetime],
                 budget: Budget) -> dict[UUID, PolicyJudgement]:  # fmt: skip
     """Judge each plan at its own moment; `budget` is of all of them together."""
-    facts = plan_facts.facts_of_plans(plans) if policy.rules else {}
+    facts = plan_facts.facts_of_plans(plans, policy.names) if policy.rules else {}
     return {plan.pk: judge(policy, number, facts.get(plan.pk, {}), moments[plan.pk], budget) for plan in plans}
 
 

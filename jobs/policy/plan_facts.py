@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,21 +14,25 @@ from django.db.models import Count, Min, Q, TextField
 from django.db.models.functions import Cast
 
 from accounts.models import User
+from clusters.models import Cluster
 from jobs.diffs.changes import Changes, Disruption
 from jobs.forecast import rule_facts
 from jobs.forecast.strategy import MEASURED
 from jobs.models import Plan, PlanComponent, PlanNode
+from jobs.policy import live_facts
 
 Rows = Mapping[UUID, Any]
 FROM_SUMMARY = ("gpu_jobs", "pods_evicted", "gpus", "formatted_disks")
 
 
-def facts_of_plans(plans: Sequence[Plan]) -> dict[UUID, dict[str, Any]]:
+def facts_of_plans(plans: Sequence[Plan], names: Collection[str] = ()) -> dict[UUID, dict[str, Any]]:
     """Return, by plan, what `plan` means in conditions. As many queries for any number of plans.
 
     Nodes, classes, settings and components are counted from rows that the digest covers; figures of the forecast
-    are those that the plan was stored with.
+    are those that the plan was stored with. `names`: facts that conditions name, of which those of the cluster as it
+    is now are counted.
     """
+    live = live_facts.live_facts_of(plans, names)
     counts, settings, components, emails = _counts(plans), _settings(plans), _components(plans), _emails(plans)
     return {
         plan.pk: {
@@ -38,6 +42,7 @@ def facts_of_plans(plans: Sequence[Plan]) -> dict[UUID, dict[str, Any]]:
             **settings.get(plan.pk, {"settings": [], "weakens_security": False}),
             "components": components.get(plan.pk, []),
             **_of_authors(plan, emails),
+            **live[plan.pk],
         }
         for plan in plans
     }
@@ -50,7 +55,7 @@ def facts_of_moment(at: datetime, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def _of_row(plan: Plan) -> dict[str, Any]:
-    known = {
+    known: dict[str, Any] = {
         "cluster": plan.cluster.name,
         "pool": plan.pool.name,
         "profile": plan.revision.profile.name,
@@ -58,10 +63,12 @@ def _of_row(plan: Plan) -> dict[str, Any]:
         "measured": plan.strategy.get("order") == MEASURED,
         "findings": [{"code": str(f["code"]), "severity": str(f["severity"])} for f in plan.findings],
     }
+    known["environments"] = list(Cluster.Environment.values)
     if plan.cluster.is_genuine:
-        known["environment"] = plan.cluster.environment
-    if not plan.is_uncounted and plan.worst_class in set(Disruption):
-        known["risk"] = Disruption(plan.worst_class).rank
+        known["environment"], known["environments"] = plan.cluster.environment, [plan.cluster.environment]
+    if plan.worst_class in set(Disruption):
+        known["known_risk"] = Disruption(plan.worst_class).rank
+        known |= {} if plan.is_uncounted else {"risk": known["known_risk"]}
     return known
 
 

@@ -47,6 +47,11 @@ class Policy:
     zone: ZoneInfo
     rules: tuple[PolicyRule, ...]
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Facts that its conditions name."""
+        return frozenset().union(*(rule.when.names for rule in self.rules))
+
 
 def digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

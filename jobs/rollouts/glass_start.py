@@ -13,7 +13,7 @@ from django.db import transaction
 from accounts.models import User
 from common.clock import now
 from common.errors import Invalid, WrongState
-from jobs.approvals import glass, verdicts
+from jobs.approvals import glass, glass_allowance, verdicts
 from jobs.engine import event_log
 from jobs.models import BreakGlass, Plan, Rollout
 from jobs.rollouts import rollout_actions
@@ -33,7 +33,8 @@ def start(plan: Plan, *, by: User, digest: str, reason: str, confirmation: str, 
     glass.require_recent(proved_at)
     reason = _checked(plan, reason, confirmation)
     with transaction.atomic():
-        # In this order everywhere: two starts of one person are judged one after the other, and so are two of a plan.
+        # In this order everywhere: two starts are judged one after the other, and so is what else starts the plan.
+        glass_allowance.lock()
         by = User.objects.select_for_update(no_key=True).get(pk=by.pk)
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
         glass.require(plan, by)

@@ -132,7 +132,7 @@ def plan(request: UserRequest, number: int) -> HttpResponse:
 def _of_request(request: UserRequest, row: Plan, policy: PolicyJudgement) -> dict[str, Any]:
     panels = sorted(hooks.plan_panels(request, row), key=lambda panel: panel.order)
     proved_at = freshness.proved_at(request)
-    old = {"login_is_old": step_up.is_too_old(row, proved_at, policy), "proof_is_old": step_up.is_stale(proved_at)}
+    old = {"login_is_old": step_up.is_too_old(row, proved_at, policy), "proof_is_old": freshness.is_stale(proved_at)}
     return {"panels": panels, "glass": glass.offer_of_plan(row, request.user), **old}
 
 

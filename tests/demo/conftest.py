@@ -13,7 +13,7 @@ from django.db import transaction
 
 from clusters.connection import registry
 from clusters.models import Cluster
-from config.demo import fleet, people, stock
+from config.demo import environment, fleet, people, stock
 from config.demo.history import DemoHistory
 from config.demo.journey import Journey
 
@@ -27,6 +27,7 @@ def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, f
     """Made once for this file, in a transaction of its own that is rolled back at its end."""
     patch = pytest.MonkeyPatch()
     patch.setattr(settings, "SETPOINT_ALLOW_NETWORKS", ["127.0.0.0/8"])
+    patch.setattr(settings, "SETPOINT_BREAK_GLASS_CLASS", environment.GLASS_CLASS)
     journey = Journey()
     sites = [
         replace(site, nodes=FEWER.get(site.name, site.nodes), joins=JOINS.get(site.name, 0)) for site in fleet.SITES

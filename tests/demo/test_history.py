@@ -21,8 +21,8 @@ from config.demo import fleet
 from config.demo.history import BARE, LOST
 from gpus.capacity import pending
 from gpus.models import StudyEffect
-from jobs.approvals import verdicts
-from jobs.models import Rollout, Step, StepEvent
+from jobs.approvals import rules_as_policy, verdicts
+from jobs.models import BreakGlass, Rollout, Step, StepEvent
 from notices.models import Alert
 from profiles.models import Revision
 from profiles.services.library import names as library_names
@@ -93,6 +93,7 @@ class TestHistory:
         assert (plan.cluster.environment, plan.worst_class) == ("production", "reboot")
         assert (standing.rule.approvers, standing.missing) == (2, 1)
         assert not verdicts.reason_not_to_judge(plan, User.objects.get(email="approver@example.com"))
+        assert rules_as_policy.migrated().differing == ()
         assert {"pdb", "empty-dir", "bare-pods", "left-out", "key-missing"} <= {f["code"] for f in plan.findings}
 
     def test_a_plan_without_drains_waits_for_any_approver(self) -> None:
@@ -195,6 +196,7 @@ class TestHistory:
             ("plan.reject", "lead@example.com"),
             ("rollout.start", "operator@example.com"),
         } <= by
+        assert [(row.rollout.plan.pool.name, row.missing) for row in BreakGlass.objects.all()] == [("serving", 1)]
 
     def test_gangs_wait_in_both_schedulers_queues_each_since_its_own_time(
         self, world: dict[str, fleet.ServedCluster]

@@ -65,6 +65,7 @@ def test_a_real_installations_variables_do_not_reach_the_demo(tmp_path: Path) ->
         "SETPOINT_DEMO": str(folder),
         "SETPOINT_ALLOW_NETWORKS": "127.0.0.0/8",
         "SETPOINT_STUDY_SETTLE_MINUTES": "5",
+        "SETPOINT_BREAK_GLASS_CLASS": "drain",
         "SETPOINT_LOG_LEVEL": "INFO",
         "SETPOINT_LOG_FORMAT": "console",
         "PATH": "/bin",

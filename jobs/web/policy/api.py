@@ -13,11 +13,11 @@ from common.api import ApiViewSet, created
 from common.bodies import without_body
 from common.errors import Missing
 from common.requests import UserApiRequest
-from jobs.approvals import policybook
+from jobs.approvals import policybook, rules_as_policy
 from jobs.models import PolicyVersion
 from jobs.policy import judgement
 from jobs.reports import policy_trial
-from jobs.web.policy.serializers import PolicyIn, PolicyTextIn, PolicyVersionOut, TrialOut
+from jobs.web.policy.serializers import MigratedRulesOut, PolicyIn, PolicyTextIn, PolicyVersionOut, TrialOut
 from jobs.web.request_bodies import read_body
 
 
@@ -30,7 +30,10 @@ class PolicyVersionViewSet(mixins.ListModelMixin, ApiViewSet):
     lookup_field = "number"
     lookup_value_converter = "int"
     ordering_fields = ("number", "proposed_at")
-    scope_for = {"GET": "read", "create": "admin", "test": "admin", "activate": "approve", "withdraw": "admin"}
+    scope_for = {
+        "GET": "read", "from_rules": "admin", "create": "admin", "test": "admin", "activate": "approve",
+        "withdraw": "admin",
+    }  # fmt: skip
 
     def get_queryset(self) -> QuerySet[PolicyVersion]:
         return PolicyVersion.objects.select_related("proposed_by", "activated_by")
@@ -49,6 +52,13 @@ class PolicyVersionViewSet(mixins.ListModelMixin, ApiViewSet):
         if row is None:
             raise Missing("No policy version was activated yet.")
         return Response(PolicyVersionOut(row).data)
+
+    @extend_schema(responses=MigratedRulesOut)
+    @action(detail=False, methods=["get"], pagination_class=None, url_path="from-rules", url_name="from-rules")
+    def from_rules(self, request: UserApiRequest) -> Response:
+        """The approval rules of today as a policy, compared with them on the stored plans. Nothing is stored."""
+        require_person(request.user, "admin", GLOBAL, doing="write the approval rules as a policy")
+        return Response(MigratedRulesOut(rules_as_policy.migrated()).data)
 
     @extend_schema(request=PolicyTextIn, responses=TrialOut)
     @action(detail=False, methods=["post"], url_path="actions/test", url_name="test")

@@ -50,6 +50,18 @@ class PolicyIn(PolicyTextIn):
     )
 
 
+class MigratedRulesOut(serializers.Serializer[Any]):
+    text = serializers.CharField(help_text="A policy that requires what the approval rules require.")
+    rules = serializers.IntegerField(help_text="In the text.")
+    disabled = serializers.IntegerField(help_text="Disabled rules, which are not in it.")
+    plans = serializers.IntegerField(help_text="All that are stored.")
+    compared = serializers.IntegerField(help_text="The newest of them, at most 1,000.")
+    differing = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Plans of which the text alone and the rules require different approvers; none is expected.",
+    )
+
+
 class StoppedPlanOut(serializers.Serializer[Any]):
     plan = serializers.UUIDField(source="plan.pk")
     name = serializers.CharField(source="plan")

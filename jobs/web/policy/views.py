@@ -1,7 +1,8 @@
 """Pages of the approval policy.
 
 Contexts:
-policy.html          text, message, errors {field: [text]}, trial (or None), active, versions, waiting, facts, why_not
+policy.html          text, message, errors {field: [text]}, trial, migrated (each or None), may_begin_with_rules,
+                     active, versions, waiting, facts, why_not
 policy_version.html  state (VersionState), lines of the difference, why_not (against its activation), may_end
 """
 
@@ -17,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from common.errors import NotAllowed, Refusal
 from common.requests import UserRequest
-from jobs.approvals import policybook
+from jobs.approvals import policybook, rules_as_policy
 from jobs.models import PolicyVersion
 from jobs.policy import fact_types, judgement, policy_text
 from jobs.reports import policy_trial, policy_versions
@@ -35,7 +36,7 @@ def policy(request: UserRequest) -> HttpResponse:
     text = typed.get("text", active.text if active else policy_text.EMPTY).replace("\r\n", "\n")
     why_not = policybook.reason_not_to_propose(request.user)
     errors: dict[str, list[str]] = {}
-    trial = None
+    trial = migrated = None
     if request.method == "POST":
         if why_not:
             raise NotAllowed(why_not)
@@ -48,6 +49,12 @@ def policy(request: UserRequest) -> HttpResponse:
                 return redirect("jobs:policy_version", row.number)
         except Refusal as refusal:
             errors = refusal.fields or {"text": [str(refusal)]}
+    elif request.GET.get("start") == "rules" and not why_not:
+        try:
+            migrated = rules_as_policy.migrated()
+            text = migrated.text
+        except Refusal as refusal:
+            errors = {"text": [str(refusal)]}
     rows = list(PolicyVersion.objects.select_related("proposed_by", "activated_by")[:SHOWN_VERSIONS])
     states = policy_versions.version_states(rows)
     context: dict[str, Any] = {
@@ -55,6 +62,8 @@ def policy(request: UserRequest) -> HttpResponse:
         "message": typed.get("message", ""),
         "errors": errors,
         "trial": trial,
+        "migrated": migrated,
+        "may_begin_with_rules": not why_not and not _has_rules(active),
         "active": active,
         "unsound": judgement.sound_policy(active)[1] if active else "",
         "versions": states,
@@ -64,6 +73,12 @@ def policy(request: UserRequest) -> HttpResponse:
         "why_not": why_not,
     }
     return render(request, "jobs/policy.html", context, status=422 if errors else 200)
+
+
+def _has_rules(active: PolicyVersion | None) -> bool:
+    """Return whether a policy with rules is active, which the approval rules as a text would take the place of."""
+    policy = judgement.sound_policy(active)[0] if active else None
+    return policy is not None and bool(policy.rules)
 
 
 @require_safe

@@ -18,6 +18,7 @@ from accounts.models import (
     ApiToken,
     Invitation,
     LiveSession,
+    Passkey,
     PendingChange,
     RecoveryCode,
     RoleBinding,
@@ -69,11 +70,12 @@ def test_each_row_that_setpoint_writes_is_genuine(mallory, approver):
     services.change_user(user=mallory, by=admins[0], is_active=True)
     services.reset_password(user=UserFactory(), by=admins[0])
     enroll(mallory)
+    Passkey.objects.create(user=mallory, name="x", credential="YQ", user_handle="YQ", public_key="YQ")
     machine = UserFactory(is_service=True)
     sent = {"name": "x", "issuer": "https://gitlab.com", "audience": rules.default_audience(), "minutes": 5}
     rules.make(by=admins[0], account=machine.email, conditions={"sub": "x"}, scopes=["read"], **sent)
-    marked = (User, RoleBinding, ApiToken, Invitation, PendingChange, Setup, SecondFactor, RecoveryCode, WorkloadRule)
-    for kind in marked:
+    marked = (User, RoleBinding, ApiToken, Invitation, PendingChange, Setup, SecondFactor, RecoveryCode, Passkey)
+    for kind in (*marked, WorkloadRule):
         rows = list(kind.objects.all())
         assert rows
         assert all(row.is_genuine for row in rows), kind

@@ -296,6 +296,14 @@ def test_of_two_at_once_one_starts(world, plan, breaker) -> None:
         rollout_actions.start(Plan.objects.get(), by=world.operator)
 
 
+def test_a_plan_that_was_altered_after_its_page_was_shown_does_not_start(world, plan, breaker) -> None:
+    client = logged_in(breaker)
+    assert 'data-glass="yes"' in client.get(f"/plans/{plan}/").content.decode()
+    plan.nodes.all().delete()
+    assert break_by_page(client, plan).status_code == 409
+    assert not Rollout.objects.exists()
+
+
 # ── the review ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def reviewed(rollout: Rollout, by: User, verdict: str = "ok", text: str = "Checked.") -> GlassReview:
     row = Rollout.objects.get(pk=rollout.pk)

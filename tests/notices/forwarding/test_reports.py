@@ -72,7 +72,7 @@ def test_a_long_failure_is_recorded_once_and_so_is_its_end_and_a_short_one_never
 
 def test_a_worker_killed_while_it_records_the_end_records_it_the_next_time(receiver, clock, monkeypatch):
     class Killed(BaseException):
-        """Nothing catches it."""
+        """End of a process, which no handler catches."""
 
     def kill(*_args, **_fields):
         raise Killed

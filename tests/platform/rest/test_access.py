@@ -208,14 +208,13 @@ def _accounts(other: User) -> dict[str, Any]:
     """Another person, with roles, changes that wait for consent, tokens and sessions."""
     return {
         **dict.fromkeys(("workload-rules/<uuid:pk>", "workloads/<uuid:pk>"), _rule().pk),
-        "users/<int:pk>": other.pk,
+        **dict.fromkeys(("users/<int:pk>", "people/<int:pk>"), other.pk),
         "link/<str:secret>": "x" * 43,
         "changes/<uuid:pk>": _change(other).pk,
         "pending-changes/<uuid:pk>": _change(other).pk,
         **policy_addresses(),
-        "people/<int:pk>": other.pk,
-        "roles/<int:pk>": RoleBinding.objects.get(user=other).pk,
-        "role-bindings/<int:pk>": RoleBinding.objects.get(user=other).pk,
+        **dict.fromkeys(("roles/<int:pk>", "role-bindings/<int:pk>"), RoleBinding.objects.get(user=other).pk),
+        "passkeys/<uuid:pk>": uuid.UUID(int=1),  # of no one
         "login/with/<slug:key>": "corp",  # no provider is set up
         "tokens/<slug:pk>": "nobodys",
         "sessions/<int:pk>": 0,
@@ -366,6 +365,7 @@ def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
     open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
     assert open_ == {
         "healthz", "readyz", "metrics", "login/", "login/with/<slug:key>/", "login/with/<slug:key>/back/", "setup/",
+        "login/passkey/options/",
         "link/<str:secret>/", "clusters/setpoint.yaml", "api/v1/manifest", "oauth/token",
     }  # fmt: skip
 

@@ -34,6 +34,7 @@ OF_EVERYTHING = {
     "DELETE api/v1/site-entries": 403,
     "POST approvals/policy/": 403,
     "POST api/v1/policy-versions/<": 404,
+    "api/v1/policy-versions/from-rules": 403,
     "POST gpus/prices/": 403,
     "POST gpus/prices/<": 403,
     "POST gpus/teams/": 403,
