@@ -47,7 +47,7 @@ def fill(count: int) -> dict[str, Any]:
     from tests import crowd
     from tests.jobs.conftest import World
     from tests.jobs.rows import more_nodes, more_plans
-    from tests.platform.rest.test_access import Doors
+    from tests.platform.rest.doors import Doors
 
     tasks.wake = lambda rollout_id: None  # no worker is there to be woken
     world = World(Time())
@@ -138,7 +138,7 @@ def _settled(world: Any) -> None:
 
 def _pages(doors: Any) -> list[str]:
     """Every address of the table of access that an admin may read, of objects that exist; and lists, filtered."""
-    from tests.platform.rest.test_access import expected
+    from tests.platform.rest.doors import expected
 
     pages = []
     for (method, route), statuses in expected().items():

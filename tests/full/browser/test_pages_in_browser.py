@@ -21,7 +21,7 @@ from jobs.rollouts import possible_actions
 from tests.factories import PASSWORD
 from tests.full.harness.answers import answers_ended
 from tests.jobs.conftest import World
-from tests.platform.rest.test_access import WHO, Doors, expected
+from tests.platform.rest.doors import WHO, Doors, expected
 
 CHROMIUM = Path("/usr/bin/chromium")
 AXE = Path(__file__).resolve().parents[3] / "node_modules/axe-core/axe.min.js"

@@ -12,7 +12,7 @@ from common.scopes import needed_scope
 from jobs import tasks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.platform.rest.test_access import WHO, Doors, _cookies, addresses, expected
+from tests.platform.rest.doors import WHO, Doors, addresses, cookies_of, expected
 
 pytestmark = pytest.mark.one_database  # every view asks PostgreSQL in test_access.py, and in our part of the full tier
 
@@ -98,7 +98,7 @@ class MoreDoors(Doors):
         """A name to knock with. `scopes` are the token's: all that this kind of account may have, unless given."""
         name = f"{user} {scopes}"
         self.tokens[name] = TokenClient(user, scopes).defaults
-        self.cookies[name] = _cookies(user)
+        self.cookies[name] = cookies_of(user)
         return name
 
     def differences(self, who: str, wanted: Mapping[Key, int]) -> dict[Key, tuple[int, int]]:

@@ -21,7 +21,7 @@ from jobs.models import Plan
 from simfleet import SimCluster, SimFleet
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.platform.rest.test_access import WHO, Doors
+from tests.platform.rest.doors import WHO, Doors
 from tests.platform.rest.writes import ALL, OTHER, ROLES, URL, Sent
 
 

@@ -25,8 +25,8 @@ from schemathesis.generation import GenerationMode
 from clusters.net import egress
 from jobs import tasks
 from tests.jobs.conftest import World
+from tests.platform.rest.doors import WHO, Doors, addresses, expected
 from tests.platform.rest.schema import schema
-from tests.platform.rest.test_access import WHO, Doors, addresses, expected
 
 HELD = (
     "not_a_server_error",

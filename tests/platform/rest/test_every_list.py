@@ -14,7 +14,7 @@ from accounts.models import SavedFilter
 from jobs import tasks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.platform.rest.test_access import WHO, Doors, addresses
+from tests.platform.rest.doors import WHO, Doors, addresses
 
 LISTS = sorted(
     route

@@ -21,8 +21,8 @@ from profiles.models import Profile, Revision
 from simfleet import SimCluster, SimFleet
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
+from tests.platform.rest.doors import WHO, Doors, addresses
 from tests.platform.rest.schema import schema
-from tests.platform.rest.test_access import WHO, Doors, addresses
 from tests.platform.rest.test_every_answer import places, shape
 
 KEY = {"Idempotency-Key": "k-1", "If-Match": "*"}

@@ -18,7 +18,7 @@ from jobs.rollouts import takeovers
 from tests import marks
 from tests.components.packing import entry, tiny
 from tests.jobs.conftest import World
-from tests.platform.rest.test_access import WHO, Doors
+from tests.platform.rest.doors import WHO, Doors
 
 ROLES = WHO[1:-1]
 SOURCE = "settings:\n  vm.swappiness: 10\n"
