@@ -81,7 +81,6 @@ class Doors:
         rollout = world.started()
         freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
         rule = ApprovalRule.objects.create(name="here", cluster=world.cluster)
-        night = _night(world.cluster)
         part = PlanComponent.objects.create(plan=plan, component="kueue", prepared={}, position=1, left_out="x")
         made = Prepared("volcano", "volcano", "volcano-system", "1.0.0", authority=Authority("setpoint-helm")).to_json()
         done = PlanComponent.objects.create(plan=plan, component="volcano", prepared=made, position=2)
@@ -125,7 +124,7 @@ class Doors:
             "freezes/<int:pk>": freeze.pk,
             "saved-filters/<int:pk>": 0,
             "filters/<int:pk>": SavedFilter.objects.create(owner=other, page="nodes", name="x", query="q=x").pk,
-            **dict.fromkeys(("calendar-rules/<int:pk>", "windows/<int:pk>"), night.pk),
+            **dict.fromkeys(("calendar-rules/<int:pk>", "windows/<int:pk>"), _night(world.cluster).pk),
             "rules/<int:pk>": rule.pk,
             "approval-rules/<int:pk>": rule.pk,
             "pools/<int:pk>": world.pool.pk,
