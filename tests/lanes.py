@@ -1,8 +1,7 @@
-"""Distribution of tests over processes: a file stays together, for its servers and worlds are made once.
+"""Distribution of the full tier's tests over processes: a file stays together, for its servers are started once.
 
-pytest-xdist's own loadgroup sends each test to whichever process is free, so that each process makes the world of a
-module. Its mark xdist_group has no effect with pytest 9.2, which keeps a node's id apart from the text to which
-pytest-xdist adds the group.
+The fast tier cannot have the same: of a file's tests those that empty the tables, migrations' rows among them, have to
+come after all other tests of a process, where pytest-django puts them.
 """
 
 from __future__ import annotations
@@ -23,17 +22,11 @@ OF_THIS_KERNEL = frozenset(
 """They turn settings of the kernel that runs them, which is one for all processes: never two at once."""
 FIRST = (
     "tests/platform/rest/test_every_answer.py",
-    "tests/components/charts/test_catalog_of_real_charts.py",
-    "tests/platform/rest/test_access.py",
-    "tests/demo/test_history.py",
-    "tests/components/charts/test_real_archives.py",
-    "tests/platform/test_embedded.py",
-    "tests/platform/rest/test_access_by_scope.py",
     "tests/full/browser/test_readme_walk.py",
     KERNEL,
     "tests/full/deployment/test_api_walk.py",
 )
-"""Long: begun last, one of them would run alone for a minute or more."""
+"""Few and long: begun last, one of them would run alone for minutes."""
 
 
 class Lanes(LoadScopeScheduling):

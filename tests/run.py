@@ -26,8 +26,8 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ("--full", "tests/node", "-v")
 """One test at a time: a machine that is emulated wants both cores."""
-TWO = ("-n2",)
-"""Two processes, each with a file at a time (tests/lanes.py)."""
+TWO = ("-n2", "--dist=loadgroup")
+"""Two processes. Each gets tests in the order of their collection, in which those that empty the tables come last."""
 NO_TESTS = 5  # pytest's exit status when nothing was collected
 SLOWEST = 15
 """Files of a run that are named with their seconds."""
