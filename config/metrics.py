@@ -171,7 +171,7 @@ class States(Collector):
         yield GaugeMetricFamily(
             "setpoint_break_glass_starts_24h",
             "Starts by break-glass of the last 24 hours, of SETPOINT_BREAK_GLASS_PER_DAY.",
-            value=BreakGlass.objects.recent().count(),
+            value=len(BreakGlass.objects.recent()),
         )
 
     def _telemetry(self) -> Iterator[Metric]:

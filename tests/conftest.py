@@ -118,7 +118,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """None leaves it to pytest-xdist: it keeps pytest-django's order, in which tests that empty the tables come last."""
+    """None leaves it to pytest-xdist, which keeps the order: tests that empty the tables come last."""
     if not wants_full(config):
         return None
     from tests.lanes import Lanes

@@ -26,15 +26,15 @@ class GlassAllowance:
         if self.next_at is None:
             return ""
         return (
-            f"Break-glass was used {self.used} times in the last 24 hours, of {self.limit} "
-            f"(SETPOINT_BREAK_GLASS_PER_DAY). It is possible again {self.next_at:%Y-%m-%d %H:%M} UTC; have the plan "
-            "approved until then."
+            f"The limit of starts by break-glass in 24 hours is reached: {self.used} of {self.limit} "
+            f"(SETPOINT_BREAK_GLASS_PER_DAY). The next is possible at {self.next_at:%Y-%m-%d %H:%M} UTC. Request "
+            "approval instead."
         )
 
 
 def allowance() -> GlassAllowance:
     limit = settings.SETPOINT_BREAK_GLASS_PER_DAY
-    times = list(BreakGlass.objects.recent().order_by("-at", "pk").values_list("at", flat=True))
+    times = [use.used_at for use in BreakGlass.objects.recent()]
     is_left = len(times) < limit
     return GlassAllowance(len(times), limit, None if is_left else times[limit - 1] + DAY)
 

@@ -84,7 +84,8 @@ def text_of_rules(rows: Sequence[ApprovalRule]) -> str:
 def _rule_lines(row: ApprovalRule) -> list[str]:
     first, *others = conditions_of(row)
     requirement = RuleRequirement.of(row)
-    lines = [f"- name: {_quoted(row.name)}"]
+    lines = [f"# Cluster {_quoted(row.cluster.name)}:"] if row.cluster else []
+    lines += [f"- name: {_quoted(row.name)}"]
     if first == "true":
         lines.append('  when: "true"')
     else:
@@ -102,7 +103,7 @@ def conditions_of(row: ApprovalRule) -> list[str]:
     if row.environment:
         parts.append(f"{_quoted(row.environment)} in plan.environments")
     if row.cluster is not None:
-        parts.append(f"plan.cluster == {_quoted(row.cluster.name)}")
+        parts.append(f'plan.cluster_id == "{row.cluster.pk}"')  # its administrators may change the name
     if row.worst_class:
         parts.append(f"plan.known_risk >= {Disruption(row.worst_class).name}")
     for name, number in (("gpu_percent", row.gpu_percent), ("node_percent", row.node_percent)):

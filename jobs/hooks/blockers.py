@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from clusters.models import Cluster
-from jobs.models import ApprovalRule, CalendarRule, Plan, Rollout
+from jobs.models import ApprovalRule, BreakGlass, CalendarRule, Plan, Rollout
+from jobs.models.break_glass import DAY
+from jobs.policy.judgement import active_version
 
 
 def of_cluster(cluster: Cluster) -> Iterator[str]:
@@ -17,6 +19,18 @@ def of_cluster(cluster: Cluster) -> Iterator[str]:
     # A rule goes with the cluster that it names, and a deleted rule needs a second administrator's consent.
     for rule in ApprovalRule.objects.filter(cluster=cluster):
         yield f"the approval rule “{rule}” is about this cluster: delete it first, or let it be about an environment"
+    active = active_version()
+    if active is not None and str(cluster.pk) in active.text:
+        yield "the active approval policy names this cluster by its id: activate one that does not"
+    # They go with the rollout, and would count no more: neither as used today nor as not reviewed.
+    for use in (
+        BreakGlass.objects.filter(rollout__cluster=cluster).select_related("rollout").prefetch_related("reviews")
+    ):
+        if use.missing:
+            yield f"the start of {use.rollout} by break-glass lacks reviews: have it reviewed first"
+        elif use.counts_today:
+            until = f"{use.used_at + DAY:%Y-%m-%d %H:%M} UTC"
+            yield f"the start of {use.rollout} by break-glass counts until {until}: wait until then"
 
 
 def of_pool(pool_id: int) -> Iterator[str]:

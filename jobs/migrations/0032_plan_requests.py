@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
             name='PlanRequest',
             fields=[
                 ('version', models.PositiveIntegerField(default=1)),
+                ('mac', models.CharField(blank=True, db_default='', default='', editable=False, help_text='The mark of the process that wrote it.', max_length=64)),
                 ('id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ('strategy', models.JSONField(help_text='A Strategy as JSON, as it was asked for: a seed is drawn with the plan.')),
                 ('message', models.CharField(blank=True, max_length=500)),

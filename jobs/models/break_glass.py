@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
-from typing import Self
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
@@ -27,9 +26,9 @@ class BreakGlassQuerySet(MarkedQuerySet["BreakGlass"]):
     def overdue(self) -> list[BreakGlass]:
         return [row for row in self.lacking_reviews() if row.is_overdue]
 
-    def recent(self) -> Self:
-        """Select those of the last 24 hours, which SETPOINT_BREAK_GLASS_PER_DAY limits."""
-        return self.filter(at__gt=now() - DAY)
+    def recent(self) -> list[BreakGlass]:
+        """Return those that SETPOINT_BREAK_GLASS_PER_DAY counts, the newest first."""
+        return sorted((row for row in self if row.counts_today), key=lambda row: row.used_at, reverse=True)
 
 
 class BreakGlass(Marked):
@@ -56,6 +55,15 @@ class BreakGlass(Marked):
 
     def __str__(self) -> str:
         return f"break-glass of {self.rollout}"
+
+    @property
+    def used_at(self) -> datetime:
+        """Now for a row that was changed in the table: its time is not known."""
+        return self.at if self.is_genuine else now()
+
+    @property
+    def counts_today(self) -> bool:
+        return self.used_at > now() - DAY
 
     @property
     def genuine_reviews(self) -> list[GlassReview]:

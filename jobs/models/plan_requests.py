@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import ApiToken
+from audit.marked import Marked, MarkedQuerySet
 from clusters.models import Cluster, Pool
 from common.clock import now
 from jobs.models.plans import Plan
@@ -17,7 +18,7 @@ from jobs.models.state_machine import Moves
 from profiles.models import Revision
 
 
-class PlanRequestQuerySet(models.QuerySet["PlanRequest"]):
+class PlanRequestQuerySet(MarkedQuerySet["PlanRequest"]):
     def live(self) -> Self:
         """Filter those that wait for a worker, or that one works on."""
         return self.filter(status__in=PlanRequest.LIVE)
@@ -28,8 +29,13 @@ class PlanRequestQuerySet(models.QuerySet["PlanRequest"]):
         return self.filter(Q(status=PlanRequest.Status.QUEUED) | abandoned).order_by("requested_at", "pk")
 
 
-class PlanRequest(Moves):
-    """A plan to be made by a worker. It leads to at most one plan: the move to done is in that plan's transaction."""
+class PlanRequest(Moves, Marked):
+    """A plan to be made by a worker. It leads to at most one plan: the move to done is in that plan's transaction.
+
+    It is marked, for the plan has its person as author: a row made in the table must not write one in their name.
+    """
+
+    MARKED = ("id", "pool_id", "revision_id", "strategy", "message", "requested_by_id", "token_id", "request_key")
 
     class Status(models.TextChoices):
         QUEUED = "queued", "Queued"

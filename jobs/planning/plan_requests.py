@@ -89,7 +89,7 @@ def submit(
         return repeated.make_once(key=key, pool=pool, revision=revision, strategy=strategy, by=by, message=message)
     planner.refuse_unfit(pool)
     if PlanRequest.objects.live().filter(requested_by=by).count() >= MOST_LIVE:
-        raise WrongState(f"{MOST_LIVE} plans that you asked for are not made yet: wait until some are.")
+        raise WrongState(f"You already have {MOST_LIVE} plans in preparation. Wait until some are finished.")
     try:
         with transaction.atomic():
             row = PlanRequest.objects.create(
@@ -133,7 +133,7 @@ def carry_out(pk: UUID) -> PlanRequest | None:
     try:
         row.move(Status.RUNNING, claim=str(uuid4()), lease_until=lease, attempts=row.attempts + 1, phase="", compared=0)
         if row.attempts > MOST_ATTEMPTS:
-            ended = f"Making it ended {MOST_ATTEMPTS} times without a result: the workers' logs say why."
+            ended = f"{MOST_ATTEMPTS} attempts ended without a result. See the workers' logs, then request it again."
             return _fail(row, {"status": 500, "code": "ended", "detail": ended, "fields": {}})
         with _ClaimRenewal(row):
             return _make(row)
@@ -173,10 +173,12 @@ def _make(row: PlanRequest) -> PlanRequest:
 
 def _asker(row: PlanRequest) -> User:
     """Return who asked, with no more rights than they had by the token that they acted through. Raises NotAllowed."""
+    if not row.is_genuine:
+        raise NotAllowed("The request was changed in the database: request the plan again.")
     by = row.requested_by
     if row.token is not None:
         if not row.token.is_live or not row.token.is_genuine:
-            raise NotAllowed(f"The token {row.token} that this plan was asked for with ended before it was made.")
+            raise NotAllowed(f"The token {row.token} expired or was revoked before the plan was made. Use a valid one.")
         by.acting_token = row.token
     return by
 

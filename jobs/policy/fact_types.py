@@ -37,6 +37,7 @@ FINDING = FactType("finding", fields={"code": STRING, "severity": STRING})
 
 PLAN: Mapping[str, tuple[FactType, str]] = {
     "cluster": (STRING, "Name of the cluster"),
+    "cluster_id": (STRING, "Id of the cluster, the same under another name"),
     "environment": (STRING, "`production`, `staging` or `development`; unknown if its row was changed past Setpoint"),
     "pool": (STRING, "Name of the pool"),
     "profile": (STRING, "Name of the profile"),

@@ -57,6 +57,7 @@ def facts_of_moment(at: datetime, zone: ZoneInfo) -> dict[str, Any]:
 def _of_row(plan: Plan) -> dict[str, Any]:
     known: dict[str, Any] = {
         "cluster": plan.cluster.name,
+        "cluster_id": str(plan.cluster_id),
         "pool": plan.pool.name,
         "profile": plan.revision.profile.name,
         "revision": str(plan.revision),

@@ -12,7 +12,7 @@ from clusters.models import Pool
 from common.clock import now
 from common.errors import NotAllowed, WrongState
 from jobs.approvals import glass_allowance, glass_reviews, reviews
-from jobs.hooks import alert_rules
+from jobs.hooks import alert_rules, blockers
 from jobs.models import BreakGlass, GlassReview, Plan, Rollout
 from jobs.rollouts import rollout_actions
 from tests.jobs.approvals import test_break_glass as laws
@@ -63,6 +63,23 @@ def test_a_days_number_is_shown_refuses_and_ends_with_the_day(world, plan, break
     client.force_login(breaker)
     setup = client.get("/api/v1/break-glass").json()
     assert (setup["used"], setup["next_at"], glass_allowance.allowance().reason) == (0, None, "")
+
+
+def test_neither_a_moved_time_nor_a_disconnected_cluster_gives_a_start_back(world, plan, breaker, clock) -> None:
+    rollout = broken(plan, breaker)
+    rollout_actions.abort(rollout, by=breaker)
+    world.tick(60)
+    assert any("lacks reviews" in reason for reason in blockers.of_cluster(world.cluster))
+    for reviewer in (world.approver, world.second):
+        reviewed(rollout, reviewer)
+    assert any("counts until" in reason for reason in blockers.of_cluster(world.cluster))
+    at = BreakGlass.objects.get().at
+    BreakGlass.objects.update(at=now() - timedelta(days=9))
+    assert glass_allowance.allowance().used == 1
+    assert "setpoint_break_glass_starts_24h 1.0" in Client().get("/metrics").content.decode()
+    BreakGlass.objects.update(at=at)
+    clock.forward(timedelta(days=2).total_seconds())
+    assert list(blockers.of_cluster(world.cluster)) == []
 
 
 @pytest.mark.parametrize("forged", ["verdict", "row"])

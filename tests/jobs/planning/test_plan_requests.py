@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
+from accounts.access import tokens
 from accounts.models import ApiToken, RoleBinding
 from audit.models import Record
 from clusters.models import Node
@@ -65,6 +66,19 @@ def test_a_worker_killed_in_any_phase_leaves_no_plan_and_the_next_makes_one(worl
     assert Record.objects.filter(action="plan.make").count() == 1
     assert digests.is_as_approved(row.plan)
     assert plan_requests.carry_out(row.pk) is None, "done is final"
+
+
+@pytest.mark.parametrize("column", ["requested_by", "message", "token"])
+def test_a_request_that_was_changed_in_the_table_makes_no_plan(world, column):
+    """It would be another person's plan, which its true writer may then approve."""
+    row = queued(world)
+    token, _ = tokens.issue(user=world.author, name="x", scopes=["plan"], days=1, by=world.author)
+    values = {"requested_by": world.approver, "message": "other", "token": token}
+    PlanRequest.objects.filter(pk=row.pk).update(**{column: values[column]})
+    plan_requests.carry_out(row.pk)
+    row.refresh_from_db()
+    assert (row.status, Plan.objects.count()) == ("failed", 0)
+    assert "changed in the database" in row.error["detail"]
 
 
 def test_a_worker_killed_after_the_plan_was_stored_but_not_committed_leaves_nothing(world, monkeypatch):

@@ -11,9 +11,11 @@ from django.conf import settings as configured
 
 from accounts.models import User
 from clusters.models import Cluster
+from clusters.services import lifecycle
 from common.errors import WrongState
 from jobs.approvals import policybook, rulebook, rules, rules_as_policy, verdicts
 from jobs.diffs.changes import Disruption
+from jobs.hooks import blockers
 from jobs.models import ApprovalRule, Plan
 from jobs.policy import policy_text
 from tests.factories import TokenClient, UserFactory
@@ -129,6 +131,10 @@ def test_the_migrated_policy_alone_decides_as_the_rules_did_and_authors_never_ap
     assert browser(UserFactory(roles=["admin"])).post(f"{made}activate/").status_code == 302
     ApprovalRule.objects.all().delete()
     assert rules_as_policy.demand_of(rules.requirements_for(plan)) == before
+    lifecycle.update(world.cluster, by=world.admin, name="atlas-two")
+    renamed = Plan.objects.get(pk=plan.pk)
+    assert rules_as_policy.demand_of(rules.requirements_for(renamed)) == before, "a cluster's administrator renames it"
+    assert any("approval policy" in reason for reason in blockers.of_cluster(renamed.cluster))
     standing = verdicts.approval_state(plan)
     assert (standing.missing, standing.rule.approvers, standing.policy.refusals) == (3, 3, ())
     for person in (world.author, world.operator):

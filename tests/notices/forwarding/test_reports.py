@@ -70,6 +70,16 @@ def test_a_long_failure_is_recorded_once_and_so_is_its_end_and_a_short_one_never
     assert sorted(row.body["action"] for row in Delivery.objects.all()) == reports()
 
 
+def test_a_receiver_that_asks_for_hours_is_tried_in_time_to_report_it(receiver, clock):
+    record(by="ann", action="plan.approve", target="plan:1")
+    receiver.answers = [(503, {"Retry-After": "36000"}, b"")] * 9
+    for _look in range(20):
+        sweep()
+        clock.forward(minutes=1)
+    assert reports() == [shipping.FAILING]
+    assert len(receiver.got) <= 3, "what it asks for is kept to otherwise"
+
+
 def test_a_worker_killed_while_it_records_the_end_records_it_the_next_time(receiver, clock, monkeypatch):
     class Killed(BaseException):
         """End of a process, which no handler catches."""

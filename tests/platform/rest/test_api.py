@@ -111,7 +111,7 @@ def test_a_page_costs_the_same_queries_however_many_rows(django_assert_num_queri
     client = TokenClient(UserFactory(roles=["admin"]))
     client.get("/api/v1/users")
     for _ in range(2):
-        with django_assert_num_queries(4):  # token with user, roles, count, rows
+        with django_assert_num_queries(5):  # token with user, roles, count, rows, passkeys
             client.get("/api/v1/users")
         UserFactory.create_batch(30)
 
