@@ -26,7 +26,7 @@ def reset(*, user: User, by: User) -> Proposed | None:
     """Take the factor away and end the sessions; None: done. Raises NotAllowed, WrongState."""
     require_person(by, Role.ADMIN, GLOBAL, "reset another person's second factor")
     if user.pk == by.pk:
-        raise NotAllowed("Remove your own second factor on your account page, with your password and a code.")
+        raise NotAllowed("You cannot reset your own second factor. Remove the app or a passkey on your account page.")
     present = _present(user)
     if services.has_power(user):
         about = (

@@ -29,7 +29,7 @@ Demand = tuple[int, frozenset[tuple[int, str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class MigratedRules:
+class RulesAsPolicy:
     """Text of a policy made of the approval rules, and how it compares with them on stored plans."""
 
     text: str
@@ -41,8 +41,11 @@ class MigratedRules:
     """Of which text and rules require different approvers; none, unless a row of theirs was changed past Setpoint."""
 
 
-def migrated() -> MigratedRules:
-    """Raises WrongState: the rules cannot be written as one policy."""
+def policy_from_rules() -> RulesAsPolicy:
+    """Write the approval rules as a policy, and compare both on stored plans.
+
+    Raises WrongState: they cannot be written as one policy.
+    """
     rows = list(ApprovalRule.objects.select_related("cluster"))
     text = text_of_rules(rows)
     policy = policy_text.read(text)
@@ -55,7 +58,7 @@ def migrated() -> MigratedRules:
         compared += len(chunk)
         differing += differing_plans(policy, rows, chunk)
     enabled = sum(row.is_enabled for row in rows)
-    return MigratedRules(text, enabled, len(rows) - enabled, total, compared, tuple(differing))
+    return RulesAsPolicy(text, enabled, len(rows) - enabled, total, compared, tuple(differing))
 
 
 def text_of_rules(rows: Sequence[ApprovalRule]) -> str:

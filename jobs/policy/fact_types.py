@@ -65,12 +65,12 @@ PLAN: Mapping[str, tuple[FactType, str]] = {
     "drafted": (BOOL, "Setpoint made it by itself"),
     "measured": (BOOL, "Its evidence: it holds a control group back and measures its effect"),
     "environments": (list_of(STRING), "`plan.environment`; all three where that is unknown"),
-    "known_risk": (CLASS, "`plan.risk`; where that is unknown, of what could be prepared"),
+    "known_risk": (CLASS, "`plan.risk` where it is known; else the class of the parts that could be prepared"),
     "gpu_percent": (DOUBLE, "Share of the cluster's GPUs on nodes that it changes or disturbs, 0 to 100, as of now"),
     "node_percent": (DOUBLE, "Share of the cluster's nodes that it changes or disturbs, 0 to 100, as of now"),
-    "most_gpus": (INT, "GPUs out of service: those of now, or `plan.gpus_out` if that is more"),
-    "most_gpu_jobs": (INT, "GPU jobs that it interrupts: those of now, or `plan.gpu_jobs` if that is more"),
-    "all_namespaces": (list_of(STRING), "Namespaces of the GPU jobs of now, and `plan.namespaces`"),
+    "most_gpus": (INT, "GPUs of all nodes that it takes out of service, as of now; at least `plan.gpus_out`"),
+    "most_gpu_jobs": (INT, "GPU jobs on nodes that it drains, as of now; at least `plan.gpu_jobs`"),
+    "all_namespaces": (list_of(STRING), "Namespaces of those jobs, and `plan.namespaces`"),
 }
 JUDGED: Mapping[str, tuple[FactType, str]] = {
     "hour": (INT, "Hour of the day, 0 to 23, in the policy's time zone"),

@@ -185,8 +185,8 @@ def _failed(row: Forwarding, claim: datetime, error: str, wish: timedelta) -> No
     at = now()
     rest = max(min(backoff(row.failures + 1), LONGEST_REST), min(wish, LONGEST_WISH))
     since = row.failing_since or at
-    if not row.reported_at:  # the next try comes in time to report it
-        rest = min(rest, max(since + REPORTED_AFTER - at, LONGEST_REST))
+    if not row.reported_at and (until_report := since + REPORTED_AFTER - at) > timedelta(0):
+        rest = min(rest, max(until_report, LONGEST_REST))  # the next try comes in time to report it
     held = Forwarding.objects.filter(pk=row.pk, claimed_until=claim).update(
         failures=F("failures") + 1, failing_since=since, error=_clean(error), rests_until=at + rest
     )

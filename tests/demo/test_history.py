@@ -93,7 +93,7 @@ class TestHistory:
         assert (plan.cluster.environment, plan.worst_class) == ("production", "reboot")
         assert (standing.rule.approvers, standing.missing) == (2, 1)
         assert not verdicts.reason_not_to_judge(plan, User.objects.get(email="approver@example.com"))
-        assert rules_as_policy.migrated().differing == ()
+        assert rules_as_policy.policy_from_rules().differing == ()
         assert {"pdb", "empty-dir", "bare-pods", "left-out", "key-missing"} <= {f["code"] for f in plan.findings}
 
     def test_a_plan_without_drains_waits_for_any_approver(self) -> None:

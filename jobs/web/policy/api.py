@@ -17,7 +17,7 @@ from jobs.approvals import policybook, rules_as_policy
 from jobs.models import PolicyVersion
 from jobs.policy import judgement
 from jobs.reports import policy_trial
-from jobs.web.policy.serializers import MigratedRulesOut, PolicyIn, PolicyTextIn, PolicyVersionOut, TrialOut
+from jobs.web.policy.serializers import PolicyIn, PolicyTextIn, PolicyVersionOut, RulesAsPolicyOut, TrialOut
 from jobs.web.request_bodies import read_body
 
 
@@ -53,12 +53,12 @@ class PolicyVersionViewSet(mixins.ListModelMixin, ApiViewSet):
             raise Missing("No policy version was activated yet.")
         return Response(PolicyVersionOut(row).data)
 
-    @extend_schema(responses=MigratedRulesOut)
+    @extend_schema(responses=RulesAsPolicyOut)
     @action(detail=False, methods=["get"], pagination_class=None, url_path="from-rules", url_name="from-rules")
     def from_rules(self, request: UserApiRequest) -> Response:
         """The approval rules of today as a policy, compared with them on the stored plans. Nothing is stored."""
         require_person(request.user, "admin", GLOBAL, doing="write the approval rules as a policy")
-        return Response(MigratedRulesOut(rules_as_policy.migrated()).data)
+        return Response(RulesAsPolicyOut(rules_as_policy.policy_from_rules()).data)
 
     @extend_schema(request=PolicyTextIn, responses=TrialOut)
     @action(detail=False, methods=["post"], url_path="actions/test", url_name="test")

@@ -50,7 +50,7 @@ class PolicyIn(PolicyTextIn):
     )
 
 
-class MigratedRulesOut(serializers.Serializer[Any]):
+class RulesAsPolicyOut(serializers.Serializer[Any]):
     text = serializers.CharField(help_text="A policy that requires what the approval rules require.")
     rules = serializers.IntegerField(help_text="In the text.")
     disabled = serializers.IntegerField(help_text="Disabled rules, which are not in it.")

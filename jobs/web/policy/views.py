@@ -51,7 +51,7 @@ def policy(request: UserRequest) -> HttpResponse:
             errors = refusal.fields or {"text": [str(refusal)]}
     elif request.GET.get("start") == "rules" and not why_not:
         try:
-            migrated = rules_as_policy.migrated()
+            migrated = rules_as_policy.policy_from_rules()
             text = migrated.text
         except Refusal as refusal:
             errors = {"text": [str(refusal)]}

@@ -70,7 +70,7 @@ def test_a_worker_killed_in_any_phase_leaves_no_plan_and_the_next_makes_one(worl
 
 @pytest.mark.parametrize("column", ["requested_by", "message", "token"])
 def test_a_request_that_was_changed_in_the_table_makes_no_plan(world, column):
-    """It would be another person's plan, which its true writer may then approve."""
+    """Otherwise its writer could approve a plan that is another person's by name alone."""
     row = queued(world)
     token, _ = tokens.issue(user=world.author, name="x", scopes=["plan"], days=1, by=world.author)
     values = {"requested_by": world.approver, "message": "other", "token": token}

@@ -148,7 +148,7 @@ def test_a_rule_that_was_changed_in_the_table_is_not_migrated() -> None:
     row = ApprovalRule.objects.create(name="weak", approvers=2)
     ApprovalRule.objects.filter(pk=row.pk).update(approvers=1)
     with pytest.raises(WrongState, match="weak"):
-        rules_as_policy.migrated()
+        rules_as_policy.policy_from_rules()
     admin = UserFactory(roles=["admin"])
     assert TokenClient(admin).get("/api/v1/policy-versions/from-rules").status_code == 409
     page = browser(admin).get("/approvals/policy/?start=rules")
@@ -160,7 +160,7 @@ def test_more_rules_than_a_policy_holds_are_refused_in_words() -> None:
     for number in range(policy_text.MOST_RULES + 1):
         ApprovalRule.objects.create(name=f"rule {number}", approvers=1)
     with pytest.raises(WrongState, match=str(policy_text.MOST_RULES)):
-        rules_as_policy.migrated()
+        rules_as_policy.policy_from_rules()
 
 
 @pytest.mark.django_db
