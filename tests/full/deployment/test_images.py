@@ -342,8 +342,10 @@ def test_the_bill_of_materials_lists_what_the_image_holds_and_nothing_else(
 
 
 @pytest.mark.parametrize("name", ["server", "agent"])
-def test_nothing_in_an_image_depends_on_when_and_where_it_was_built(name: str, request: pytest.FixtureRequest) -> None:
-    """A second build would show it and take minutes: test_two_builds_of_the_agent_are_one covers what both share."""
+def test_code_accounts_and_times_in_an_image_are_those_of_the_commit(name: str, request: pytest.FixtureRequest) -> None:
+    """Check three things that differed between builds. Only a second build shows all: for the agent
+    test_two_builds_of_the_agent_are_one, for the server the release workflow.
+    """
     image: Image = request.getfixturevalue(name)
     compiled = list((image.root / "opt/setpoint").rglob("*.pyc"))
     assert compiled
