@@ -153,7 +153,7 @@ def refresh(pk: int, *, reach: float = COVERS_SECONDS) -> bool:
 
 def _remember(row: Waiting, work: PendingWork, at: datetime, reach: float) -> None:
     """Write waits and queues of a reading. `row` has the time of the one before."""
-    waits.record(row.cluster_id, work.readings, at, row.read_at)
+    waits.record(row.cluster_id, work.readings, at, row.read_at, reach=timedelta(seconds=reach))
     terms = [(queue, Terms.of(queue.terms)) for queue in work.queues]
     parents = {term.parent for _, term in terms} | {ROOT}
     looks = [
@@ -171,9 +171,10 @@ def read(fleet: Fleet) -> PendingWork:
 
     Raises FleetError where the API server does not answer.
     """
-    work, at = PendingWork([], [], [], []), now()
+    work = PendingWork([], [], [], [])
     groups = _listed(fleet, work, VOLCANO, VOLCANO_API, "podgroups")
     queues = _listed(fleet, work, VOLCANO, VOLCANO_API, "queues")
+    at = now()  # behind the lists, so that no time in them is later
     waiting = [gang for raw in groups if (gang := _each(_pod_group, raw)) is not None]
     work.gangs += waiting
     work.readings.observations += _observations(groups, lambda raw: _seen_group(raw, at))
@@ -185,6 +186,7 @@ def read(fleet: Fleet) -> PendingWork:
         local = _listed(fleet, work, KUEUE, api, "localqueues")
         if KUEUE in work.systems or any(KUEUE in what for what, _ in work.refused):
             break
+    at = now()
     work.gangs += [gang for raw in workloads if (gang := _each(_workload, raw)) is not None]
     work.queues += [queue for raw in clusters if (queue := _each(_cluster_queue, raw)) is not None]
     work.readings.observations += _observations(workloads, lambda raw: _seen_workload(raw, at))

@@ -21,6 +21,7 @@ from clusters.models import Cluster
 from clusters.reports.selectors import clusters_visible_to
 from common.clock import now
 from gpus.capacity import survival
+from gpus.capacity.queue_terms import Terms
 from gpus.capacity.survival import Quantile, Wait
 from gpus.models import QueueStep, Waiting, WorkloadWait
 from gpus.reports.ranges import TimeRange
@@ -148,8 +149,9 @@ def of(user: User, window: TimeRange, *, cluster: str = "", queue: str = "") -> 
     shown = {pk: row for pk, row in all_clusters.items() if cluster in ("", row.name)}
     waits = restrict(WorkloadWait.objects.filter(cluster__in=shown), user)
     waits = waits.filter(queue=queue) if queue else waits
-    current, is_cut = _waits(waits, window, at)
-    before, _ = _waits(waits, window.before, at) if window.compares else ({}, False)
+    read = {row.cluster_id: min(row.read_at or at, at) for row in rows}
+    current, is_cut = _waits(waits, window, read)
+    before, _ = _waits(waits, window.before, read) if window.compares else ({}, False)
     evictions = _evictions(waits, window, shown)
     began = waits.filter(queued_at__gte=window.start, queued_at__lt=window.end)
     return Report(
@@ -157,7 +159,7 @@ def of(user: User, window: TimeRange, *, cluster: str = "", queue: str = "") -> 
         at=at,
         clusters=list(all_clusters.values()),
         refused=[(row.cluster, *pair) for row in rows if row.cluster_id in shown for pair in row.refused],
-        lines=_lines(_Parts(current, before, _now(waits), _offers(rows, shown, queue), evictions), window, shown, at),
+        lines=_lines(_Parts(current, before, _now(waits), _offers(rows, shown, queue), evictions), window, shown, read),
         sizes=_sizes(current, before, window),
         whole=figures([wait for _, _, wait in _flat(current)]),
         whole_before=figures([wait for _, _, wait in _flat(before)]) if window.compares else None,
@@ -181,13 +183,14 @@ Waits = Mapping[Place, Sequence[tuple[int, Wait]]]
 """GPUs and wait."""
 
 
-def _waits(rows: QuerySet[WorkloadWait], window: TimeRange, at: datetime) -> tuple[Waits, bool]:
+def _waits(rows: QuerySet[WorkloadWait], window: TimeRange, read: Mapping[UUID, datetime]) -> tuple[Waits, bool]:
+    """`read`: when each cluster was last read; of later nothing is known of what waits."""
     began = rows.filter(queued_at__gte=window.start, queued_at__lt=window.end, is_measured=True, is_active=True)
     columns = ("cluster_id", "system", "queue", "gpus", "queued_at", "admitted_at", "ended_at")
     listed = list(began.order_by("-queued_at", "-pk").values_list(*columns)[: MOST_WAITS + 1])
     by_place: dict[Place, list[tuple[int, Wait]]] = defaultdict(list)
     for cluster, system, queue, gpus, queued, admitted, ended in listed[:MOST_WAITS]:
-        until = admitted or ended or at
+        until = admitted or ended or read.get(cluster, queued)
         wait = Wait(max(0.0, (until - queued).total_seconds()), admitted is not None)
         by_place[cluster, system, queue].append((gpus, wait))
     return by_place, len(listed) > MOST_WAITS
@@ -221,9 +224,9 @@ def _now(rows: QuerySet[WorkloadWait]) -> dict[Place, tuple[int, int, datetime]]
 def _offers(
     rows: Iterable[Waiting], shown: Mapping[UUID, Cluster], queue: str
 ) -> dict[Place, tuple[int | None, int | None]]:
-    """Return what each queue holds and may hold, by its scheduler's word: as the page of what fits has it."""
+    """Return what each queue holds by its scheduler's word, and its quota, as the steps of its chart have it."""
     return {
-        (row.cluster_id, stored["system"], stored["name"]): (stored["held"], stored["limit"])
+        (row.cluster_id, stored["system"], stored["name"]): (stored["held"], Terms.of(stored.get("terms", {})).quota)
         for row in rows
         if row.cluster_id in shown
         for stored in row.queues
@@ -240,7 +243,9 @@ class _Parts:
     evictions: Sequence[Evictions]
 
 
-def _lines(parts: _Parts, window: TimeRange, shown: Mapping[UUID, Cluster], at: datetime) -> list[QueueLine]:
+def _lines(
+    parts: _Parts, window: TimeRange, shown: Mapping[UUID, Cluster], read: Mapping[UUID, datetime]
+) -> list[QueueLine]:
     current, before, waiting, offers = parts.current, parts.before, parts.waiting, parts.offers
     evicted: dict[Place, int] = defaultdict(int)
     for entry in parts.evictions:
@@ -258,7 +263,7 @@ def _lines(parts: _Parts, window: TimeRange, shown: Mapping[UUID, Cluster], at: 
                 before=figures([wait for _, wait in before.get(place, ())]) if window.compares else None,
                 waiting=gangs,
                 waiting_gpus=gpus,
-                longest=max(at - first, timedelta()) if first else None,
+                longest=max(read.get(place[0], first) - first, timedelta()) if first else None,
                 evictions=evicted.get(place, 0),
                 used=used,
                 quota=quota,

@@ -39,6 +39,8 @@ class Terms:
     is_stopped: bool = False
     cohort: str = ""
     parent: str = ""
+    is_closed: bool = False
+    """What it has no line for is not admitted: Kueue's."""
 
     def stored(self) -> dict[str, Any]:
         return {
@@ -47,6 +49,7 @@ class Terms:
             "stopped": self.is_stopped,
             "cohort": self.cohort,
             "parent": self.parent,
+            "closed": self.is_closed,
         }
 
     @classmethod
@@ -58,12 +61,18 @@ class Terms:
             bool(stored.get("stopped")),
             str(stored.get("cohort", "")),
             str(stored.get("parent", "")),
+            bool(stored.get("closed")),
         )
 
     @property
     def quota(self) -> int | None:
-        """GPUs of all kinds that it is promised; what it may hold where nothing is promised."""
-        return _sum(line.ceiling if line.nominal is None else line.nominal for line in self.lines.values())
+        """GPUs of all kinds that it is promised; what it may hold where nothing is promised. None: no limit.
+
+        A kind of which it only holds some has no part in it. A ClusterQueue without a line for GPUs admits none.
+        """
+        limits = [line.ceiling if line.nominal is None else line.nominal for line in self.lines.values()]
+        known = [limit for limit in limits if limit is not None]
+        return sum(known) if known or self.is_closed else None
 
     @property
     def ceiling(self) -> int | None:
@@ -96,7 +105,7 @@ def of_cluster_queue(raw: Raw) -> Terms:
     is_stopped = spec.get("stopPolicy", "None") not in ("None", "", None) or bool(
         active and active.get("status") != "True"
     )
-    return Terms(lines, spec.get("queueingStrategy") == "StrictFIFO", is_stopped, cohort)
+    return Terms(lines, spec.get("queueingStrategy") == "StrictFIFO", is_stopped, cohort, is_closed=True)
 
 
 def of_volcano_queue(raw: Raw) -> Terms:

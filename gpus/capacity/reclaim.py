@@ -58,10 +58,15 @@ class Answer:
     model: str = ""
 
 
+MOST_STEPS = 5_000_000
+"""Of one answer: comparisons and copies, some seconds of one core at worst. One tenant's selectors may ask for any
+number."""
 STOPPED = "its queue is stopped"
 INACTIVE = "it is switched off"
 BEHIND = "one before it in its queue holds it up"
 NO_QUOTA = "its queue has no quota for it"
+UNKNOWN = "its queue is not known"
+NOT_JUDGED = "not judged: too many gangs and kinds of nodes"
 QUOTA = "its queue may not hold that many"
 COHORT = "its cohort has nothing left to lend"
 ROOM = "too few are free on nodes of one model"
@@ -76,7 +81,7 @@ def judge(pending: Iterable[Pending], rooms: Iterable[Room], terms: Mapping[Key,
         why, model = _why_not(gang, ledger, blocked), ""
         if not why:
             model = stage.place(gang)
-            why = "" if model else ROOM
+            why = "" if model else stage.reason
         if not why:
             ledger.take(gang)
         elif why not in (INACTIVE, BEHIND) and ledger.is_strict(gang.queue):
@@ -109,8 +114,8 @@ class _Ledger:
 
     def why_not(self, gang: Pending) -> str:
         term = self.terms.get(gang.queue)
-        if term is None:
-            return ""  # of no queue: the scheduler places it where there is room
+        if term is None:  # of no queue: the scheduler places it where there is room
+            return "" if gang.queue[0] == "pods" else UNKNOWN
         if term.is_stopped:
             return STOPPED
         line = term.lines.get(gang.profile)
@@ -135,6 +140,10 @@ class _Stage:
 
     def __init__(self, rooms: Iterable[Room]) -> None:
         self.free: dict[tuple[str, str, frozenset[tuple[str, str]]], list[int]] = defaultdict(list)
+        self.failed: set[Any] = set()
+        """What found no room, and will find none: room only gets less."""
+        self.left = MOST_STEPS
+        self.reason = ROOM
         for room in rooms:
             if room.gpus > 0:
                 insort(self.free[room.profile, room.model, frozenset(room.labels.items())], room.gpus)
@@ -142,12 +151,22 @@ class _Stage:
     def place(self, gang: Pending) -> str:
         """Take room for all pods and return on which model; empty, and nothing taken, where one finds none."""
         wanted = set(gang.selector.items())
+        alike = (gang.profile, frozenset(wanted), tuple(map(tuple, gang.pods)))
+        self.reason = ROOM
+        if alike in self.failed:
+            return ""
+        if self.left < 0:
+            self.reason = NOT_JUDGED
+            return ""
         groups = [key for key in self.free if key[0] == gang.profile and wanted <= key[2]]
+        self.left -= len(self.free) + len(groups) * sum(count for count, _ in gang.pods)
         for model in sorted({model for _, model, _ in groups}):
             lists = {key: list(self.free[key]) for key in groups if key[1] == model}
+            self.left -= sum(map(len, lists.values()))
             if sum(map(sum, lists.values())) >= gang.gpus and _all_placed(gang.pods, lists.values()):
                 self.free |= lists
                 return model or "unknown model"
+        self.failed.add(alike)
         return ""
 
 

@@ -23,7 +23,8 @@ from gpus.models import Waiting, WorkloadWait
 MOST_JUDGED = 2000
 NOT_MODELED = (
     "topology and affinity, taints, CPU and memory, the nodes of a flavor, lending limits, weights, fair sharing and "
-    "preemption by the scheduler, and Volcano’s priority classes"
+    "preemption by the scheduler, quotas of Kueue’s Cohort objects, the capability of a Volcano queue’s parents, and "
+    "Volcano’s priority classes"
 )
 
 

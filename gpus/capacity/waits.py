@@ -22,6 +22,8 @@ System, Outcome = WorkloadWait.System, WorkloadWait.Outcome
 AT_ONCE = 500
 MOST_NEW = 50_000
 """Objects that one reading begins to follow."""
+REACH = timedelta(minutes=15)
+"""Of a reading, where its caller says no other."""
 SAME = timedelta(seconds=1)
 """Kubernetes' times are whole seconds."""
 DESCRIBED = (
@@ -45,11 +47,15 @@ class Readings:
     """By namespace and name of a LocalQueue."""
 
 
-def record(cluster_id: UUID, readings: Readings, at: datetime, before: datetime | None) -> int:
+def record(
+    cluster_id: UUID, readings: Readings, at: datetime, before: datetime | None, *, reach: timedelta = REACH
+) -> int:
     """Write the waits of one reading and return how many rows changed. Within the caller's transaction.
 
-    `before`: of the reading before it, whose objects are known.
+    `before`: of the reading before it, whose objects are known. `reach`: longer than this ago, what happened between
+    the two is not known.
     """
+    is_gap = before is None or at - before > reach
     known = {(row.system, row.uid): row for row in WorkloadWait.objects.filter(cluster=cluster_id, is_present=True)}
     seen = {(seen.system, seen.uid): seen for seen in [*readings.observations, *_pods(cluster_id, readings, at)]}
     fresh = [key for key in seen if key not in known][:MOST_NEW]
@@ -57,10 +63,11 @@ def record(cluster_id: UUID, readings: Readings, at: datetime, before: datetime 
     changed: list[WorkloadWait] = []
     for key in [*(key for key in seen if key in known), *(key for key in fresh if key not in known)]:
         observation = _placed(seen[key], readings)
-        changed += _advance(known.get(key) or _begin(cluster_id, observation, at), observation, at, before)
+        row = known.get(key) or _begin(cluster_id, observation)
+        changed += _advance(row, observation, at, before, is_gap=is_gap)
     for key, row in known.items():
         if key not in seen and row.system in readings.complete:
-            changed.append(_gone(row, at))
+            changed.append(_gone(row, at, before or at))
     WorkloadWait.objects.bulk_create(
         changed,
         batch_size=AT_ONCE,
@@ -90,7 +97,7 @@ def _placed(observation: Observation, readings: Readings) -> dict[str, Any]:
     return values | {"queue": queue}
 
 
-def _begin(cluster_id: UUID, values: Mapping[str, Any], at: datetime) -> WorkloadWait:
+def _begin(cluster_id: UUID, values: Mapping[str, Any]) -> WorkloadWait:
     """Return the first wait that is seen of a workload: after its last eviction where it has one behind it."""
     row = WorkloadWait(cluster_id=cluster_id, number=1, created_at=values["created_at"])
     for name in ("system", "uid", "kind", "namespace", "name", *DESCRIBED):
@@ -98,12 +105,11 @@ def _begin(cluster_id: UUID, values: Mapping[str, Any], at: datetime) -> Workloa
     row.queued_at = values["evicted_at"] or values["created_at"]
     was_evicted = bool(values["tallied"]) and not values["evicted_at"]
     row.is_measured = not was_evicted and (values["is_dated"] or values["admitted_at"] is None)
-    row.pk = None
     return row
 
 
 def _advance(
-    row: WorkloadWait, values: Mapping[str, Any], at: datetime, before: datetime | None
+    row: WorkloadWait, values: Mapping[str, Any], at: datetime, before: datetime | None, *, is_gap: bool
 ) -> Iterator[WorkloadWait]:
     """Bring what is seen into the last wait of the workload; yield the rows that changed, and those that began."""
     as_it_was = None if row.pk is None else [getattr(row, name) for name in FIELDS]
@@ -111,12 +117,13 @@ def _advance(
     row.is_present = True
     following = None
     if row.ended_at is None:
-        if since := _evicted_since(row, values, at, before):
+        if since := _evicted_since(row, values, at, before, evictions):
             following = _follow(row, values, since, evictions)
         elif values["admitted_at"] and row.admitted_at is None:
             # What is only known to be in waited at the reading before, also where a condition is older.
             waited_until = before if before and not values["is_dated"] and row.pk is not None else row.queued_at
-            row.admitted_at = max(min(max(values["admitted_at"], waited_until), at), row.queued_at)
+            row.admitted_at = max(values["admitted_at"], waited_until, row.queued_at)
+            row.is_measured = row.is_measured and (values["is_dated"] or not is_gap)
     last = following or row
     for name in DESCRIBED:  # the queue of one that is over is where it waited
         if name not in ("queue", "local_queue") or (values[name] and last.admitted_at is None) or not row.queue:
@@ -138,19 +145,20 @@ def _run_and_end(row: WorkloadWait, values: Mapping[str, Any]) -> None:
 
 
 def _evicted_since(
-    row: WorkloadWait, values: Mapping[str, Any], at: datetime, before: datetime | None
+    row: WorkloadWait, values: Mapping[str, Any], at: datetime, before: datetime | None, evictions: Counter[str]
 ) -> datetime | None:
     """Return since when it waits again, at the earliest; None: nothing evicted it."""
     evicted: datetime | None = values["evicted_at"]
     earliest = row.admitted_at or row.queued_at
     if evicted:
-        is_news = evicted > row.queued_at + SAME if row.admitted_at is None else True
+        is_news = values["is_dated"] and evicted > row.queued_at + SAME if row.admitted_at is None else True
         return max(evicted, earliest) if is_news else None
-    if row.admitted_at is None:
-        return None
+    if row.admitted_at is None:  # admitted, evicted and admitted again since the reading before
+        return max(before or at, earliest) if evictions and values["admitted_at"] else None
     if values["admitted_at"] is None:
         return None if values["ended_at"] else at  # out again, without a word of when
-    was_again = row.system == System.KUEUE and values["admitted_at"] > row.admitted_at + SAME
+    is_told = row.system == System.KUEUE and values["is_dated"]
+    was_again = is_told and values["admitted_at"] > row.admitted_at + SAME
     return max(min(before or at, values["admitted_at"]), earliest) if was_again else None
 
 
@@ -173,10 +181,11 @@ def _follow(row: WorkloadWait, values: Mapping[str, Any], since: datetime, evict
     return again
 
 
-def _gone(row: WorkloadWait, at: datetime) -> WorkloadWait:
+def _gone(row: WorkloadWait, at: datetime, before: datetime) -> WorkloadWait:
+    """End the wait of an object that is no more: it waited at the reading `before`, and of later nothing is known."""
     row.is_present = False
     if row.ended_at is None:
-        row.ended_at = max(at, row.running_at or row.admitted_at or row.queued_at)
+        row.ended_at = max(at if row.admitted_at else before, row.running_at or row.admitted_at or row.queued_at)
         is_pod = row.system == System.PODS and row.admitted_at is not None
         row.outcome = Outcome.FINISHED if is_pod else Outcome.REMOVED
     return row

@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='waiting',
             name='local_queues',
-            field=models.JSONField(default=list, help_text='[namespace, LocalQueue, ClusterQueue] of Kueue'),
+            field=models.JSONField(db_default=[], default=list, help_text='[namespace, LocalQueue, its ClusterQueue]'),
         ),
         migrations.CreateModel(
             name='QueueStep',

@@ -136,7 +136,7 @@ class Waiting(models.Model):
     gangs = models.JSONField(default=list, help_text="gangs that wait, the longest first")
     count = models.PositiveIntegerField(default=0, help_text="Gangs altogether; `gangs` has the first of them.")
     queues = models.JSONField(default=list, help_text="queues by name")
-    local_queues = models.JSONField(default=list, help_text="[namespace, LocalQueue, ClusterQueue] of Kueue")
+    local_queues = models.JSONField(default=list, db_default=[], help_text="[namespace, LocalQueue, its ClusterQueue]")
     due_at = models.DateTimeField(default=now)
     claimed_until = models.DateTimeField(null=True)
 

@@ -14,6 +14,7 @@ from gpus.capacity.reclaim import Pending, Room
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 QUEUE = ("kueue", "batch")
+ALONE = ("pods", "")
 gangs_of = st.lists(
     st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 4, 8]), st.integers(0, 2)), min_size=1, max_size=6
 )
@@ -64,10 +65,37 @@ def test_a_cohort_lends_what_its_queues_leave_and_no_more():
 def test_a_selector_and_a_profile_are_held_against_the_nodes():
     rooms = [Room("a", "H100", "", 8, {"zone": "x"}), Room("b", "H100", "1g.10gb", 7)]
     gangs = [
-        Pending(0, QUEUE, [[1, 8]], "", BEGIN, selector={"zone": "y"}),
-        Pending(1, QUEUE, [[7, 1]], "1g.10gb", BEGIN),
-        Pending(2, QUEUE, [[1, 8]], "", BEGIN, selector={"zone": "x"}),
-        Pending(3, QUEUE, [[1, 1]], "", BEGIN, is_active=False),
+        Pending(0, ALONE, [[1, 8]], "", BEGIN, selector={"zone": "y"}),
+        Pending(1, ALONE, [[7, 1]], "1g.10gb", BEGIN),
+        Pending(2, ALONE, [[1, 8]], "", BEGIN, selector={"zone": "x"}),
+        Pending(3, ALONE, [[1, 1]], "", BEGIN, is_active=False),
     ]
     starts = {answer.gang.key: answer.starts for answer in reclaim.judge(gangs, rooms, {})}
     assert starts == {0: False, 1: True, 2: True, 3: False}
+
+
+def test_a_gang_whose_queue_is_not_known_is_not_said_to_start():
+    """A rule or a right may be missing: its quota is not known, which is no quota without a limit."""
+    gangs = [Pending(0, ("kueue", ""), [[1, 1]], "", BEGIN), Pending(1, ALONE, [[1, 1]], "", BEGIN)]
+    assert [answer.why for answer in reclaim.judge(gangs, [Room("a", "H100", "", 8)], {})] == [reclaim.UNKNOWN, ""]
+
+
+def test_selectors_of_one_tenant_take_a_bounded_number_of_steps(monkeypatch):
+    """Each node is a kind of its own by its host name, and each gang asks for what none of them has."""
+    rooms = [Room(f"n{k}", "H100", "", 1, {"kubernetes.io/hostname": f"n{k}"}) for k in range(400)]
+    gangs = [Pending(k, ALONE, [[k + 1, 8]], "", BEGIN + timedelta(seconds=k)) for k in range(300)]
+    alike = [Pending(k, ALONE, [[9, 8]], "", BEGIN + timedelta(seconds=k)) for k in range(300)]
+    steps: list[int] = []
+    place = reclaim._one_placed
+
+    def counted(size, lists):
+        steps.append(len(lists))
+        return place(size, lists)
+
+    monkeypatch.setattr(reclaim, "_one_placed", counted)
+    assert {answer.why for answer in reclaim.judge(alike, rooms, {})} == {reclaim.ROOM}
+    assert len(steps) <= 1, "the same is not tried again"
+    steps.clear()
+    monkeypatch.setattr(reclaim, "MOST_STEPS", 100_000)
+    assert {answer.why for answer in reclaim.judge(gangs, rooms, {})} == {reclaim.ROOM, reclaim.NOT_JUDGED}
+    assert sum(steps) <= 100_000
