@@ -19,7 +19,7 @@ TEAMS = ["team-llm", "team-vision"]
 """Whose jobs go through Kueue's queue."""
 QUARTER = timedelta(minutes=15)
 WAITS, SIZES = (1, 2, 1, 4, 1, 3, 7), (1, 2, 1, 2, 4)
-"""Of small jobs that come and go: quarters of an hour until each is let in, and its GPUs."""
+"""Of small jobs that come and go: quarters of an hour until each is admitted, and its GPUs."""
 RUNS, LAST = 5, timedelta(hours=3, minutes=15)
 """So long before the present the last of them comes, and all of them end."""
 
@@ -42,7 +42,7 @@ def first(served: Mapping[str, ServedCluster]) -> None:
 
 
 def pass_by(served: Mapping[str, ServedCluster], left: timedelta) -> None:
-    """Let a quarter of an hour pass in Kueue's queue, `left` before the present: small jobs come, are let in and end.
+    """Let a quarter of an hour pass in Kueue's queue, `left` before the present: small jobs come, are admitted and end.
 
     One in five is preempted, and waits again.
     """
@@ -72,7 +72,7 @@ def pass_by(served: Mapping[str, ServedCluster], left: timedelta) -> None:
 
 
 def _conditions(number: int, quarters: float) -> dict[str, tuple[bool, str]]:
-    """Return the conditions of a small job so long after it was first let in."""
+    """Return the conditions of a small job so long after it was first admitted."""
     if quarters < 0:
         return {}
     if quarters >= RUNS:

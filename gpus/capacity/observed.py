@@ -2,16 +2,16 @@
 
 Kueue's conditions and their meaning are those of v0.19 (`v1beta2`, and the same in `v1beta1`), Volcano's phases those
 of v1.15. Times of others are not believed beyond what is possible: none before the object was made, none later than the
-reading by more than clocks differ. One that is a little later is kept as told, for the next reading tells it again, and
-it would look like another change. Volcano writes the time of its conditions again every minute, so that they date a
-change only up to a reading.
+reading. Marks are the times as they are written, and are compared with each other alone, for a cluster's clock may be
+ahead of this one. Volcano writes the time of its conditions again every minute, so that they date a change only up to a
+reading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django.utils.dateparse import parse_datetime
@@ -26,9 +26,6 @@ MOST_GPUS = 1_000_000
 MOST_SETS, MOST_LABELS, MOST_REASONS = 20, 20, 20
 EARLIEST = datetime(2015, 1, 1, tzinfo=UTC)
 """Kubernetes is not older."""
-DATING = ("Admitted", "Evicted")
-AHEAD = timedelta(minutes=10)
-"""By which a cluster's clock may be ahead of this one."""
 WAITING_PHASES = ("", "Pending", "Inqueue")
 
 
@@ -56,12 +53,16 @@ class Observation:
     """None: it waits. Of Volcano: at the latest."""
     running_at: datetime | None
     evicted_at: datetime | None
-    """Of the eviction that it waits after; None where it was let in since, or never evicted."""
+    """Of the eviction that it waits after; None where it was admitted since, or never evicted."""
     ended_at: datetime | None
     reason: str
     tallied: dict[str, int] = field(default_factory=dict)
     is_dated: bool = True
-    """The cluster tells when it was admitted or evicted; else only that it was."""
+    """The cluster tells when it was admitted; else only that it was."""
+    has_quota: bool = False
+    """Of Kueue: its quota is reserved, also while an admission check is pending."""
+    admission_mark: datetime | None = None
+    eviction_mark: datetime | None = None
 
 
 def workload(raw: Raw, at: datetime, *, pods: list[list[int]], profile: str) -> Observation:
@@ -93,9 +94,9 @@ def workload(raw: Raw, at: datetime, *, pods: list[list[int]], profile: str) -> 
         ended_at=when("Finished"),
         reason=_text(reason, 80),
         tallied=_tallied(status),
-        is_dated=not any(
-            (_time(conditions.get(name, {}).get("lastTransitionTime")) or at) > at + AHEAD for name in DATING
-        ),
+        has_quota=_is_true(conditions.get("QuotaReserved")) and not evicted,
+        admission_mark=_mark(conditions.get("Admitted")),
+        eviction_mark=_mark(conditions.get("Evicted")),
     )
 
 
@@ -175,9 +176,12 @@ def _is_true(condition: Raw | None) -> bool:
 
 
 def _at(condition: Raw, created: datetime, at: datetime) -> datetime:
-    """Return when the condition changed, after the object's creation; `at` where it does not say, or is far ahead."""
-    changed_at = _time(condition.get("lastTransitionTime")) or at
-    return max(changed_at if changed_at <= at + AHEAD else at, created)
+    """Return when the condition changed, between the object's creation and now; now where it does not say."""
+    return min(max(_time(condition.get("lastTransitionTime")) or at, created), at)
+
+
+def _mark(condition: Raw | None) -> datetime | None:
+    return _time(condition.get("lastTransitionTime")) if condition is not None and _is_true(condition) else None
 
 
 def _created(raw: Raw, at: datetime) -> datetime:

@@ -157,7 +157,7 @@ def _remember(row: Waiting, work: PendingWork, at: datetime, reach: float) -> No
     terms = [(queue, Terms.of(queue.terms)) for queue in work.queues]
     parents = {term.parent for _, term in terms} | {ROOT}
     looks = [
-        QueueLook(queue.system, queue.name, queue.held, term.quota, term.ceiling)
+        QueueLook(queue.system, queue.name, queue.held, term.quota)
         for queue, term in terms
         if queue.system != VOLCANO or queue.name not in parents
     ]
@@ -215,7 +215,7 @@ def _seen_workload(raw: Raw, at: datetime) -> observed.Observation | None:
 
 
 def _cluster_queues(workloads: Iterable[Raw], local: Iterable[Raw]) -> dict[tuple[str, str], str]:
-    """Return the ClusterQueue of each LocalQueue: as it says, else as workloads were let in."""
+    """Return the ClusterQueue of each LocalQueue: as it says, else as workloads were admitted."""
     queues: dict[tuple[str, str], str] = {}
     for raw in workloads:
         spec, admission = raw.get("spec") or {}, (raw.get("status") or {}).get("admission") or {}

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from common.templatetags.chart_data import Series
 from gpus.capacity.queue_report import Point, Report
 from gpus.reports import charts
-from gpus.reports.charts import HEIGHT, TOP, WIDTH
+from gpus.reports.charts import HEIGHT, WIDTH
 from gpus.reports.ranges import TimeRange
 
 Value = Callable[[Point], float | None]
@@ -31,29 +31,11 @@ def draw(report: Report) -> SafeString:
     window = report.window
     known = [value(point) or 0.0 for point in [*report.points, *report.before] for _, _, value, _ in LINES]
     top = charts.ceiling(max(known))
-    marks = [(TOP + HEIGHT - HEIGHT * part // 4, top * part / 4) for part in range(5)]
     moved = {point.start + window.length: point.used for point in report.before}
-    return format_html(
-        '<div class="hover" {}><div class="plot bands" role="img" aria-label="{}">'
-        '<svg class="yax" height="{}" aria-hidden="true">{}</svg>'
-        '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="{}" height="{}" width="100%" '
-        'viewBox="0 0 {} {}" preserveAspectRatio="none">{}{}</svg>{}</svg></div></div>',
-        charts.data("queues", window, _series(report), "queues"),
-        _summary(report),
-        HEIGHT + 42,
-        format_html_join(
-            "", '<text x="100%" y="{}" text-anchor="end">{}</text>', ((y + 4, f"{value:,.0f}") for y, value in marks)
-        ),
-        HEIGHT + 42,
-        format_html_join("", '<line class="gl" x1="0" x2="100%" y1="{}" y2="{}"/>', ((y, y) for y, _ in marks)),
-        TOP,
-        HEIGHT,
-        WIDTH,
-        HEIGHT,
-        format_html_join("", '<path class="{}" d="{}"/>', _paths(report, top)),
-        format_html('<path class="ln before" d="{}"/>', _steps(window, moved, top, is_area=False)) if moved else "",
-        charts.time_labels(window),
-    )
+    edge = format_html('<path class="ln before" d="{}"/>', _steps(window, moved, top, is_area=False)) if moved else ""
+    lines = format_html_join("", '<path class="{}" d="{}"/>', _paths(report, top))
+    data = charts.data("queues", window, _series(report), "queues")
+    return charts.frame(data, _summary(report), top, format_html("{}{}", lines, edge), charts.time_labels(window))
 
 
 def _series(report: Report) -> Iterator[Series]:

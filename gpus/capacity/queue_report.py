@@ -48,7 +48,7 @@ class Figures:
 
     @property
     def open(self) -> int:
-        """Those that were not let in, whether they still wait or left."""
+        """Those that were not admitted, whether they still wait or left."""
         return self.count - self.admitted
 
 

@@ -17,11 +17,8 @@ from gpus.storage.accumulator import COARSE, COVERS_SECONDS, FINE, instant
 Key = tuple[str, str]
 """System and queue."""
 SUMS = (
-    "recorded", "pending", "pending_gpus", "used", "used_recorded", "quota", "quota_recorded", "ceiling",
-    "ceiling_recorded", "idle", "idle_recorded",
+    "recorded", "pending", "pending_gpus", "used", "used_recorded", "quota", "quota_recorded", "idle", "idle_recorded",
 )  # fmt: skip
-KNOWN = ("used", "quota", "ceiling", "idle")
-"""Values that a reading may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,6 @@ class QueueLook:
     name: str
     used: int | None
     quota: int | None
-    ceiling: int | None
 
 
 def record(
@@ -57,7 +53,7 @@ def record(
     changed: dict[tuple[str, str, int, datetime], QueueStep] = {}
     for (system, name), look in by_key.items():
         gangs, gpus = waits.get((system, name), (0, 0))
-        values = {"used": look.used, "quota": look.quota, "ceiling": look.ceiling}
+        values = {"used": look.used, "quota": look.quota}
         values["idle"] = None if idle is None else idle.get((system, name), 0)
         for seconds, start, length in spans:
             key = (system, name, seconds, start)
@@ -153,7 +149,7 @@ def idle_pods(
 
 
 def _by_job(cluster_id: UUID) -> dict[str, Key]:
-    """Return the queue that let in each job that has one."""
+    """Return the queue that admitted each job that has one."""
     rows = WorkloadWait.objects.filter(cluster=cluster_id, is_present=True, ended_at=None).exclude(admitted_at=None)
     columns = rows.exclude(job_key="").exclude(queue="").order_by("pk").values_list("job_key", "system", "queue")
     return {job: (system, queue) for job, system, queue in columns}

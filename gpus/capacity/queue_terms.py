@@ -74,10 +74,6 @@ class Terms:
         known = [limit for limit in limits if limit is not None]
         return sum(known) if known or self.is_closed else None
 
-    @property
-    def ceiling(self) -> int | None:
-        return _sum(line.ceiling for line in self.lines.values())
-
 
 def of_cluster_queue(raw: Raw) -> Terms:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
@@ -148,9 +144,3 @@ def _bounded(amount: int) -> int:
 
 def _name(value: object) -> str:
     return value[:253] if isinstance(value, str) else ""
-
-
-def _sum(amounts: Iterable[int | None]) -> int | None:
-    """None where there is none, or one without a limit."""
-    values = list(amounts)
-    return sum(value for value in values if value is not None) if values and None not in values else None

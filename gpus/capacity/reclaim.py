@@ -43,6 +43,8 @@ class Pending:
     priority: int = 0
     selector: Mapping[str, str] = field(default_factory=dict)
     is_active: bool = True
+    has_quota: bool = False
+    """Its queue holds its GPUs already, and it is in the way of no other there."""
 
     @property
     def gpus(self) -> int:
@@ -82,7 +84,9 @@ def judge(pending: Iterable[Pending], rooms: Iterable[Room], terms: Mapping[Key,
         if not why:
             model = stage.place(gang)
             why = "" if model else stage.reason
-        if not why:
+        if gang.has_quota:
+            pass  # counted as used already
+        elif not why:
             ledger.take(gang)
         elif why not in (INACTIVE, BEHIND) and ledger.is_strict(gang.queue):
             blocked.add(gang.queue)
@@ -93,6 +97,8 @@ def judge(pending: Iterable[Pending], rooms: Iterable[Room], terms: Mapping[Key,
 def _why_not(gang: Pending, ledger: _Ledger, blocked: set[Key]) -> str:
     if not gang.is_active:
         return INACTIVE
+    if gang.has_quota:
+        return ""
     return BEHIND if gang.queue in blocked else ledger.why_not(gang)
 
 

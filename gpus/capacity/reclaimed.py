@@ -29,7 +29,7 @@ NOT_MODELED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class JudgedGang:
     answer: Answer
     wait: WorkloadWait
     starts_now: bool
@@ -47,12 +47,12 @@ class Reclaimed:
     """GPUs, instances and shares that are free now, on nodes that take pods."""
     freed: int
     """What is given back of nodes that take pods."""
-    judged: Sequence[Started]
+    judged: Sequence[JudgedGang]
     left_out: int
     """Gangs that wait beyond the first MOST_JUDGED."""
 
     @property
-    def starts(self) -> list[Started]:
+    def starts(self) -> list[JudgedGang]:
         return [entry for entry in self.judged if entry.answer.starts]
 
     @property
@@ -64,7 +64,7 @@ class Reclaimed:
         return sum(not entry.starts_now for entry in self.starts)
 
     @property
-    def waits(self) -> list[Started]:
+    def not_started(self) -> list[JudgedGang]:
         return [entry for entry in self.judged if not entry.answer.starts]
 
     @property
@@ -98,7 +98,7 @@ def of(user: User, cluster: Cluster) -> Reclaimed:
         idle_minutes=minutes,
         free=free,
         freed=sum(room.gpus for room in after) - free,
-        judged=[Started(answer, rows[answer.gang.key], answer.gang.key in now) for answer in answers],
+        judged=[JudgedGang(answer, rows[answer.gang.key], answer.gang.key in now) for answer in answers],
         left_out=left_out,
     )
 
@@ -113,6 +113,7 @@ def _pending(wait: WorkloadWait) -> Pending:
         priority=wait.priority or 0,
         selector=wait.selector,
         is_active=wait.is_active,
+        has_quota=wait.has_quota,
     )
 
 

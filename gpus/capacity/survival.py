@@ -11,18 +11,18 @@ from typing import NamedTuple
 class Wait(NamedTuple):
     seconds: float
     is_over: bool
-    """It was let in after so long; else it waited at least so long, and more was not seen."""
+    """It was admitted after so long; else it waited at least so long, and more was not seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
     seconds: float
     is_least: bool = False
-    """So many were not let in as far as is known: the quantile is at least that."""
+    """So many were not admitted as far as is known: the quantile is at least that."""
 
 
 def quantiles(waits: Iterable[Wait], shares: Iterable[float]) -> list[Quantile | None]:
-    """Return for each share the time within which so many were let in; None without any wait.
+    """Return for each share the time within which so many were admitted; None without any wait.
 
     A wait that is not over counts as longer than it has been, and leaves those at risk after that. Without any of
     those it is the smallest wait that at least so many did not exceed.

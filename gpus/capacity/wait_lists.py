@@ -11,7 +11,6 @@ from django.db.models import QuerySet
 from accounts.models import User
 from accounts.permissions import restrict
 from clusters.models import Cluster, GpuJob
-from common.clock import now
 from common.filtering import ClusterReferenceFilter, InstantFilter
 from compliance.reports.exports import ExportKind
 from gpus.models import WorkloadWait
@@ -40,17 +39,16 @@ class WaitFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 def visible_to(user: User) -> QuerySet[WorkloadWait]:
-    return restrict(WorkloadWait.objects.select_related("cluster"), user)
+    return restrict(WorkloadWait.objects.with_reading().select_related("cluster"), user)
 
 
 def of_job(job: GpuJob) -> list[WorkloadWait]:
     """Return the waits of a job in a queue, the first one first; of a job without one, none: its life has it."""
-    rows = WorkloadWait.objects.filter(cluster=job.cluster_id, job_key=job.key).exclude(job_key="")
+    rows = WorkloadWait.objects.with_reading().filter(cluster=job.cluster_id, job_key=job.key).exclude(job_key="")
     return list(rows.exclude(system=WorkloadWait.System.PODS).order_by("queued_at", "pk")[:100])
 
 
 def _records(rows: Sequence[WorkloadWait]) -> Iterator[Mapping[str, Any]]:
-    at = now()
     for row in rows:
         cluster: Cluster = row.cluster
         values: dict[str, Any] = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
@@ -58,7 +56,7 @@ def _records(rows: Sequence[WorkloadWait]) -> Iterator[Mapping[str, Any]]:
             values[name] = value.isoformat() if name.endswith("_at") and value else value
         yield values | {
             "cluster": cluster.name,
-            "waited_seconds": round(row.waited(at)) if row.is_measured else None,
+            "waited_seconds": round(row.waited) if row.is_measured else None,
         }
 
 

@@ -1,8 +1,8 @@
 """Rows of waits from what schedulers' objects say, written with each reading, and only those that change.
 
-A reading is of the whole cluster, so an object that it lacks is gone. One that is evicted and let in again between two
-readings leaves traces (another time of admission, a higher count of evictions): the wait in between then counts, but
-for how long is not made up.
+A reading is of the whole cluster, so an object that it lacks is gone. One that is evicted and admitted again between
+two readings leaves traces (another time of admission, a higher count of evictions): the wait in between then counts,
+but for how long is not made up. Nor is time in which nothing was read: what waited at a reading waited until then.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SAME = timedelta(seconds=1)
 """Kubernetes' times are whole seconds."""
 DESCRIBED = (
     "queue", "local_queue", "owner_kind", "owner_name", "job_key", "gpus", "pods", "profile", "selector", "priority",
-    "is_active", "tallied",
+    "is_active", "tallied", "has_quota",
 )  # fmt: skip
 FIELDS = [
     *DESCRIBED, "queued_at", "admitted_at", "running_at", "ended_at", "outcome", "reason", "evictions", "is_measured",
-    "is_present",
+    "is_present", "admission_mark", "eviction_mark",
 ]  # fmt: skip
 
 
@@ -103,6 +103,7 @@ def _begin(cluster_id: UUID, values: Mapping[str, Any]) -> WorkloadWait:
     for name in ("system", "uid", "kind", "namespace", "name", *DESCRIBED):
         setattr(row, name, values[name])
     row.queued_at = values["evicted_at"] or values["created_at"]
+    row.eviction_mark = values["eviction_mark"]
     was_evicted = bool(values["tallied"]) and not values["evicted_at"]
     row.is_measured = not was_evicted and (values["is_dated"] or values["admitted_at"] is None)
     return row
@@ -122,7 +123,8 @@ def _advance(
         elif values["admitted_at"] and row.admitted_at is None:
             # What is only known to be in waited at the reading before, also where a condition is older.
             waited_until = before if before and not values["is_dated"] and row.pk is not None else row.queued_at
-            row.admitted_at = max(values["admitted_at"], waited_until, row.queued_at)
+            row.admitted_at = max(min(max(values["admitted_at"], waited_until), at), row.queued_at)
+            row.admission_mark = values["admission_mark"]
             row.is_measured = row.is_measured and (values["is_dated"] or not is_gap)
     last = following or row
     for name in DESCRIBED:  # the queue of one that is over is where it waited
@@ -151,15 +153,19 @@ def _evicted_since(
     evicted: datetime | None = values["evicted_at"]
     earliest = row.admitted_at or row.queued_at
     if evicted:
-        is_news = values["is_dated"] and evicted > row.queued_at + SAME if row.admitted_at is None else True
+        is_news = row.admitted_at is not None or _is_later(values["eviction_mark"], row.eviction_mark)
         return max(evicted, earliest) if is_news else None
     if row.admitted_at is None:  # admitted, evicted and admitted again since the reading before
         return max(before or at, earliest) if evictions and values["admitted_at"] else None
     if values["admitted_at"] is None:
         return None if values["ended_at"] else at  # out again, without a word of when
-    is_told = row.system == System.KUEUE and values["is_dated"]
-    was_again = is_told and values["admitted_at"] > row.admitted_at + SAME
+    was_again = _is_later(values["admission_mark"], row.admission_mark)
     return max(min(before or at, values["admitted_at"]), earliest) if was_again else None
+
+
+def _is_later(mark: datetime | None, known: datetime | None) -> bool:
+    """Compare two times of the cluster. One that is not told is no news."""
+    return mark is not None and (known is None or mark > known + SAME)
 
 
 def _evictions(row: WorkloadWait, values: Mapping[str, Any]) -> Counter[str]:
@@ -172,11 +178,11 @@ def _follow(row: WorkloadWait, values: Mapping[str, Any], since: datetime, evict
     row.ended_at, row.outcome, row.is_present = since, Outcome.EVICTED, False
     row.reason = values["reason"] or next((reason for reason, _ in evictions.most_common(1)), "")
     row.evictions = min(max(1, evictions.total()), MOST_GPUS)
-    again = WorkloadWait(number=row.number + 1, queued_at=since)
+    again = WorkloadWait(number=row.number + 1, queued_at=since, eviction_mark=values["eviction_mark"])
     for name in ("cluster_id", "system", "uid", "kind", "namespace", "name", "created_at", *DESCRIBED):
         setattr(again, name, getattr(row, name))
     if values["admitted_at"]:
-        again.admitted_at = max(values["admitted_at"], since)
+        again.admitted_at, again.admission_mark = max(values["admitted_at"], since), values["admission_mark"]
         again.is_measured = False  # since when it waited, no one tells
     return again
 
@@ -195,7 +201,7 @@ def _gone(row: WorkloadWait, at: datetime, before: datetime) -> WorkloadWait:
 def _pods(cluster_id: UUID, readings: Readings, at: datetime) -> Iterable[Observation]:
     """Yield the pods that no queue has: they wait for the scheduler, which places each by itself.
 
-    The kubelet's start of a pod is when it was let in: a moment after it was placed.
+    The kubelet's start of a pod is when it was admitted: a moment after it was placed.
     """
     readings.complete.add(System.PODS)
     managed = {

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Self
 
 from django.db import models
+from django.db.models import F
 
 from clusters.models import Cluster
+
+
+class WorkloadWaitQuerySet(models.QuerySet["WorkloadWait"]):
+    def with_reading(self) -> Self:
+        """Annotate `read_at`: up to then it is known to wait."""
+        return self.annotate(read_at=F("cluster__waiting__read_at"))
 
 
 class WorkloadWait(models.Model):
@@ -46,7 +54,7 @@ class WorkloadWait(models.Model):
     is_active = models.BooleanField(default=True, help_text="False: switched off, it waits for nothing.")
     created_at = models.DateTimeField(help_text="Of the object.")
     queued_at = models.DateTimeField()
-    admitted_at = models.DateTimeField(null=True, help_text="null: not let in, as far as is known.")
+    admitted_at = models.DateTimeField(null=True, help_text="null: not admitted, or not known.")
     running_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=8, choices=Outcome, blank=True, help_text="Empty: it has not ended.")
@@ -56,9 +64,17 @@ class WorkloadWait(models.Model):
     )
     tallied = models.JSONField(default=dict, help_text="{reason: evictions of the whole workload so far}, by Kueue.")
     is_measured = models.BooleanField(default=True, help_text="False: how long it waited is not known.")
+    has_quota = models.BooleanField(default=False, help_text="Of Kueue: its quota is reserved already.")
+    admission_mark = models.DateTimeField(null=True, help_text="As the cluster wrote it, for comparison alone.")
+    eviction_mark = models.DateTimeField(null=True, help_text="Likewise, of the eviction that it waits after.")
     is_present = models.BooleanField(
         default=True, help_text="The object was in the last reading, and waits no other time."
     )
+
+    read_at: datetime | None = None
+    """When its cluster was last read: `with_reading`."""
+
+    objects = WorkloadWaitQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -83,9 +99,11 @@ class WorkloadWait(models.Model):
     def is_waiting(self) -> bool:
         return self.admitted_at is None and self.ended_at is None
 
-    def waited(self, at: datetime) -> float:
-        """Return for how many seconds it waited: until it was let in, else until it ended, else up to `at`."""
-        return max(0.0, ((self.admitted_at or self.ended_at or at) - self.queued_at).total_seconds())
+    @property
+    def waited(self) -> float:
+        """Return for how many seconds it waited: until it was admitted, else ended, else was last read."""
+        until = self.admitted_at or self.ended_at or self.read_at or self.queued_at
+        return max(0.0, (until - self.queued_at).total_seconds())
 
 
 class QueueStep(models.Model):
@@ -106,8 +124,6 @@ class QueueStep(models.Model):
     used_recorded = models.FloatField(default=0)
     quota = models.FloatField(default=0, help_text="Nominal quota, or deserved; where there is none, the capability.")
     quota_recorded = models.FloatField(default=0)
-    ceiling = models.FloatField(default=0, help_text="With what may be borrowed, or the capability.")
-    ceiling_recorded = models.FloatField(default=0)
     idle = models.FloatField(default=0, help_text="Held idle by the queue's pods.")
     idle_recorded = models.FloatField(default=0)
 

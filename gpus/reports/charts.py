@@ -29,14 +29,23 @@ def bands(over: Over) -> SafeString:
         return SafeString()
     before = over.comparison.points if over.comparison else []
     top = ceiling(max([point.total for point in over.points] + [point.gpus[EFFECTIVE] for point in before]))
+    edge = format_html('<path class="ln before" d="{}"/>', "".join(_edge(over, before, top))) if before else ""
+    inside = format_html("{}{}", _paths(over, top), edge)
+    return frame(
+        _data(over), _summary(over), top, inside, format_html("{}{}", time_labels(over.window), _rollouts(over))
+    )
+
+
+def frame(data: SafeString, summary: str, top: float, inside: SafeString, below: SafeString) -> SafeString:
+    """Return a chart with its axis up to `top`: `inside` is in the plot's own units, `below` in pixels."""
     marks = [(TOP + HEIGHT - HEIGHT * part // 4, top * part / 4) for part in range(5)]
     return format_html(
         '<div class="hover" {}><div class="plot bands" role="img" aria-label="{}">'
         '<svg class="yax" height="{}" aria-hidden="true">{}</svg>'
         '<svg class="cht" height="{}" aria-hidden="true">{}<svg y="{}" height="{}" width="100%" '
-        'viewBox="0 0 {} {}" preserveAspectRatio="none">{}{}</svg>{}{}</svg></div></div>',
-        _data(over),
-        _summary(over),
+        'viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>{}</svg></div></div>',
+        data,
+        summary,
         HEIGHT + 42,
         format_html_join(
             "", '<text x="100%" y="{}" text-anchor="end">{}</text>', ((y + 4, f"{value:,.0f}") for y, value in marks)
@@ -47,10 +56,8 @@ def bands(over: Over) -> SafeString:
         HEIGHT,
         WIDTH,
         HEIGHT,
-        _paths(over, top),
-        format_html('<path class="ln before" d="{}"/>', "".join(_edge(over, before, top))) if before else "",
-        time_labels(over.window),
-        _rollouts(over),
+        inside,
+        below,
     )
 
 

@@ -14,7 +14,6 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
 from common.api import ApiView, ApiViewSet, form_of_file
-from common.clock import now
 from common.requests import UserApiRequest
 from compliance.reports import exports
 from gpus.capacity import queue_report, reclaimed, wait_lists
@@ -44,7 +43,7 @@ class WorkloadWaitOut(serializers.ModelSerializer[WorkloadWait]):
     outcome = serializers.ChoiceField(
         choices=WorkloadWait.Outcome.choices, allow_blank=True, help_text="Empty: it has not ended."
     )
-    waited_seconds = serializers.SerializerMethodField(help_text="Until it was let in, left, or now; null: not known.")
+    waited_seconds = serializers.SerializerMethodField(help_text="Until admitted, gone or last read; null: not known.")
 
     class Meta:
         model = WorkloadWait
@@ -56,7 +55,7 @@ class WorkloadWaitOut(serializers.ModelSerializer[WorkloadWait]):
         read_only_fields = fields
 
     def get_waited_seconds(self, row: WorkloadWait) -> int | None:
-        return round(row.waited(now())) if row.is_measured else None
+        return round(row.waited) if row.is_measured else None
 
 
 class WorkloadWaitViewSet(mixins.ListModelMixin, ApiViewSet):
@@ -91,14 +90,14 @@ class WorkloadWaitViewSet(mixins.ListModelMixin, ApiViewSet):
 
 class WaitQuantileOut(serializers.Serializer[Any]):
     seconds = serializers.FloatField()
-    is_least = serializers.BooleanField(help_text="It is at least so long: too few were let in to say more.")
+    is_least = serializers.BooleanField(help_text="It is at least so long: too few were admitted to say more.")
 
 
 class WaitFiguresOut(serializers.Serializer[Figures]):
     """Quantiles of the waits that began in the time; one that is not over counts as at least so long (Kaplan–Meier)."""
 
     count = serializers.IntegerField()
-    admitted = serializers.IntegerField(help_text="Of them, those that were let in.")
+    admitted = serializers.IntegerField(help_text="Of them, those that were admitted.")
     p50 = WaitQuantileOut(source="median", allow_null=True)
     p90 = WaitQuantileOut(source="ninety", allow_null=True)
     longest = WaitQuantileOut(allow_null=True)

@@ -54,7 +54,7 @@ def reclaim(request: UserRequest, pk: UUID) -> HttpResponse:
     """The part for one cluster, which is made when it is scrolled into view."""
     row = get_object_or_404(clusters_visible_to(request.user), pk=pk)
     answer = reclaimed.of(request.user, row)
-    context = {"reclaimed": answer, "starts": answer.starts[:MOST_LINES], "stays": answer.waits[:MOST_LINES]}
+    context = {"reclaimed": answer, "starts": answer.starts[:MOST_LINES], "stays": answer.not_started[:MOST_LINES]}
     return render(request, "gpus/_reclaim.html", context)
 
 

@@ -111,7 +111,7 @@ def cluster_queue(
 ) -> None:
     """Active, without a cohort to borrow from; made, or brought up to date, with a LocalQueue in each namespace.
 
-    `besides`: GPUs that it has let in whose pods the cluster does not show.
+    `besides`: GPUs that it has admitted whose pods the cluster does not show.
     """
     with cluster.lock:
         held = _held(cluster, namespaces) + besides
@@ -167,7 +167,7 @@ def mark(
 
 
 def let_in(cluster: SimCluster, queue: str, *, namespaces: Sequence[str]) -> None:
-    """Give each Job with GPUs in the namespaces its Workload: let in as its pods were made, after a wait."""
+    """Give each Job with GPUs in the namespaces its Workload: admitted as its pods were made, after a wait."""
     with cluster.lock:
         jobs = [stored.raw for stored in cluster.store.all("jobs") if stored.key[0] in namespaces]
         for place, job in enumerate(jobs):

@@ -53,12 +53,12 @@ class JobReport:
         """Return how long its workloads waited in their queue altogether; None where that is not known."""
         if not self.waits or not all(wait.is_measured for wait in self.waits):
             return None
-        return timedelta(seconds=sum(wait.waited(self.at) for wait in self.waits))
+        return timedelta(seconds=sum(wait.waited for wait in self.waits))
 
     @property
     def wait_lines(self) -> list[tuple[WorkloadWait, timedelta | None]]:
         """Return each wait and how long it was; None where that is not known."""
-        return [(wait, timedelta(seconds=wait.waited(self.at)) if wait.is_measured else None) for wait in self.waits]
+        return [(wait, timedelta(seconds=wait.waited) if wait.is_measured else None) for wait in self.waits]
 
     @property
     def queue_wait(self) -> timedelta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -25,12 +26,16 @@ def test_a_cluster_whose_clock_is_ahead_has_no_more_waits_than_events(world, ahe
     for _ in range(4):
         world.read()
         world.clock.forward(minutes=1)
+    world.clock.forward(hours=3)  # the time is past by this clock, too
+    world.read()
     assert [(wait.outcome, wait.admitted_at is None) for wait in world.waits("train")] == [("", False)]
     changed = world.clock.at + timedelta(seconds=ahead)
     world.conditions("train", ("Evicted", True, changed, "Preempted"))
     for _ in range(4):
         world.read()
         world.clock.forward(minutes=1)
+    world.clock.forward(hours=3)
+    world.read()
     assert [wait.outcome for wait in world.waits("train")] == ["evicted", ""]
 
 
@@ -52,6 +57,27 @@ def test_of_time_in_which_nothing_was_read_no_wait_is_made_up(world):
     assert world.waits("gone")[0].ended_at == begin
     first, second = world.waits("again")
     assert (first.outcome, first.evictions, second.is_measured) == ("evicted", 2, False)
+
+
+def test_an_admission_check_that_is_pending_is_seen(world):
+    world.workload("checked")
+    world.conditions("checked", ("QuotaReserved", True, world.clock.at, "QuotaReserved"))
+    world.read()
+    (wait,) = world.waits("checked")
+    assert (wait.is_waiting, wait.has_quota) == (True, True)
+
+
+def test_the_page_rest_and_the_file_have_one_length_of_a_wait(world):
+    """Let it wait in a cluster that is not read any more: all three count up to the last reading."""
+    world.workload("waits")
+    world.clock.forward(minutes=10)
+    world.read()
+    world.clock.forward(hours=5)
+    (row,) = world.client.get("/api/v1/gpus/waits").json()["results"]
+    (line,) = json.loads(b"".join(world.client.get("/gpus/queues/waits.json")))
+    report = queue_report.of(UserFactory(is_superuser=True), ranges.BANDS.preset("6h"))
+    assert (row["waited_seconds"], line["waited_seconds"]) == (600, 600)
+    assert report.longest == timedelta(minutes=10)
 
 
 def test_the_quota_of_a_queue_is_what_its_chart_has(world):

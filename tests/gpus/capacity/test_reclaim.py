@@ -80,6 +80,16 @@ def test_a_gang_whose_queue_is_not_known_is_not_said_to_start():
     assert [answer.why for answer in reclaim.judge(gangs, [Room("a", "H100", "", 8)], {})] == [reclaim.UNKNOWN, ""]
 
 
+def test_a_gang_whose_quota_is_reserved_is_counted_once_and_in_the_way_of_none():
+    """Kueue counts it as used while an admission check is pending; only room is left to be found."""
+    terms = {QUEUE: Terms({"": Line(8, 8, 8)}, is_strict=True)}
+    reserved = Pending(0, QUEUE, [[1, 8]], "", BEGIN, has_quota=True)
+    behind = Pending(1, QUEUE, [[1, 8]], "", BEGIN + timedelta(minutes=1))
+    rooms = [Room("a", "H100", "", 8), Room("b", "H100", "", 8)]
+    assert [answer.why for answer in reclaim.judge([reserved, behind], rooms, terms)] == ["", reclaim.QUOTA]
+    assert [answer.why for answer in reclaim.judge([reserved, behind], [], terms)] == [reclaim.ROOM, reclaim.QUOTA]
+
+
 def test_selectors_of_one_tenant_take_a_bounded_number_of_steps(monkeypatch):
     """Each node is a kind of its own by its host name, and each gang asks for what none of them has."""
     rooms = [Room(f"n{k}", "H100", "", 1, {"kubernetes.io/hostname": f"n{k}"}) for k in range(400)]
