@@ -7,9 +7,8 @@ from datetime import datetime
 
 from django.conf import settings
 
-from jobs.models import BreakGlass
+from jobs.models import BreakGlass, short_numbers
 from jobs.models.break_glass import DAY
-from jobs.models.short_numbers import next_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +40,4 @@ def allowance() -> GlassAllowance:
 
 def lock() -> None:
     """Let starts by break-glass be judged one after the other until the transaction ends: the last one is used once."""
-    next_number("glass")
+    short_numbers.lock("glass")

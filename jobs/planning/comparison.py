@@ -19,7 +19,7 @@ from jobs.diffs.node_diff import NOTHING, NodeComparison, ObservedNode, Pods, Ta
 from jobs.forecast.schedule import Candidate
 from jobs.forecast.strategy import Strategy
 from jobs.models import Signal
-from jobs.planning.node_rows import COMPARING, Progress, untold
+from jobs.planning.node_rows import COMPARING, Progress, unnoted
 from profiles.models import Revision
 
 TOLD_EVERY = 250
@@ -46,7 +46,7 @@ def compare_nodes(
     strategy: Strategy,
     *,
     tolerated: Mapping[str, Pods] | None = None,
-    progress: Progress = untold,
+    progress: Progress = unnoted,
 ) -> PlanDraft:
     """Each node against the revision, from rows alone: what changes, or why it cannot be tuned now.
 

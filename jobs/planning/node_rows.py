@@ -7,7 +7,7 @@ and again. Here all nodes share the texts, and those that report the same keys s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from clusters.models import Node, Pool
 from clusters.services.pools import matching
@@ -27,10 +27,8 @@ READING, COMPARING, CIRCUMSTANCES, STORING = "reading", "comparing", "circumstan
 PHASES = (READING, COMPARING, CIRCUMSTANCES, STORING)
 """Of making a plan, in this order."""
 
-_Value = TypeVar("_Value")
 
-
-def untold(phase: str, done: int, total: int) -> None:
+def unnoted(phase: str, done: int, total: int) -> None:
     """Progress that interests no reader."""
 
 
@@ -86,18 +84,18 @@ class SharedTexts:
         known = self._texts.setdefault
         return {known(key, key): known(item, item) for key, item in value.items()}
 
-    def of(self, value: _Value) -> _Value:
+    def of(self, value: Any) -> Any:
         """Return the same JSON value, with shared texts."""
         if isinstance(value, str):
-            return self.text(value)  # type: ignore[return-value]
+            return self.text(value)
         if isinstance(value, dict):
-            return {self.text(key): self.of(item) for key, item in value.items()}  # type: ignore[return-value]
+            return {self.text(key): self.of(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.of(item) for item in value]  # type: ignore[return-value]
+            return [self.of(item) for item in value]
         return value
 
 
-def read_nodes(pool: Pool, progress: Progress = untold) -> list[Node]:
+def read_nodes(pool: Pool, progress: Progress = unnoted) -> list[Node]:
     """Return the pool's present nodes by name, each with its tuning where it has one."""
     keys = list(matching(pool).order_by("name", "pk").values_list("pk", flat=True))
     shared, nodes = SharedTexts(), list[Node]()

@@ -78,7 +78,7 @@ def submit(
     the comparison can tell is in the request's `error`.
     """
     require(by, "operator", pool.cluster.scopes, doing="make a plan")
-    request_key = repeated.key_of(key, pool, revision, strategy, by, message)
+    request_key = repeated.key_of(key, pool=pool, revision=revision, strategy=strategy, by=by, message=message)
     if there := repeated.answer_to(request_key):
         return AnsweredRequest(there, is_repeated=True)
     content = digest([by.pk, pool.pk, revision.pk, strategy.to_json(), message])

@@ -39,7 +39,7 @@ from jobs.models import JUDGEMENT, ChangeSet, Plan, PlanNode, short_numbers
 from jobs.planning import authorship, circumstances, component_parts, consents, digests
 from jobs.planning.comparison import PlanDraft, compare_nodes
 from jobs.planning.component_parts import PlanParts
-from jobs.planning.node_rows import CIRCUMSTANCES, STORING, Progress, read_nodes, untold
+from jobs.planning.node_rows import CIRCUMSTANCES, STORING, Progress, read_nodes, unnoted
 from profiles.models import Revision
 
 DRAFTED = "joining"
@@ -55,7 +55,7 @@ def make(
     message: str = "",
     joined: Collection[int] | None = None,
     request_key: str | None = None,
-    progress: Progress = untold,
+    progress: Progress = unnoted,
     stored: Callable[[Plan], None] | None = None,
 ) -> Plan:
     """Compare the pool's nodes with the revision and store the plan. Reads the cluster's pods when nodes are drained.

@@ -37,7 +37,7 @@ def make_once(
     A plan that was rejected, withdrawn or expired answers no request any more. Raises what planner.make does.
     """
     require(by, "operator", pool.cluster.scopes, doing="make a plan")
-    request_key = key_of(key, pool, revision, strategy, by, message)
+    request_key = key_of(key, pool=pool, revision=revision, strategy=strategy, by=by, message=message)
     if there := answer_to(request_key):
         return AnsweredRequest(there, is_repeated=True)
     try:
@@ -51,7 +51,7 @@ def make_once(
     return AnsweredRequest(plan, is_repeated=False)
 
 
-def key_of(key: str, pool: Pool, revision: Revision, strategy: Strategy, by: User, message: str) -> str | None:  # noqa: PLR0917 — what a request is, in the order of its digest
+def key_of(key: str, *, pool: Pool, revision: Revision, strategy: Strategy, by: User, message: str) -> str | None:
     """Return the key under which the plan is stored; None: the request does not name itself.
 
     The strategy counts as it was asked for: a seed not given is drawn for each plan.

@@ -102,7 +102,7 @@ def test_a_worker_that_lost_its_lease_stores_no_plan(world, clock, settings, mon
         abandon(row, clock, settings)
         world.look()
         assert plan_requests.carry_out(row.pk)
-        return make(**(fields | {"progress": node_rows.untold}))
+        return make(**(fields | {"progress": node_rows.unnoted}))
 
     monkeypatch.setattr(planner, "make", slow)
     assert plan_requests.carry_out(row.pk) is None
