@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
-from gpus.capacity import queue_report, queue_terms
+from gpus.capacity import observed, queue_report, queue_terms, waits
+from gpus.capacity.waits import Readings
+from gpus.models import WorkloadWait
 from gpus.reports import ranges
 from tests.factories import UserFactory
 from tests.gpus.capacity import test_queues
@@ -59,6 +61,23 @@ def test_of_time_in_which_nothing_was_read_no_wait_is_made_up(world):
     assert (first.outcome, first.evictions, second.is_measured) == ("evicted", 2, False)
 
 
+@pytest.mark.parametrize(("minutes", "is_measured"), [(5, True), (600, False)])
+def test_an_admission_without_a_time_is_measured_only_between_two_near_readings(world, minutes, is_measured):
+    """Volcano writes the time again every minute: it was admitted at some time since the reading before."""
+    begin = world.clock.at
+    raw = {"metadata": {"uid": "g", "name": "g", "namespace": "ml", "creationTimestamp": test_queues.stamp(begin)}}
+
+    def reading(phase: str, at: datetime) -> Readings:
+        group = raw | {"spec": {"queue": "q"}, "status": {"phase": phase}}
+        return Readings([observed.pod_group(group, at, pods=[[1, 8]], profile="")], {"volcano"})
+
+    waits.record(world.cluster.pk, reading("Pending", begin), begin, None)
+    at = begin + timedelta(minutes=minutes)
+    waits.record(world.cluster.pk, reading("Running", at), at, begin)
+    (row,) = WorkloadWait.objects.filter(system="volcano")
+    assert (row.admitted_at, row.is_measured) == (at, is_measured)
+
+
 def test_an_admission_check_that_is_pending_is_seen(world):
     world.workload("checked")
     world.conditions("checked", ("QuotaReserved", True, world.clock.at, "QuotaReserved"))
@@ -78,6 +97,8 @@ def test_the_page_rest_and_the_file_have_one_length_of_a_wait(world):
     report = queue_report.of(UserFactory(is_superuser=True), ranges.BANDS.preset("6h"))
     assert (row["waited_seconds"], line["waited_seconds"]) == (600, 600)
     assert report.longest == timedelta(minutes=10)
+    assert report.whole.longest is not None
+    assert (report.whole.longest.seconds, report.whole.longest.is_least) == (600, True)
 
 
 def test_the_quota_of_a_queue_is_what_its_chart_has(world):

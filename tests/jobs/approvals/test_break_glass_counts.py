@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 from django.test import Client
 
 from accounts.models import User
@@ -39,6 +42,20 @@ def test_the_last_start_of_a_day_is_used_once_by_two_people_with_two_plans(world
     assert [type(refusal) for refusal in refusals] == [WrongState]
     assert "SETPOINT_BREAK_GLASS_PER_DAY" in str(refusals[0])
     assert Rollout.objects.count() == BreakGlass.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_starts_in_two_clusters_are_judged_one_after_the_other() -> None:
+    """Plans of one cluster wait for its row as well; of two clusters, only the day's number is shared."""
+    both, met = threading.Barrier(2), []
+
+    def judged() -> None:
+        with transaction.atomic(), contextlib.suppress(threading.BrokenBarrierError):
+            glass_allowance.lock()
+            met.append(both.wait(1))
+
+    assert at_once(judged, judged) == []
+    assert met == [], "two were under the lock together"
 
 
 def test_a_days_number_is_shown_refuses_and_ends_with_the_day(world, plan, breaker, clock, settings) -> None:
