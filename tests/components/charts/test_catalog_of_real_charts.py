@@ -261,12 +261,12 @@ SHARED = ("APIService", "CustomResourceDefinition", "CSIDriver", "IngressClass",
 
 
 def test_two_components_that_bring_the_same_object_say_that_they_conflict():
-    unnoted = {}
+    untold = {}
     for component, other in itertools.combinations(COMPONENTS, 2):
         declared = {conflict.other for conflict in (*component.conflicts, *other.conflicts)}
         if (both := shared(component.name) & shared(other.name)) and not declared & {component.name, other.name}:
-            unnoted[component.name, other.name] = both
-    assert unnoted == {}
+            untold[component.name, other.name] = both
+    assert untold == {}
 
 
 @functools.cache

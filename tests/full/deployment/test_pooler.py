@@ -80,8 +80,8 @@ def test_the_lock_of_a_migration_holds_through_the_pooler_and_ends_with_its_proc
 
 
 def test_a_pooler_that_was_not_told_of_is_named_with_what_to_set(pgbouncer: PgBouncer, redis_server: Redis) -> None:
-    with Installation(pgbouncer.url, redis_server.url) as unnoted:
-        assert "SETPOINT_DATABASE_POOLER=transaction" in unnoted.attempt("doctor").stdout
+    with Installation(pgbouncer.url, redis_server.url) as untold:
+        assert "SETPOINT_DATABASE_POOLER=transaction" in untold.attempt("doctor").stdout
 
 
 def sealed(setpoint: Installation) -> str:

@@ -77,7 +77,7 @@ def test_a_page_lists_components_and_objects_with_origin_and_folded_values(vera,
         ('hard["requests.cpu"]', "4"),
         ('hard["requests.memory"]', "1Gi"),
     ]
-    assert quota.unnoted == 2
+    assert quota.untold == 2
     shown = text(answer)
     assert "<details" in shown
     assert 'href="/components/cilium/"' in shown
