@@ -20,6 +20,7 @@ from bench.pages import _empty as empty
 from bench.pages import _run as run
 from bench.paint import _chromium as chromium
 from bench.paint import _server as server
+from tools.page_wait import until
 
 GPUS_A_NODE = 8
 VISITS = 3
@@ -64,7 +65,7 @@ def _visits(browser: Any, url: str, filled: dict[str, str]) -> Iterator[tuple[fl
     for visit in range(VISITS + 1):
         page = context.new_page()
         page.goto(url + filled["page"], wait_until="load")
-        page.wait_for_function("performance.getEntriesByName('heatmap').length > 0")
+        assert until(page, "performance.getEntriesByName('heatmap').length > 0", 30)
         picture, answered, size = page.evaluate(
             "() => { const page = performance.getEntriesByType('navigation')[0]; return ["
             "performance.getEntriesByName('heatmap')[0].startTime, page.responseEnd, page.encodedBodySize / 1000]; }"

@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.equipping import equip  # noqa: E402
+from tools.page_wait import until  # noqa: E402
 from tools.shot_list import SHOTS, Shot  # noqa: E402
 
 TARGET = ROOT / "docs" / "screenshots"
@@ -202,9 +203,7 @@ class Camera:
         with suppress(self.late):
             page.wait_for_load_state("networkidle", timeout=2000)
         page.set_viewport_size({"width": width, "height": TALLEST})
-        try:
-            page.wait_for_function(NOTHING_COMES, timeout=5000)
-        except self.late:
+        if not until(page, NOTHING_COMES, 5):
             self.complaints.append(f"{name}: a part that loads when it is seen has not come")
         page.set_viewport_size({"width": width, "height": 900})  # what fills the window is no higher than one
         high = min(TALLEST, max(page.evaluate("document.documentElement.scrollHeight"), 600))

@@ -67,6 +67,7 @@ def test_a_release_that_was_reverted_before_is_ours_again_after_its_removal_is_r
     upgrade = world.prepare("volcano", version_of("volcano"), custom={"scheduler_replicas": 2})
     world.carry_out(upgrade)
     world.carry_out(upgrade, "revert")
+    world.until_ready(upgrade, "revert")  # Volcano makes its queues by then, and the plan counts them
     prepared = removal(world, "volcano")
     world.carry_out(prepared)
     world.carry_out(prepared, "revert")

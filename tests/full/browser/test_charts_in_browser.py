@@ -14,6 +14,7 @@ from tests.clusters.factories import ClusterFactory
 from tests.factories import PASSWORD, UserFactory
 from tests.full.browser.test_pages_in_browser import AXE, CHROMIUM, VENDORED, Visit, browser, obstacles, visit
 from tests.gpus.recording import Recording
+from tools.page_wait import until
 
 __all__ = ["browser", "visit"]
 
@@ -161,7 +162,7 @@ def test_an_update_of_the_page_keeps_crosshair_and_focus(world: Recording, visit
     page.evaluate("document.querySelector('#over').dataset.old = '1'")
     page.evaluate("""() => htmx.ajax("GET", location.href, { target: "#over", select: "#over", swap: "outerHTML" })""")
     focused = "document.activeElement?.matches('#over .scrub') && !document.querySelector('#over .tip').hidden"
-    page.wait_for_function(f"document.querySelector('#over').dataset.old === undefined && {focused}")
+    assert until(page, f"document.querySelector('#over').dataset.old === undefined && {focused}")
     assert page.inner_text("#over .tip") == before
 
 

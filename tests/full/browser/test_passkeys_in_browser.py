@@ -15,6 +15,7 @@ from tests.full.browser import test_pages_in_browser as pages
 from tests.full.browser.test_pages_in_browser import WIDTHS, browser, obstacles, world
 from tests.full.harness.answers import answers_ended
 from tests.jobs.conftest import World
+from tools.page_wait import until
 
 __all__ = ["browser", "world"]  # fixtures
 
@@ -110,7 +111,7 @@ def test_a_passkey_from_registration_to_removal(device: Device, live_server: Any
     device.is_of(False)
     page.click("button:has-text('Confirm with a passkey')")
     page.wait_for_selector("[data-passkey-says]:has-text('No passkey was used')")
-    page.wait_for_function("document.getAnimations().length === 0")  # the button is enabled again, and fades in
+    assert until(page, "document.getAnimations().length === 0")  # the button is enabled again, and fades in
     assert obstacles(page) == []
     device.is_of(True)
     page.click("button:has-text('Confirm with a passkey')")

@@ -55,3 +55,9 @@ def test_names_say_what_they_hold() -> None:
 )
 def test_a_name_is_found_wherever_it_is_bound(source: str, expected: list[tuple[int, str]]) -> None:
     assert [(line, name) for line, name in names(source) if name in EMPTY] == expected
+
+
+def test_no_wait_of_a_browser_evaluates_text_in_the_page() -> None:
+    """Playwright's own does once its text is not true at first, which our policy refuses: tools.page_wait.until."""
+    waits = "." + "wait_for_function("
+    assert [path for path in tracked() if waits in (ROOT / path).read_text(encoding="utf-8")] == []
