@@ -188,6 +188,7 @@ DELIVERY: Mapping[str, Appearance] = {
     "given-up": Appearance("Given up", "circle-x", "bad"),
     "waiting": Appearance("Waiting", "hourglass", "warn"),
     "sent": Appearance("Sent", "checks", "ok"),
+    "over": Appearance("Over before it was due", "circle-dashed", "neu"),
 }
 STAGE: Mapping[str, Appearance] = {
     "failed": Appearance("Failed", "circle-x", "fail"),

@@ -188,6 +188,12 @@ class Channel(Remote):
     secret_key = models.CharField(max_length=16, blank=True)
     addresses = models.JSONField(default=list, help_text="Of mail.")
     digest_hour = models.PositiveSmallIntegerField(default=7, help_text="UTC.")
+    quiet_days = models.JSONField(
+        default=list, db_default=[], help_text="Of `mon` to `sun`: when quiet hours begin. Empty: never."
+    )
+    quiet_from = models.TimeField(null=True, help_text="Of `quiet_zone`.")
+    quiet_until = models.TimeField(null=True, help_text="Of `quiet_zone`; on the next day where it is no later.")
+    quiet_zone = models.CharField(max_length=64, default="UTC", db_default="UTC", help_text="As IANA names it.")
     version = models.PositiveIntegerField(default=1)
     changed_by = models.CharField(max_length=150, blank=True)
     changed_at = models.DateTimeField(default=now)
@@ -214,6 +220,7 @@ class Delivery(models.Model):
         WAITING = "waiting", "Waiting"
         SENT = "sent", "Sent"
         GIVEN_UP = "given-up", "Given up"
+        OVER = "over", "Over before it was due"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
@@ -227,6 +234,14 @@ class Delivery(models.Model):
     tried_at = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(null=True)
     error = models.CharField(max_length=500, blank=True, help_text="Of the last try; empty when it arrived.")
+    is_held = models.BooleanField(
+        default=False, db_default=False, help_text="By the channel's quiet hours, until it is due."
+    )
+    held_alerts = models.JSONField(
+        default=dict,
+        db_default={},
+        help_text="Of a held notice of alerts, which is written once it is due: {cluster, opened, closed}, as ids.",
+    )
 
     class Meta:
         ordering = ["-created_at", "-id"]

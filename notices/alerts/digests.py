@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from common.clock import now
-from notices.channels import routing
+from notices.channels import bodies, routing, subscriptions
 from notices.models import Alert, Channel
 
 RULE = "held-idle"
@@ -74,13 +74,15 @@ def compose(channel: Channel, at: datetime) -> dict[str, Any]:
         "gpus_now": gpus,
         "namespaces": namespaces,
         "currency": settings.SETPOINT_GPU_CURRENCY,
-        "link": routing.absolute("/gpus/"),
+        "link": bodies.absolute("/gpus/"),
         **_came_to(namespaces),
     }
 
 
 def _is_of(channel: Channel, alert: Alert) -> bool:
-    return routing.covers(channel, alert.cluster) and (not channel.namespaces or alert.namespace in channel.namespaces)
+    return subscriptions.covers(channel, alert.cluster) and (
+        not channel.namespaces or alert.namespace in channel.namespaces
+    )
 
 
 def _namespace(name: str, pods: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -130,5 +132,5 @@ def _pod(alert: Alert, stretch: _Stretch, at: datetime) -> dict[str, Any]:
         "is_idle_now": alert.status == Alert.Status.OPEN and stretch.left is None,
         "gpu_hours": round(hours, 1),
         "cost": None if price is None else round(float(price) * hours, 2),
-        "link": routing.absolute(alert.link) if alert.link else "",
+        "link": bodies.absolute(alert.link) if alert.link else "",
     }

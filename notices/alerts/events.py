@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from audit.models import Chain, Record
 from clusters.models import Cluster
-from notices.channels import routing
+from notices.channels import bodies, routing, subscriptions
 from notices.models import Channel, Cursor
 
 What = Channel.What
@@ -75,13 +75,13 @@ def _tell(records: Iterable[Record]) -> None:
         cluster = clusters.get(record.cluster_id) if record.cluster_id else None
         title = f"{record.target_name or record.target} {words}{f' in {cluster}' if cluster else ''}"
         event = TO_EVERY_CHANNEL.get(record.action)
-        for channel in _every_channel(cluster) if event else routing.hearing(what, cluster):
-            routing.queue(channel, event or what, title, _body(record, cluster))
+        for channel in _every_channel(cluster) if event else subscriptions.hearing(what, cluster):
+            routing.queue(channel, event or what, title, _body(record, cluster), is_urgent=bool(event))
 
 
 def _every_channel(cluster: Cluster | None) -> list[Channel]:
     """Return the channels of a cluster but PagerDuty's: incidents are of alerts, such as `break-glass-overdue`."""
-    return [channel for channel in routing.covering(cluster) if channel.kind != Channel.Kind.PAGERDUTY]
+    return [channel for channel in subscriptions.covering(cluster) if channel.kind != Channel.Kind.PAGERDUTY]
 
 
 def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:
@@ -92,7 +92,7 @@ def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:
         "by": record.actor,
         "message": record.message,
         "at": record.at.isoformat(),
-        "cluster": routing.cluster_said(cluster) if cluster else None,
+        "cluster": bodies.cluster_fields(cluster) if cluster else None,
         "link": _link(record),
     }
 
@@ -100,4 +100,4 @@ def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:
 def _link(record: Record) -> str:
     match = _NUMBER.fullmatch(record.target_name)
     page = {"plan": "jobs:plan", "rollout": "jobs:rollout"}.get(record.target.partition(":")[0])
-    return routing.absolute(reverse(page, args=[int(match[1])])) if match and page else ""
+    return bodies.absolute(reverse(page, args=[int(match[1])])) if match and page else ""

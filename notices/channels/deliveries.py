@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q
 
 from common.clock import now
-from notices.channels import chats, incidents, mails, webhooks
+from notices.channels import chats, holding, incidents, mails, webhooks
 from notices.channels.posting import Undelivered
 from notices.models import Channel, Delivery
 
@@ -61,6 +61,7 @@ def deliver(channel_id: UUID) -> int:
     channel = Channel.objects.get(pk=channel_id)
     begun, sent = time.monotonic(), 0
     try:
+        holding.release(channel)
         for delivery in _waiting(channel, at):
             if time.monotonic() - begun > SLICE_SECONDS or not _still(channel, until):
                 break
@@ -73,7 +74,7 @@ def deliver(channel_id: UUID) -> int:
 
 
 def _waiting(channel: Channel, at: datetime) -> Sequence[Delivery]:
-    rows = Delivery.objects.filter(channel=channel, status=Delivery.Status.WAITING, due_at__lte=at)
+    rows = Delivery.objects.filter(channel=channel, status=Delivery.Status.WAITING, is_held=False, due_at__lte=at)
     return list(rows.order_by("due_at", "created_at", "pk")[:AT_ONCE])
 
 
@@ -127,10 +128,13 @@ def _failed(channel: Channel, delivery: Delivery, error: str) -> None:
 
 
 def give_up() -> int:
-    """Give up deliveries that have waited for a day, also those held by a disabled channel. Returns how many."""
+    """Give up deliveries that have waited for a day, also of a disabled channel. Returns how many.
+
+    Quiet hours may last longer: what they held has a day from their end.
+    """
     old = now() - GIVE_UP_AFTER
     rows = Delivery.objects.filter(status=Delivery.Status.WAITING, created_at__lt=old)
-    return rows.update(status=Delivery.Status.GIVEN_UP)
+    return rows.exclude(due_at__gt=old, is_held=True).update(status=Delivery.Status.GIVEN_UP)
 
 
 def forget() -> int:

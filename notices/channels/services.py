@@ -21,13 +21,13 @@ from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, WrongState
-from notices.channels import deliveries, incidents, routing, webhooks
+from notices.channels import bodies, deliveries, holding, incidents, quiet_hours, webhooks
 from notices.channels.posting import Undelivered
 from notices.models import SEVERITIES, Channel, Delivery
 
 FIELDS = (
     "name", "kind", "is_enabled", "what", "least_severity", "environment", "cluster", "namespaces", "url", "ca",
-    "addresses", "digest_hour",
+    "addresses", "digest_hour", "quiet_days", "quiet_from", "quiet_until", "quiet_zone",
 )  # fmt: skip
 SHORTEST_SECRET, LONGEST_SECRET = 16, 4096
 LONGEST_URL = 1000
@@ -68,6 +68,7 @@ def update(row: Channel, *, by: User, version: int, secret: str | None = None, *
     try:
         with transaction.atomic():
             remotes.write(changed, FIELDS, by=by, version=version, title=f"the channel {row.name}", rests_until=None)
+            holding.reschedule(changed)
             after = record_fields(changed) | remotes.new_secret(changed, secret)
             _record("update", changed, by, before=before, after=after)
     except IntegrityError as error:
@@ -123,6 +124,9 @@ def filled(row: Channel, *, secret: str | None = None, **fields: Any) -> Channel
         setattr(row, name, value.strip() if isinstance(value, str) else value)
     row.what = sorted({str(value) for value in row.what})
     row.namespaces = sorted({str(value).strip() for value in row.namespaces} - {""})
+    row.quiet_days = [day for day in quiet_hours.DAYS if day in row.quiet_days] + [
+        str(day) for day in row.quiet_days if day not in quiet_hours.DAYS
+    ]
     row.addresses = list(dict.fromkeys(str(value).strip() for value in row.addresses if str(value).strip()))
     if row.kind == Channel.Kind.PAGERDUTY:
         row.url = row.url or incidents.URL
@@ -162,6 +166,7 @@ def _objections(row: Channel, secret: str | None) -> list[tuple[str, str]]:
         *(("namespaces", _bad_namespace(namespace)) for namespace in row.namespaces),
         ("digest_hour", "" if 0 <= int(row.digest_hour) <= 23 else "An hour of the day, 0 to 23, UTC."),
         ("ca", certificates.objection_to_ca(row.ca, now())),
+        *quiet_hours.objections(row),
     ]
     if row.kind == Channel.Kind.MAIL:
         return objections + _of_mail(row)
@@ -248,7 +253,7 @@ def probe(row: Channel, *, by: User) -> str:
     """
     may_change(by)
     body = {"event": TEST, "title": f"A test of {row.name}", "by": str(by), "at": now().isoformat()}
-    body |= {"message": "Setpoint can reach you.", "link": routing.absolute("/alerts/channels/")}
+    body |= {"message": "Setpoint can reach you.", "link": bodies.absolute("/alerts/channels/")}
     try:
         deliveries.transmit(row, Delivery(channel=row, event=TEST, title=str(body["title"]), body=body))
     except Undelivered as error:
@@ -263,7 +268,10 @@ def retry(delivery: Delivery, *, by: User) -> None:
         raise WrongState("Not possible: it was sent.")
     at = now()
     with transaction.atomic():
+        holding.release_now(delivery)
         rows = Delivery.objects.filter(pk=delivery.pk).exclude(status=Delivery.Status.SENT)
+        if rows.filter(status=Delivery.Status.OVER).exists():
+            raise WrongState("Not possible: none of its alerts is still to be told of.")
         if not rows.update(status=Delivery.Status.WAITING, due_at=at, created_at=at, tries=0):
             raise WrongState("Not possible: it was sent.")
         Channel.objects.filter(pk=delivery.channel_id).update(rests_until=None)

@@ -15,7 +15,7 @@ from clusters.models import Cluster
 from common.api import ApiViewSet, accepted, created, expected_version, with_etag
 from common.bodies import Body, without_body
 from common.requests import UserApiRequest
-from notices.channels import services
+from notices.channels import quiet_hours, services
 from notices.models import SEVERITIES, Channel, Delivery
 from notices.reports import selectors
 
@@ -25,6 +25,7 @@ class ChannelOut(serializers.ModelSerializer[Channel]):
     namespaces = serializers.ListField(child=serializers.CharField())
     addresses = serializers.ListField(child=serializers.CharField())
     least_severity = serializers.ChoiceField(choices=SEVERITIES)
+    quiet_days = serializers.ListField(child=serializers.ChoiceField(choices=quiet_hours.DAY_NAMES))
     has_secret = serializers.SerializerMethodField()
 
     class Meta:
@@ -69,6 +70,18 @@ class ChannelIn(Body[Any]):
         child=serializers.EmailField(max_length=254), required=False, max_length=services.MOST_ADDRESSES
     )
     digest_hour = serializers.IntegerField(required=False, min_value=0, max_value=23, help_text="UTC.")
+    quiet_days = serializers.ListField(
+        child=serializers.ChoiceField(choices=quiet_hours.DAY_NAMES),
+        required=False,
+        max_length=7,
+        help_text="Days on which quiet hours begin; empty: there are none. In them only critical alerts and "
+        "break-glass are sent, the rest once they are over.",
+    )
+    quiet_from = serializers.TimeField(required=False, allow_null=True, help_text="Of `quiet_zone`.")
+    quiet_until = serializers.TimeField(
+        required=False, allow_null=True, help_text="Of `quiet_zone`; of the next day where it is no later."
+    )
+    quiet_zone = serializers.CharField(required=False, max_length=64, help_text="A time zone, as IANA names it.")
 
 
 class ChannelTried(serializers.Serializer[Any]):
@@ -133,8 +146,8 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
     class Meta:
         model = Delivery
         fields = [
-            "id", "channel", "channel_name", "event", "title", "body", "status", "created_at", "due_at", "tries",
-            "tried_at", "sent_at", "error",
+            "id", "channel", "channel_name", "event", "title", "body", "status", "is_held", "created_at", "due_at",
+            "tries", "tried_at", "sent_at", "error",
         ]  # fmt: skip
 
 

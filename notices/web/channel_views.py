@@ -1,6 +1,6 @@
 """Pages of channels and of what was sent, for administrators. Contexts:
 
-notices/channels.html       channels [Channel with waiting, given_up], mail_off
+notices/channels.html       channels [Channel with waiting, given_up], quiet {channel: end of its quiet hours}, mail_off
 notices/channel.html        posts to its own address with `intent=test` (only try) or `intent=save`
     channel         None for a new one
     form            ChannelForm
@@ -25,11 +25,16 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from clusters.models import Cluster
 from common import listing
+from common.clock import now
 from common.errors import Refusal, Stale
 from common.requests import UserRequest
-from notices.channels import mails, services
+from notices.channels import mails, quiet_hours, services
 from notices.models import SEVERITIES, Channel, Delivery
 from notices.reports import selectors
+
+
+def _clock() -> forms.TimeInput:
+    return forms.TimeInput(format="%H:%M", attrs={"type": "time"})
 
 
 class ChannelForm(forms.Form):
@@ -88,6 +93,16 @@ class ChannelForm(forms.Form):
     digest_hour = forms.IntegerField(
         min_value=0, max_value=23, initial=7, label="Hour of the digest", help_text="UTC, 0 to 23."
     )
+    quiet_days = forms.MultipleChoiceField(
+        choices=quiet_hours.DAY_NAMES, required=False, widget=forms.CheckboxSelectMultiple, label="Quiet hours begin on"
+    )
+    quiet_from = forms.TimeField(required=False, label="From", widget=_clock())
+    quiet_until = forms.TimeField(
+        required=False, label="Until", widget=_clock(), help_text="Of the next day where it is no later."
+    )
+    quiet_zone = forms.CharField(
+        required=False, max_length=64, initial="UTC", label="Time zone", help_text="Such as Europe/Berlin."
+    )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, channel: Channel | None = None, **how: Any) -> None:
@@ -104,6 +119,7 @@ class ChannelForm(forms.Form):
         return {name: data[name] for name in services.FIELDS} | {
             "addresses": data["addresses"].split(),
             "namespaces": data["namespaces"].split(),
+            "quiet_zone": data["quiet_zone"] or "UTC",
             "secret": data["secret"] or None,
         }
 
@@ -115,7 +131,13 @@ def channels(request: UserRequest) -> HttpResponse:
     waiting = Count("deliveries", filter=Q(deliveries__status=Delivery.Status.WAITING))
     given_up = Count("deliveries", filter=Q(deliveries__status=Delivery.Status.GIVEN_UP))
     rows = Channel.objects.defer("secret").select_related("cluster").annotate(waiting=waiting, given_up=given_up)
-    context = {"channels": list(rows.order_by("name")), "mail_off": mails.reason_not_to(), "what": dict(_SHORT)}
+    listed, at = list(rows.order_by("name")), now()
+    context = {
+        "channels": listed,
+        "quiet": {row.pk: end for row in listed if (end := quiet_hours.ends(row, at))},
+        "mail_off": mails.reason_not_to(),
+        "what": dict(_SHORT),
+    }
     return render(request, "notices/channels.html", context)
 
 

@@ -26,7 +26,7 @@ from audit.services import record
 from common.requests import working_on
 from config import embedded
 from jobs import tasks
-from notices.channels import routing
+from notices.channels import bodies
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +144,7 @@ from django.core.management import call_command
 django.setup()
 from config import embedded
 from jobs import tasks
-from notices.channels import routing
+from notices.channels import bodies
 from tests.ports import free_port
 pool = ThreadPoolExecutor(1)
 
@@ -217,7 +217,7 @@ def test_links_lead_to_the_port_that_answers_unless_an_address_is_set(
     settings.BASE_URL = url or "http://127.0.0.1:8000"
     monkeypatch.setenv("SETPOINT_URL", url)
     embedded.lead_links_to("http://127.0.0.1:9123")
-    assert routing.absolute("/x") == link
+    assert bodies.absolute("/x") == link
 
 
 def test_every_scheduled_task_exists_and_its_message_expires() -> None:

@@ -13,7 +13,7 @@ from gpus.metrics.samples import Holder, Metric
 from gpus.models import IdleHolding
 from notices import members
 from notices.alerts import digests, evaluation
-from notices.channels import routing
+from notices.channels import bodies
 from notices.models import Alert, Channel, Evaluation
 from tests.factories import TokenClient, UserFactory
 
@@ -156,7 +156,7 @@ def test_a_large_group_is_bounded_on_its_page_over_rest_and_in_a_notice(team, cl
     user = UserFactory(roles=["viewer"])
     row = TokenClient(user).get(f"/api/v1/alerts/{alert.pk}").json()
     assert (len(row["members"]), row["member_count"], row["figures"]["pods"]) == (members.SHOWN, len(many), len(many))
-    notice = routing.alert_fields(alert)
+    notice = bodies.alert_fields(alert)
     assert (len(notice["members"]), notice["member_count"]) == (members.TOLD, len(many))
     client.force_login(user)
     page = client.get(f"/alerts/{alert.pk}/").content.decode()

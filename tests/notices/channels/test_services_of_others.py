@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common.clock import now
-from notices.channels import chats, deliveries, incidents, routing, services
+from notices.channels import bodies, chats, deliveries, incidents, routing, services
 from notices.models import Alert, Channel, Delivery
 from tests.factories import TokenClient
 from tests.notices.channels.receiving import alert, hook
@@ -57,7 +57,7 @@ def test_slack_gets_each_alert_with_its_link_and_no_name_becomes_markup(receiver
     (message,) = receiver.bodies
     header, section, last = message["blocks"]
     assert header["text"]["type"] == "plain_text"
-    assert section["text"]["text"].startswith(f"<{routing.absolute('/alerts/')}{row.pk}/|OPENED · warning · n1>")
+    assert section["text"]["text"].startswith(f"<{bodies.absolute('/alerts/')}{row.pk}/|OPENED · warning · n1>")
     assert "What to do: Mend it." in section["text"]["text"]
     assert last["text"]["text"].endswith("|Open in Setpoint>")
     marked = [message["text"], *(block["text"]["text"] for block in (section, last))]
