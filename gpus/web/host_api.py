@@ -101,6 +101,13 @@ class NodeHostOut(serializers.Serializer[Any]):
     oom_kills = serializers.FloatField(
         source="figures.oom_kills", default=None, allow_null=True, help_text="By the kernel, in the whole time."
     )
+    evictions = serializers.DictField(
+        source="figures.evictions",
+        child=serializers.IntegerField(),
+        default=None,
+        allow_null=True,
+        help_text="Pods that the kubelet evicted in the whole time, by signal; null: its counters are not scraped.",
+    )
 
     @extend_schema_field(HostFigureOut(many=True))
     def get_figures(self, host: nodes.NodeHost) -> list[dict[str, Any]]:

@@ -57,7 +57,9 @@ class Monitoring:
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
         self.loads: dict[str, HostLoad] = {}
-        self.scraped: list[Callable[[], Iterable[Scraped]]] = []
+        self.scraped: list[Callable[[], Iterable[Scraped]]] = [self._kubelets]
+        self.evicted: dict[str, dict[str, list[float]]] = {}
+        """Times at which a node's kubelet evicted a pod, by signal."""
         self.hidden: set[str] = set()
         """Beginnings of names that no exporter prints: collectors that are switched off."""
         self._numbers: dict[str, int] = {}
@@ -205,6 +207,18 @@ class Monitoring:
                     )
 
         self.scraped.append(pods)
+
+    def _kubelets(self) -> Iterator[Scraped]:
+        for node in self._hosts():
+            instance = self.target(node)["instance"].replace(":9100", ":10250")
+            labels = {"instance": instance, "job": "kubelet", "metrics_path": "/metrics", "node": node}
+            yield Scraped(labels, partial(self._of_kubelet, node))
+
+    def _of_kubelet(self, node: str, at: float) -> Iterator[Sample]:
+        yield "kubelet_node_name", {"node": node}, 1.0
+        for signal, times in self.evicted.get(node, {}).items():
+            if count := sum(time <= at for time in times):  # a counter appears with its first eviction
+                yield "kubelet_evictions", {"eviction_signal": signal}, float(count)
 
     def _hosts(self) -> list[str]:
         with self._cluster.lock:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from gpus.reports.hosts.kubelets import Evictions
 from gpus.reports.hosts.queries import NVLINK_BOTH_SCALE
 from gpus.reports.hosts.samples import HostReading, Parts, Steps
 
@@ -245,6 +246,15 @@ class HostFigures:
     def oom_kills(self) -> float | None:
         """Processes that the kernel killed for memory in the whole time, of any pod or of none."""
         return self._total(("oom_kills",), ())
+
+    @property
+    def evictions(self) -> Evictions | None:
+        """Pods that the kubelet evicted in the whole time, by signal; None: its counters are not scraped."""
+        return self._reading.evictions
+
+    @property
+    def evicted(self) -> int | None:
+        return None if self.evictions is None else sum(self.evictions.values())
 
     def lack(self, *names: str) -> str:
         """Return why there are no devices of these queries."""

@@ -76,6 +76,11 @@ def _capacity(figures: HostFigures) -> Iterator[HostFinding]:
         count = round(figures.oom_kills)
         text = f"The kernel killed about {count:,} process{'es' if count != 1 else ''} for lack of memory."
         yield HostFinding("oom_kills", "bad", text)
+    if figures.evictions:
+        count, signals = sum(figures.evictions.values()), ", ".join(figures.evictions)
+        yield HostFinding(
+            "evictions", "bad", f"The kubelet evicted {count:,} pod{'s' if count != 1 else ''}: {signals}."
+        )
 
 
 def _disks(figures: HostFigures) -> Iterator[HostFinding]:

@@ -12,8 +12,9 @@ from clusters.models import Node
 from common.clock import now
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, TelemetrySource
-from gpus.reports.hosts import limits, samples, targets
+from gpus.reports.hosts import kubelets, limits, samples, targets
 from gpus.reports.hosts.figures import HostFigures
+from gpus.reports.hosts.kubelets import Evictions
 from gpus.reports.hosts.limits import HostFinding
 from gpus.reports.hosts.queries import GPU, HOST, SIDE_BY_SIDE
 from gpus.reports.hosts.samples import Steps
@@ -100,6 +101,7 @@ def of_node(node: Node, hours: int) -> NodeHost:
             if host.target is None:
                 return host
             read = samples.read(expressions, [host.target], HOST, host.span)[host.target]
+            read.evictions = _evictions(expressions, [node.name], host.start, host.span.end).get(node.name)
             if uuids:
                 samples.add_gpus(expressions, read, GPU, uuids)
     except (Unreadable, Unanswered) as error:
@@ -129,6 +131,9 @@ def side_by_side(cluster_id: UUID, names: Sequence[str], end: datetime, seconds:
             matched = targets.match(expressions, hosts, at=end)
             known = list(dict.fromkeys(matched.targets.values()))
             readings = samples.read(expressions, known, SIDE_BY_SIDE, span) if known else {}
+            start = end - timedelta(seconds=report.seconds)
+            for name, evictions in _evictions(expressions, [*matched.targets], start, end).items():
+                readings[matched.targets[name]].evictions = evictions
     except (Unreadable, Unanswered) as error:
         report.why = _quoted(str(error), source)
         return report
@@ -141,6 +146,16 @@ def side_by_side(cluster_id: UUID, names: Sequence[str], end: datetime, seconds:
         figures = HostFigures(readings[target])
         report.hosts.append(SideHost(host.name, figures, findings=limits.of(figures, [None])))
     return report
+
+
+def _evictions(
+    expressions: Expressions, names: Sequence[str], start: datetime, end: datetime
+) -> Mapping[str, Evictions]:
+    """Nothing else of a host is less known where no kubelet is scraped or its counters cannot be read."""
+    try:
+        return kubelets.evictions(expressions, names, start, end)
+    except Unanswered:
+        return {}
 
 
 @contextmanager

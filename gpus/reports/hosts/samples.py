@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from gpus.reports.hosts.kubelets import Evictions
 from gpus.reports.hosts.queries import Query, alternatives
 from gpus.reports.hosts.targets import Target
 from gpus.telemetry.expressions import AT_ONCE, Expressions, Row, Span, Unanswered
@@ -25,6 +26,8 @@ class HostReading:
     parts: dict[str, dict[tuple[str, ...], Steps]] = field(default_factory=lambda: defaultdict(dict))
     lacks: dict[str, str] = field(default_factory=dict)
     """Of queries that were not answered: why."""
+    evictions: Evictions | None = None
+    """By the kubelet, in the whole time; None: unknown."""
 
 
 def read(

@@ -111,6 +111,12 @@ class History:
             comma = "" if name.endswith("{") else ","
             pairs = zip(self.times, values, strict=True)
             lines += [f"{name}{comma}{target}}} {value!r} {at:.3f}" for at, value in pairs]
+        kubelet = 'instance="10.0.0.7:10250",job="kubelet",node="gpu-node-07"}'
+        lines += [f"kubelet_node_name{{{kubelet} 1.0 {at:.3f}" for at in self.times]
+        # The first eviction makes the series, half an hour before the end.
+        lines += [
+            f'kubelet_evictions{{eviction_signal="memory.available",{kubelet} 2.0 {at:.3f}' for at in self.times[-30:]
+        ]
         return "\n".join([*lines, "# EOF", ""])
 
     def rise(self, name: str, start: float, end: float) -> float:
@@ -167,4 +173,5 @@ def test_an_hour_is_what_its_raw_samples_say_also_over_a_restart(source):
         "disk_write_latency", "disk_read", "disk_written", "network_sent", "rdma_sent", "nvlink",
     }  # fmt: skip
     assert {figures[name].lack for name in figures if figures[name].lack} == {"not exported"}
-    assert {finding.name for finding in host.findings} == {"pressure_io", "oom_kills", "disk_latency"}
+    assert host.figures.evictions == {"memory.available": 2}
+    assert {finding.name for finding in host.findings} == {"pressure_io", "oom_kills", "disk_latency", "evictions"}

@@ -14,6 +14,7 @@ from clusters.connection import registry
 from clusters.models import GpuJob
 from gpus.models import TelemetrySource
 from gpus.telemetry import hosts
+from simfleet.controllers.monitoring import Scraped
 from simfleet.core import SimCluster
 from simfleet.machines.host_counters import CALM, SLOW_DISK, HostLoad
 from simfleet.memory import SimFleet
@@ -232,3 +233,48 @@ def test_an_answer_that_is_none_is_a_sentence_without_secrets(hosted, settings, 
     assert expected in why
     assert "s3cret" not in why
     assert "<b>" not in why
+
+
+def test_pods_that_a_kubelet_evicted_are_counted_from_the_first_one(hosted):
+    """The counter appears with it, so that a rate over the time would have nothing to rise from."""
+    ends = hosted.clock.at.timestamp() // 300 * 300
+    hosted.sim.monitoring.evicted = {
+        "n0": {"memory.available": [ends - 1800]},
+        "n1": {
+            "memory.available": [ends - 90_000, ends - 4000],
+            "nodefs.available": [ends - 600, ends - 500, ends + 9],
+        },
+    }
+    first, second, third = (hosted.rest(f"gpus/nodes/{hosted.node(name)}/host") for name in hosted.names)
+    assert [body["evictions"] for body in (first, second, third)] == [
+        {"memory.available": 1}, {"nodefs.available": 2}, {},
+    ]  # fmt: skip
+    assert "The kubelet evicted 1 pod: memory.available." in [finding["text"] for finding in first["findings"]]
+    shown = words(hosted.page(f"/gpus/nodes/{hosted.node('n1')}/host/live/"))
+    assert "Pods evicted by the kubelet: 2." in shown
+    day = hosted.rest(f"gpus/nodes/{hosted.node('n1')}/host?hours=24")
+    assert day["evictions"] == {"memory.available": 1, "nodefs.available": 2}
+
+    job = GpuJob.objects.get().pk
+    texts = {row["node_name"]: str(row["findings"]) for row in hosted.rest(f"gpus/jobs/{job}/hosts")["hosts"]}
+    assert [name for name, text in sorted(texts.items()) if "The kubelet evicted" in text] == ["n0", "n1"]
+    assert "The kubelet evicted 1 pod: memory.available." in words(hosted.page(f"/gpus/jobs/{job}/hosts/live/"))
+
+
+@pytest.mark.parametrize("hidden", ["kubelet_", "kubelet_node_name"])
+def test_without_a_kubelets_counters_evictions_are_unknown_and_not_none(hosted, hidden):
+    hosted.sim.monitoring.hidden.add(hidden)
+    body = hosted.rest(f"gpus/nodes/{hosted.node('n1')}/host")
+    assert body["evictions"] is None
+    assert body["oom_kills"] == 0
+    assert "evicted by the kubelet" not in words(hosted.page(f"/gpus/nodes/{hosted.node('n1')}/host/live/"))
+
+
+def test_two_kubelets_of_one_name_are_none(hosted):
+    """As where a Prometheus has two clusters and the source names no label of this one."""
+    hosted.sim.monitoring.evicted = {"n1": {"memory.available": [hosted.clock.at.timestamp() - 900]}}
+    other = {"instance": "10.9.0.1:10250", "job": "kubelet", "node": "n1"}
+    hosted.sim.monitoring.scraped.append(
+        lambda: [Scraped(other, lambda _: [("kubelet_node_name", {"node": "n1"}, 1.0)])]
+    )
+    assert hosted.rest(f"gpus/nodes/{hosted.node('n1')}/host")["evictions"] is None
