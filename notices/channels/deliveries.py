@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q
 
 from common.clock import now
-from notices.channels import chats, holding, incidents, mails, webhooks
+from notices.channels import chats, held_notices, incidents, mails, webhooks
 from notices.channels.posting import Undelivered
 from notices.models import Channel, Delivery
 
@@ -61,7 +61,7 @@ def deliver(channel_id: UUID) -> int:
     channel = Channel.objects.get(pk=channel_id)
     begun, sent = time.monotonic(), 0
     try:
-        holding.release(channel)
+        held_notices.release(channel)
         for delivery in _waiting(channel, at):
             if time.monotonic() - begun > SLICE_SECONDS or not _still(channel, until):
                 break

@@ -10,7 +10,7 @@ from uuid import UUID
 from clusters.models import Cluster
 from common.alerting import Severity
 from common.clock import now
-from notices.channels import bodies, holding, incidents, quiet_hours, subscriptions
+from notices.channels import bodies, held_notices, incidents, quiet_hours, subscriptions
 from notices.models import Alert, Channel, Delivery
 
 
@@ -31,7 +31,7 @@ def tell_alerts(cluster_id: UUID, opened: Sequence[Alert], closed: Sequence[Aler
             alert for alert in closed if subscriptions.wants(channel, alert) and (is_incident or not alert.is_silenced)
         ]
         if until := quiet_hours.ends(channel, now()):
-            holding.hold(
+            held_notices.hold(
                 channel, cluster, [a for a in new if not _urgent(a)], [a for a in over if not _urgent(a)], until
             )
             new, over = [a for a in new if _urgent(a)], [a for a in over if _urgent(a)]

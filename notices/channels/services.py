@@ -21,7 +21,7 @@ from clusters.net import certificates
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, WrongState
-from notices.channels import bodies, deliveries, holding, incidents, quiet_hours, webhooks
+from notices.channels import bodies, deliveries, held_notices, incidents, quiet_hours, webhooks
 from notices.channels.posting import Undelivered
 from notices.models import SEVERITIES, Channel, Delivery
 
@@ -68,7 +68,7 @@ def update(row: Channel, *, by: User, version: int, secret: str | None = None, *
     try:
         with transaction.atomic():
             remotes.write(changed, FIELDS, by=by, version=version, title=f"the channel {row.name}", rests_until=None)
-            holding.reschedule(changed)
+            held_notices.reschedule(changed)
             after = record_fields(changed) | remotes.new_secret(changed, secret)
             _record("update", changed, by, before=before, after=after)
     except IntegrityError as error:
@@ -268,7 +268,7 @@ def retry(delivery: Delivery, *, by: User) -> None:
         raise WrongState("Not possible: it was sent.")
     at = now()
     with transaction.atomic():
-        holding.release_now(delivery)
+        held_notices.release_now(delivery)
         rows = Delivery.objects.filter(pk=delivery.pk).exclude(status=Delivery.Status.SENT)
         if rows.filter(status=Delivery.Status.OVER).exists():
             raise WrongState("Not possible: none of its alerts is still to be told of.")

@@ -1,4 +1,4 @@
-"""Which channel wants what: its kinds of notices, its environment, cluster, severity and namespaces."""
+"""Subscriptions of channels: their kinds of notices, environment, cluster, severity and namespaces."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def side_by_side(cluster_id: UUID, names: Sequence[str], end: datetime, seconds:
 def _evictions(
     expressions: Expressions, names: Sequence[str], start: datetime, end: datetime
 ) -> Mapping[str, Evictions]:
-    """Nothing else of a host is less known where no kubelet is scraped or its counters cannot be read."""
+    """Return none where the counters cannot be read, so that the host's other figures are shown."""
     try:
         return kubelets.evictions(expressions, names, start, end)
     except Unanswered:

@@ -271,7 +271,7 @@ def test_without_a_kubelets_counters_evictions_are_unknown_and_not_none(hosted, 
 
 
 def test_two_kubelets_of_one_name_are_none(hosted):
-    """As where a Prometheus has two clusters and the source names no label of this one."""
+    """A Prometheus may have two clusters, and the source no label of this one."""
     hosted.sim.monitoring.evicted = {"n1": {"memory.available": [hosted.clock.at.timestamp() - 900]}}
     other = {"instance": "10.9.0.1:10250", "job": "kubelet", "node": "n1"}
     hosted.sim.monitoring.scraped.append(

@@ -29,7 +29,7 @@ def channel_of(days, begin, until, zone):
 
 
 def is_quiet(days, begin, until, local):
-    """Whether a clock on the wall that shows `local` is in quiet hours, by the words of the form."""
+    """Tell by the words of the form whether a clock on the wall that shows `local` is in quiet hours."""
     today, yesterday = (quiet_hours.DAYS[(local.weekday() - back) % 7] for back in (0, 1))
     shown = local.time()
     if until > begin:

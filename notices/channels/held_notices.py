@@ -1,4 +1,4 @@
-"""What a channel's quiet hours hold back, and what becomes of it once they are over.
+"""Notices that a channel's quiet hours hold back, and what becomes of them once those are over.
 
 Alerts are held as the ids of those that opened and closed: what opened and ended within the quiet hours is news to no
 one in the morning, and what is still open is written with its state of then. Everything else waits as it was written.
