@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 60.0
 def setpoint(empty_postgres: Postgres, redis_server: Redis) -> Iterator[Installation]:
     with Installation(empty_postgres.url, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as installation:
         installation.migrate()
-        installation.start("web", "worker", "helm", "beat", "watch")
+        installation.start("web", "worker", "helm", "gpus", "beat", "watch")
         yield installation
 
 
@@ -54,7 +54,7 @@ def test_web_answers_for_itself_and_for_its_database(setpoint: Installation) -> 
 
 def test_every_process_keeps_running(setpoint: Installation) -> None:
     time.sleep(3)
-    stopped = [name for name in ("web", "worker", "helm", "beat", "watch") if not setpoint.is_running(name)]
+    stopped = [name for name in ("web", "worker", "helm", "gpus", "beat", "watch") if not setpoint.is_running(name)]
     assert not stopped, "\n".join(setpoint.log(name) for name in stopped)
 
 
@@ -109,7 +109,7 @@ def test_without_its_database_web_lives_but_is_not_ready_and_recovers_by_itself(
     eventually(lambda: setpoint.status("/readyz") == 200, lambda: setpoint.log("web"))
     before = max(0, sweeps(redis_server.url))
     eventually(lambda: sweeps(redis_server.url) >= before + 2, lambda: setpoint.log("worker"))
-    assert all(setpoint.is_running(name) for name in ("web", "worker", "helm", "beat", "watch"))
+    assert all(setpoint.is_running(name) for name in ("web", "worker", "helm", "gpus", "beat", "watch"))
 
 
 def test_a_killed_worker_is_no_loss_once_another_runs(setpoint: Installation, redis_server: Redis) -> None:
@@ -118,7 +118,7 @@ def test_a_killed_worker_is_no_loss_once_another_runs(setpoint: Installation, re
     eventually(lambda: sweeps(redis_server.url) >= 2, lambda: setpoint.log("worker"))
 
 
-@pytest.mark.parametrize("name", ["worker", "helm", "beat", "watch", "web"])
+@pytest.mark.parametrize("name", ["worker", "helm", "gpus", "beat", "watch", "web"])
 def test_a_process_that_is_asked_to_stop_stops_in_time(setpoint: Installation, name: str) -> None:
     """Last in the file: an orchestrator's SIGTERM ends each process without its patience running out."""
     began = time.monotonic()
