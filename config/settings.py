@@ -173,7 +173,11 @@ if EMBEDDED:
     STATIC_ROOT.mkdir(exist_ok=True)
 
 # ── Celery: an alarm clock, see jobs.tasks ────────────────────────────────────────────────────────────────────────────
-CELERY_BROKER_URL = env.text("SETPOINT_BROKER_URL", "memory://localhost/" if EMBEDDED else "redis://127.0.0.1:6379/0")
+CELERY_BROKER_URL = env.broker(
+    "SETPOINT_BROKER_URL",
+    "memory://localhost/" if EMBEDDED else "redis://127.0.0.1:6379/0",
+    master="SETPOINT_BROKER_MASTER",
+)
 SETPOINT_HAS_BROKER = EMBEDDED or CELERY_BROKER_URL != "none"
 """False: messages stay in the process, and workers find what is due in the database (config.standby)."""
 if CELERY_BROKER_URL == "none":
