@@ -30,6 +30,7 @@ from waitress.utilities import RequestEntityTooLarge
 from clusters.watch import supervisor
 from config import env, memory
 from config.celery import app
+from config.standby import QUEUES
 
 log = structlog.get_logger(__name__)
 
@@ -177,7 +178,7 @@ def work(stop: threading.Event) -> None:
     worker = WorkController(
         app=app,
         pool="threads",
-        queues=["celery", "helm"],
+        queues=[*QUEUES],
         concurrency=settings.SETPOINT_WORKER_THREADS,
         without_mingle=True,
         without_gossip=True,

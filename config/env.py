@@ -189,6 +189,35 @@ def pooler(name: str, database: dict[str, Any]) -> None:
     database["DISABLE_SERVER_SIDE_CURSORS"] = True
 
 
+def broker(name: str, default: str, *, master: str) -> str:
+    """Return Celery's URL; `none` without a broker. `master` names the variable of Sentinel's master.
+
+    Celery finds out at the first message what is refused here: a process would start, and nothing would be sent.
+    """
+    url = _read(name).strip() or default
+    if url == "none" or url.startswith("memory:"):
+        return url
+    parts = [urlsplit(part.strip()) for part in url.split(";")]
+    if unknown := sorted({part.scheme for part in parts} - {"redis", "rediss", "sentinel", "amqp", "amqps"}):
+        raise BadEnvironment(
+            f"{name} must begin with redis://, rediss:// or sentinel://, or be none, not {unknown[0]!r}"
+        )
+    if len({part.scheme for part in parts}) > 1 or (len(parts) > 1 and parts[0].scheme.startswith("redis")):
+        raise BadEnvironment(
+            f"{name}: several addresses, divided by semicolons, are for Sentinels: sentinel:// in each"
+        )
+    for part in parts:
+        try:
+            is_whole = bool(part.hostname) and part.port != 0
+        except ValueError:  # of the port, which shows no password
+            is_whole = False
+        if not is_whole:
+            raise BadEnvironment(f"{name}: each address needs a host and, if any, a port that is a number")
+    if parts[0].scheme == "sentinel" and not text(master):
+        raise BadEnvironment(f"{name} names Sentinels: {master} must name the master that they know, such as mymaster")
+    return url
+
+
 def secret(name: str, file: Path) -> str:
     """Return a secret from the variable, else from `file`, which an embedded installation creates (mode 0600).
 

@@ -176,9 +176,7 @@ class WakingTask(DjangoTask):  # type: ignore[misc]  # celery has no types
         """Send it. None: it was not sent, and the sweep finds the row; or it is carried out here."""
         if kwargs:
             raise TypeError(f"{self.name}: tasks take ids, by position")
-        routes = self.app.conf.task_routes or {}
-        queue = routes.get(self.name, {}).get("queue", "celery")
-        if (local := standing_in.get(queue)) is not None:
+        if (local := standing_in.get(queue_of(self.app, self.name))) is not None:
             local.submit(self, tuple(args or ()), options.get("expires"))
             return None
         if settings.SETPOINT_HAS_BROKER and breaker.may_try():
@@ -195,6 +193,11 @@ class WakingTask(DjangoTask):  # type: ignore[misc]  # celery has no types
         if self.is_kept:
             asked_for.submit(self, tuple(args or ()))
         return None
+
+
+def queue_of(app: Celery, task: str) -> str:
+    """Return the queue that messages of this task go to."""
+    return str(app.amqp.router.route({}, task)["queue"].name)
 
 
 def answers(app: Celery) -> bool:

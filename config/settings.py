@@ -173,7 +173,11 @@ if EMBEDDED:
     STATIC_ROOT.mkdir(exist_ok=True)
 
 # ── Celery: an alarm clock, see jobs.tasks ────────────────────────────────────────────────────────────────────────────
-CELERY_BROKER_URL = env.text("SETPOINT_BROKER_URL", "memory://localhost/" if EMBEDDED else "redis://127.0.0.1:6379/0")
+CELERY_BROKER_URL = env.broker(
+    "SETPOINT_BROKER_URL",
+    "memory://localhost/" if EMBEDDED else "redis://127.0.0.1:6379/0",
+    master="SETPOINT_BROKER_MASTER",
+)
 SETPOINT_HAS_BROKER = EMBEDDED or CELERY_BROKER_URL != "none"
 """False: messages stay in the process, and workers find what is due in the database (config.standby)."""
 if CELERY_BROKER_URL == "none":
@@ -192,8 +196,14 @@ if master := env.text("SETPOINT_BROKER_MASTER"):
     CELERY_BROKER_TRANSPORT_OPTIONS["master_name"] = master
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
-CELERY_TASK_ROUTES = {"jobs.tasks.helm": {"queue": "helm"}}
-"""helm takes minutes: on a queue of its own it delays no steps."""
+CELERY_TASK_ROUTES = {
+    "jobs.tasks.helm": {"queue": "helm"},
+    "gpus.tasks.check_gates": {"queue": "celery"},
+    "gpus.tasks.guard": {"queue": "celery"},
+    "gpus.tasks.*": {"queue": "gpus"},
+}
+"""The first that fits counts. helm takes minutes, and a reading of GPUs seconds of computing: with queues and processes
+of their own they delay no steps. A rollout's next batch waits for its gates, which read rows."""
 
 # ── The engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
 SETPOINT_INSTALLATION = env.secret("SETPOINT_INSTALLATION", VAR / "installation.id")[:40]
@@ -280,6 +290,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget-gpus": every("gpus.tasks.forget", 1800),
     "look-at-queues": every("gpus.tasks.look_at_queues", 10),
     "study-rollouts": every("gpus.tasks.study", 30),
+    "check-gates": every("gpus.tasks.check_gates", 30),
     "look-at-paces": every("gpus.tasks.look_at_paces", 60),
     "evaluate-alerts": every("notices.tasks.tick", 5),
     "send-notices": every("notices.tasks.notice", 5),

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from celery import Celery
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connections
 
 from common.clock import now
 from config import sending
+from config.celery import app
 from jobs.engine import sweeping
 from jobs.engine.sweeping import CELERY, HELM
 
@@ -36,18 +36,25 @@ MISSED_AWAY, MISSED_ANYHOW = 3, 12
 workers connect again within 30 s."""
 POLL_SECONDS = 1.0
 """Between two looks of the elected worker: wakes of other processes do not reach it."""
-THREADS = {CELERY: 8, HELM: 2}
+GPUS = "gpus"
+THREADS = {CELERY: 8, GPUS: 4, HELM: 2}
 """As many as the workers of docker-compose.yml have."""
 STOP_SECONDS = 20.0
+QUEUES = tuple(THREADS)
 SWEEP = "jobs.tasks.sweep"
+
+
+def scheduled(queue: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the schedule's entries whose tasks workers of this queue take, each with its name."""
+    entries = settings.CELERY_BEAT_SCHEDULE.items()
+    return [(name, entry) for name, entry in entries if sending.queue_of(app, entry["task"]) == queue]
 
 
 class Standby:
     """One worker's part: look, take the lease, sweep. `run` is a thread of the worker."""
 
-    def __init__(self, app: Celery, queues: Collection[str]) -> None:
-        self.app = app
-        self.queues = [queue for queue in (CELERY, HELM) if queue in queues]
+    def __init__(self, queues: Collection[str]) -> None:
+        self.queues = [queue for queue in QUEUES if queue in queues]
         self.owner = f"{socket.gethostname()[:60]}-{os.getpid()}-{uuid4().hex[:8]}"
         self._since = now()
         self._locals = {queue: sending.LocalTasks(THREADS[queue], f"standby-{queue}") for queue in self.queues}
@@ -100,24 +107,24 @@ class Standby:
     def _is_needed(self, queue: str) -> bool:
         if not settings.SETPOINT_HAS_BROKER:
             return True
-        if queue == HELM:  # nothing is sent there at a period: it follows the other queue
+        if queue != CELERY:  # no sweep is sent there: it follows the queue that sweeps are for
             return sweeping.without_broker(CELERY) is not None
         if queue in sending.standing_in:
             return not sweeping.is_delivered_again(queue)
         silent = sweeping.silent_sweeps(queue, self._since)
         if silent < MISSED_AWAY:
             return False
-        return silent >= MISSED_ANYHOW or sweeping.without_broker(queue) is not None or not sending.answers(self.app)
+        return silent >= MISSED_ANYHOW or sweeping.without_broker(queue) is not None or not sending.answers(app)
 
     def _send_due(self, queue: str) -> None:
         """Queue what the schedule has due, each at its own period and the sweep at every look."""
-        local, tasks = self._locals[queue], self.app.tasks
+        local, tasks = self._locals[queue], app.tasks
         if queue == HELM:
             for pk in sweeping.due_for_helm():
                 local.submit(tasks["jobs.tasks.helm"], (str(pk),), settings.SETPOINT_SWEEP_SECONDS)
             return
         at = time.monotonic()
-        for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
+        for name, entry in scheduled(queue):
             if entry["task"] == SWEEP or self._due.get(name, at) <= at:
                 self._due[name] = at + float(entry["schedule"])
                 local.submit(tasks[entry["task"]], (), entry["options"]["expires"])
@@ -150,7 +157,7 @@ def begin(instance: Any) -> None:
     if settings.EMBEDDED:
         return
     queues = instance.app.amqp.queues.consume_from
-    standby = Standby(instance.app, set(queues))
+    standby = Standby(set(queues))
     _running.append(standby)
     standby.start()
 

@@ -1,4 +1,4 @@
-# Every server process: web, worker, beat, watch. `docker build --file deploy/server.Dockerfile .`
+# Every server process: web, workers, beat, watch. `docker build --file deploy/server.Dockerfile .`
 # What is installed is what requirements/*.txt and package-lock.json pin by hash. `make images` builds it as a release does:
 # from the commit's files, with the commit's time, so that two builds of a commit on one base have the same digest.
 

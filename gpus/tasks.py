@@ -1,4 +1,8 @@
-"""Celery is an alarm clock: readings that are due. Ids in, one short slice; delivered twice, one of them reads."""
+"""Celery is an alarm clock: readings that are due. Ids in, one short slice; delivered twice, one of them reads.
+
+Everything here has the queue `gpus` and processes of its own (CELERY_TASK_ROUTES), so that no reading delays a step,
+except the gates: a rollout's next batch waits for them, and they read rows only.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from gpus.services import polling
 from gpus.storage import retention
 
 READINGS_AT_ONCE = 2
-"""In one process. Each takes a large cluster's series apart, and steps of rollouts must not wait for it."""
+"""In one process. Each takes a large cluster's series apart, and two keep an interpreter busy."""
 TICK_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 STUDY_SECONDS = 30.0
@@ -63,10 +67,8 @@ def look_at_queue(pk: int) -> None:
 
 @shared_task(ignore_result=True)
 def study() -> None:
-    """Beat, every 30 s: what rollouts did to their GPUs, and the gates of those that run, each by itself."""
+    """Beat, every 30 s: what rollouts did to their GPUs, each by itself."""
     studies.adopt()
-    for pk in gates.due():
-        guard.apply_async((str(pk),), expires=STUDY_SECONDS)
     for pk in studies.due():
         look.apply_async((str(pk),), expires=STUDY_SECONDS)
 
@@ -76,6 +78,14 @@ def look(pk: str) -> None:
     """A slice of one study. Delivered twice, one of them looks."""
     if (due_study := studies.find(UUID(pk))) is not None:
         studies.advance(due_study)
+
+
+@shared_task(ignore_result=True)
+def check_gates() -> None:
+    """Beat, every 30 s: the gates of rollouts that run, each by itself. A gate needs its study's row."""
+    studies.adopt()
+    for pk in gates.due():
+        guard.apply_async((str(pk),), expires=STUDY_SECONDS)
 
 
 @shared_task(ignore_result=True)

@@ -15,6 +15,7 @@ from audit import database_roles
 from config import health
 from config.celery import app
 from config.doctor.findings import Finding, ok, problem, warning
+from config.standby import QUEUES
 
 DATABASE, BROKER, PROCESSES = "database", "broker", "processes"
 OLDEST_POSTGRESQL = 15
@@ -22,7 +23,6 @@ SMALLEST_FREE = 1024**3
 """Bytes on the disk of SQLite's file."""
 REPLY_SECONDS = 3.0
 """Workers answer within milliseconds; a thread of a busy one may wait for the interpreter."""
-QUEUES = ("celery", "helm")
 
 
 def reachable() -> Finding:

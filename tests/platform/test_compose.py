@@ -73,7 +73,7 @@ def parsed(content: str) -> dict[str, str]:
 
 
 def test_the_processes_of_the_design_are_all_there() -> None:
-    assert {"web", "worker", "helm", "beat", "watch"} <= set(OURS)
+    assert {"web", "worker", "helm", "gpus", "beat", "watch"} <= set(OURS)
     assert {"postgres", "redis"} <= set(SERVICES)
 
 
@@ -106,7 +106,7 @@ def test_the_workers_serve_every_queue_that_tasks_use() -> None:
         for queue in word.removeprefix("--queues=").split(",")
     }
     routes = getattr(settings, "CELERY_TASK_ROUTES", {})
-    assert served >= {"celery", "helm"} | {route["queue"] for route in routes.values()}
+    assert served >= {"celery", "helm", "gpus"} | {route["queue"] for route in routes.values()}
 
 
 def test_every_variable_that_compose_gives_is_one_that_is_read() -> None:

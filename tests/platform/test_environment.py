@@ -133,6 +133,49 @@ def test_a_malformed_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, r
         read()
 
 
+@pytest.mark.parametrize(
+    ("url", "master", "complaint"),
+    [
+        ("sentinel://s-1:26379/0;sentinel://s-2:26379/0", "", "SETPOINT_BROKER_MASTER must name the master"),
+        ("sentinel://s-1:26379/0;redis://s-2:6379/0", "mymaster", "sentinel:// in each"),
+        ("redis://one:6379/0;redis://two:6379/0", "", "sentinel:// in each"),
+        ("sentinel://:pass-12345@s-1:26379/0;s-2:26379", "mymaster", "must begin with redis://"),
+        ("redis://:pass-12345@:6379/0", "", "needs a host"),
+        ("redis://:pass-12345@one:port/0", "", "needs a host"),
+        ("redis://:pass-12345@one:99999/0", "", "needs a host"),
+        ("http://user:pass-12345@one/", "", "must begin with redis://"),
+        ("one:6379", "", "must begin with redis://"),
+        ("None", "", "or be none"),
+    ],
+)
+def test_a_broker_that_no_message_could_reach_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, url: str, master: str, complaint: str
+) -> None:
+    monkeypatch.setenv("SETPOINT_BROKER_URL", url)
+    monkeypatch.setenv("SETPOINT_BROKER_MASTER", master)
+    with pytest.raises(env.BadEnvironment, match=re.escape(complaint)) as refused:
+        env.broker("SETPOINT_BROKER_URL", "none", master="SETPOINT_BROKER_MASTER")
+    assert "SETPOINT_BROKER_URL" in str(refused.value)
+    assert "pass-12345" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "master"),
+    [
+        ("none", ""),
+        ("redis://:p%40ss@redis:6379/0", ""),
+        ("rediss://redis/1?ssl_cert_reqs=required", ""),
+        ("redis://[::1]:6379/0", ""),
+        ("sentinel://:p@s-1:26379/0;sentinel://:p@s-2:26379/0", "mymaster"),
+        ("memory://localhost/", ""),
+    ],
+)
+def test_a_broker_is_given_to_celery_as_it_is_written(monkeypatch: pytest.MonkeyPatch, url: str, master: str) -> None:
+    monkeypatch.setenv("SETPOINT_BROKER_URL", url)
+    monkeypatch.setenv("SETPOINT_BROKER_MASTER", master)
+    assert env.broker("SETPOINT_BROKER_URL", "redis://elsewhere/0", master="SETPOINT_BROKER_MASTER") == url
+
+
 def test_an_embedded_installation_makes_its_secret_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SETPOINT_X", raising=False)
     made = env.secret("SETPOINT_X", tmp_path / "deep" / "x.key")

@@ -14,8 +14,8 @@ from django.db import OperationalError
 
 from config import sending, standby
 from config.celery import app
+from config.standby import CELERY, GPUS, HELM
 from jobs.engine import sweeping
-from jobs.engine.sweeping import CELERY, HELM
 
 pytestmark = pytest.mark.django_db
 SWEEP_SECONDS = 5.0
@@ -36,7 +36,7 @@ def queued(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tupl
 
 
 def worker(*queues: str) -> standby.Standby:
-    return standby.Standby(app, queues or (CELERY,))
+    return standby.Standby(queues or (CELERY,))
 
 
 def test_nothing_is_done_while_sweeps_arrive_or_have_not_been_missed_for_long(clock: Any, queued: list[Any]) -> None:
@@ -58,6 +58,8 @@ def test_the_whole_schedule_is_carried_out_while_the_broker_is_away_and_ends_whe
     clock.forward(SWEEP_SECONDS * standby.MISSED_AWAY)
     assert first.turn(CELERY)
     assert not second.turn(CELERY), "one worker is enough"
+    of_others = worker(GPUS)
+    assert of_others.turn(GPUS)
     assert {name for name, _ in queued} == {str(entry["task"]) for entry in of_django.CELERY_BEAT_SCHEDULE.values()}
     queued.clear()
     first.turn(CELERY)

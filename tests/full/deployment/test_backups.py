@@ -114,8 +114,8 @@ def test_without_the_programs_it_says_what_is_missing(installation: Installation
 
 
 def test_doctor_sees_workers_come_and_go_and_triggers_vanish(installation: Installation, databases: Postgres) -> None:
-    assert len(findings(installation, "broker")["problem"]) == 2
-    installation.start("worker", "helm", "beat", "watch")
+    assert len(findings(installation, "broker")["problem"]) == 3
+    installation.start("worker", "helm", "gpus", "beat", "watch")
     eventually(lambda: not findings(installation, "broker")["problem"], lambda: findings(installation, "broker"))
     eventually(lambda: not findings(installation, "processes")["problem"], lambda: findings(installation, "processes"))
     installation.stop("helm")

@@ -129,6 +129,7 @@ def test_a_release_is_installed_changed_taken_back_and_removed(
         "web": 2,
         "worker": 2,
         "helm": 2,
+        "gpus": 2,
         "beat": 1,
         "watch": 2,
     }
@@ -150,13 +151,14 @@ def test_a_release_is_installed_changed_taken_back_and_removed(
     helm("upgrade", "control", str(CHART), values={**MINIMAL, "paused": True})
     assert {
         name: spec["replicas"] for name, spec in deployments(plane, namespace).items() if name != "web"
-    } == dict.fromkeys(("worker", "helm", "beat", "watch"), 0)
+    } == dict.fromkeys(("worker", "helm", "gpus", "beat", "watch"), 0)
 
     helm("rollback", "control", "1")
     fourth = deployments(plane, namespace)
     assert {name: spec["replicas"] for name, spec in fourth.items() if name != "web"} == {
         "worker": 2,
         "helm": 2,
+        "gpus": 2,
         "beat": 1,
         "watch": 2,
     }

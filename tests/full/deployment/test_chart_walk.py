@@ -67,7 +67,7 @@ def test_the_walk_installs_a_release_whose_pods_are_admitted_and_ready(
         ready = plane.kubectl("get", "deployments", "-n", "setpoint", "-o", "name").split()
         assert "deployment.apps/setpoint-web" in ready, "the next command of the walk names it"
         pods = plane.kubectl("get", "pods", "-n", "setpoint", "-o", "jsonpath={.items[*].status.phase}").split()
-        assert len(pods) == 9
+        assert len(pods) == 11
         assert set(pods) == {"Running"}
         for word in ("helm uninstall setpoint", "helm rollback setpoint", "--set paused=true"):
             assert word in section()

@@ -42,7 +42,7 @@ from tools.release.__main__ import bill
 pytestmark = pytest.mark.full
 
 PATIENCE_SECONDS = 90.0
-PROCESSES = ("web", "worker", "helm", "beat", "watch")
+PROCESSES = ("web", "worker", "helm", "gpus", "beat", "watch")
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_it_migrates_runs_and_seals_through_the_pooler(setpoint: Installation, p
     setpoint.migrate()
     setpoint.environment["SETPOINT_ADMIN_PASSWORD"] = PASSWORD
     setpoint.manage("createadmin", "admin@example.com")
-    setpoint.start("web", "worker", "helm", "beat", "watch")
+    setpoint.start("web", "worker", "helm", "gpus", "beat", "watch")
     admin = Person(setpoint.url, "admin@example.com")
     admin.log_in(PASSWORD, ALL_SCOPES)
     for n in range(20):
@@ -53,7 +53,7 @@ def test_it_migrates_runs_and_seals_through_the_pooler(setpoint: Installation, p
         ).fetchone()
     assert sessions is not None
     assert 0 < sessions[0] <= PgBouncer.SESSIONS
-    for name in ("web", "worker", "helm", "beat", "watch"):
+    for name in ("web", "worker", "helm", "gpus", "beat", "watch"):
         assert setpoint.is_running(name)
         for defect in ("does not exist", "DuplicatePreparedStatement", "unsupported startup parameter"):
             assert defect not in setpoint.log(name, characters=10**6), name

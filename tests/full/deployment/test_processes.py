@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +28,7 @@ PATIENCE_SECONDS = 60.0
 def setpoint(empty_postgres: Postgres, redis_server: Redis) -> Iterator[Installation]:
     with Installation(empty_postgres.url, redis_server.url, {"SETPOINT_SWEEP_SECONDS": "1"}) as installation:
         installation.migrate()
-        installation.start("web", "worker", "helm", "beat", "watch")
+        installation.start("web", "worker", "helm", "gpus", "beat", "watch")
         yield installation
 
 
@@ -37,14 +39,19 @@ def eventually(what: Callable[[], bool], says: Callable[[], str]) -> None:
         time.sleep(0.5)
 
 
-def sweeps(broker_url: str) -> int:
-    """Return the workers' sweeps since they started; -1 without an answer."""
+def taken(broker_url: str) -> dict[str, dict[str, int]]:
+    """Return how many tasks of each name each worker that answers took since it started."""
     with Celery(broker=broker_url, set_as_current=False) as app:  # other tests' tasks go to the product's own
         try:
             answers = app.control.inspect(timeout=2).stats() or {}
         except (OSError, OperationalError, RedisError):
-            return -1
-    return max((answer["total"].get("jobs.tasks.sweep", 0) for answer in answers.values()), default=-1)
+            return {}
+    return {name.partition("@")[0]: answer["total"] for name, answer in answers.items()}
+
+
+def sweeps(broker_url: str) -> int:
+    """Return the workers' sweeps since they started; -1 without an answer."""
+    return max((total.get("jobs.tasks.sweep", 0) for total in taken(broker_url).values()), default=-1)
 
 
 def test_web_answers_for_itself_and_for_its_database(setpoint: Installation) -> None:
@@ -54,12 +61,27 @@ def test_web_answers_for_itself_and_for_its_database(setpoint: Installation) -> 
 
 def test_every_process_keeps_running(setpoint: Installation) -> None:
     time.sleep(3)
-    stopped = [name for name in ("web", "worker", "helm", "beat", "watch") if not setpoint.is_running(name)]
+    stopped = [name for name in ("web", "worker", "helm", "gpus", "beat", "watch") if not setpoint.is_running(name)]
     assert not stopped, "\n".join(setpoint.log(name) for name in stopped)
 
 
 def test_beat_makes_a_worker_sweep_again_and_again(setpoint: Installation, redis_server: Redis) -> None:
     eventually(lambda: sweeps(redis_server.url) >= 2, lambda: setpoint.log("beat") + setpoint.log("worker"))
+
+
+def test_a_reading_that_hangs_delays_no_sweep(setpoint: Installation, redis_server: Redis) -> None:
+    eventually(
+        lambda: "gpus.tasks.tick" in taken(redis_server.url).get("gpus", {}),
+        lambda: setpoint.log("gpus"),
+    )
+    os.kill(setpoint.pid("gpus"), signal.SIGSTOP)  # as one that has no other thread left
+    try:
+        before = max(0, sweeps(redis_server.url))
+        eventually(lambda: sweeps(redis_server.url) >= before + 8, lambda: setpoint.log("worker"))  # beyond two ticks
+        of_worker = {name for name in taken(redis_server.url)["worker"] if name.startswith("gpus.")}
+        assert of_worker <= {"gpus.tasks.check_gates", "gpus.tasks.guard"}
+    finally:
+        os.kill(setpoint.pid("gpus"), signal.SIGCONT)
 
 
 def test_a_flushed_broker_costs_messages_not_the_sweep(setpoint: Installation, redis_server: Redis) -> None:
@@ -109,7 +131,7 @@ def test_without_its_database_web_lives_but_is_not_ready_and_recovers_by_itself(
     eventually(lambda: setpoint.status("/readyz") == 200, lambda: setpoint.log("web"))
     before = max(0, sweeps(redis_server.url))
     eventually(lambda: sweeps(redis_server.url) >= before + 2, lambda: setpoint.log("worker"))
-    assert all(setpoint.is_running(name) for name in ("web", "worker", "helm", "beat", "watch"))
+    assert all(setpoint.is_running(name) for name in ("web", "worker", "helm", "gpus", "beat", "watch"))
 
 
 def test_a_killed_worker_is_no_loss_once_another_runs(setpoint: Installation, redis_server: Redis) -> None:
@@ -118,7 +140,7 @@ def test_a_killed_worker_is_no_loss_once_another_runs(setpoint: Installation, re
     eventually(lambda: sweeps(redis_server.url) >= 2, lambda: setpoint.log("worker"))
 
 
-@pytest.mark.parametrize("name", ["worker", "helm", "beat", "watch", "web"])
+@pytest.mark.parametrize("name", ["worker", "helm", "gpus", "beat", "watch", "web"])
 def test_a_process_that_is_asked_to_stop_stops_in_time(setpoint: Installation, name: str) -> None:
     """Last in the file: an orchestrator's SIGTERM ends each process without its patience running out."""
     began = time.monotonic()

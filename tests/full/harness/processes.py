@@ -139,6 +139,7 @@ class Installation:
             "--alive-file=/tmp/watch-alive": f"--alive-file={self.folder}/{name}-alive",
             "--hostname=worker@%h": f"--hostname={name}@test-{self.port}",
             "--hostname=helm@%h": f"--hostname={name}@test-{self.port}",
+            "--hostname=gpus@%h": f"--hostname={name}@test-{self.port}",
         }
         beside = base_environment.programs() / program
         return [str(beside if beside.exists() else program), *(here.get(word, word) for word in arguments)]

@@ -2,7 +2,7 @@
 
 with Images() as images, Shipped(images.build("deploy/server.Dockerfile"), postgres.url, redis.url) as setpoint:
     setpoint.migrate()
-    setpoint.start("web", "worker", "helm", "beat", "watch")
+    setpoint.start("web", "worker", "helm", "gpus", "beat", "watch")
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tests.platform.chart.value_sets import VALUE_SETS
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "deploy" / "chart" / "setpoint"
 RELEASE, NAMESPACE = "control", "setpoint"
-PROCESSES = ("web", "worker", "helm", "beat", "watch")
+PROCESSES = ("web", "worker", "helm", "gpus", "beat", "watch")
 
 
 def packaged() -> str:

@@ -183,7 +183,19 @@ def test_a_process_of_the_chart_is_that_of_compose(process: str) -> None:
     assert container["startupProbe"]["exec"]["command"][2] == check
 
 
-@pytest.mark.parametrize("process", ["worker", "helm"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_queue_has_a_worker_also_where_a_process_has_no_pods(name: str) -> None:
+    served: dict[str, list[str]] = {}
+    for of, _, container in ours(name):
+        for word in container["command"]:
+            if word.startswith("--queues="):
+                served[of] = word.removeprefix("--queues=").split(",")
+    has = {process: VALUE_SETS[name].get(process, {}).get("replicas", 1) > 0 for process in ("helm", "gpus")}
+    wanted = {"worker": ["celery"] if has["gpus"] else ["celery", "gpus"]}
+    assert served == wanted | {process: [process] for process, is_there in has.items() if is_there}
+
+
+@pytest.mark.parametrize("process", ["worker", "helm", "gpus"])
 def test_a_worker_without_its_broker_is_not_restarted(process: str) -> None:
     """The part after `||` is true only while the broker cannot be reached; its Python is one that compiles."""
     (deployment,) = [raw for raw in of_kind(rendered("minimal"), "Deployment").values() if component(raw) == process]
@@ -198,9 +210,9 @@ def test_a_worker_without_its_broker_is_not_restarted(process: str) -> None:
 def test_without_a_broker_workers_show_by_a_file_that_they_look_for_work(tmp_path: Path) -> None:
     """`celery inspect` asks over the broker; the check itself is run."""
     of = {of: container for of, _, container in ours("no-broker")}
-    assert {"worker", "helm", "watch", "web"} <= set(of)
+    assert {"worker", "helm", "gpus", "watch", "web"} <= set(of)
     assert "beat" not in of
-    for container in (of["worker"], of["helm"]):
+    for container in (of["worker"], of["helm"], of["gpus"]):
         assert environment(container)["SETPOINT_BROKER_URL"]["value"] == "none"
         alive = environment(container)["SETPOINT_STANDBY_ALIVE"]["value"]
         (check,) = {container[probe]["exec"]["command"][2] for probe in ("startupProbe", "livenessProbe")}

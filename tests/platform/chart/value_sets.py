@@ -18,6 +18,7 @@ HIGHLY_AVAILABLE: dict[str, Any] = {
     "web": {"replicas": 3, "autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 9}},
     "worker": {"replicas": 4},
     "helm": {"replicas": 3},
+    "gpus": {"replicas": 2},
     "beat": {"replicas": 2},
     "watch": {"replicas": 3},
     "pods": {"priorityClassName": "system-cluster-critical", "scratchSize": "2Gi"},
@@ -105,6 +106,7 @@ PRIVATE_REGISTRY: dict[str, Any] = {
         "pullSecrets": ["registry-token"],
     },
     "helm": {"replicas": 0},
+    "gpus": {"replicas": 0},
     "broker": {"bundled": {"enabled": True, "image": "registry.example:5000/valkey:8", "program": "valkey-server"}},
 }
 EVERYTHING: dict[str, Any] = {
