@@ -298,6 +298,16 @@ class Fleet(Protocol):
     def budgets(self) -> builtins.list[dict[str, Any]]:
         """All PodDisruptionBudgets, with status.disruptionsAllowed."""
 
+    # ── pods of our own ───────────────────────────────────────────────────────────────────────────────────────────
+    def run_pod(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create it; where one of its name is there already, that one is the answer. Raises NotFound, Forbidden."""
+
+    def pod_log(self, pod: PodRef, *, limit: int) -> bytes:
+        """Return the output of its only container, cut off after `limit` bytes. Raises NotFound, Forbidden."""
+
+    def remove_pod(self, pod: PodRef) -> None:
+        """Delete it, if it is still the one of this UID. Nothing happens when it is gone. Raises Conflict."""
+
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def cordon(self, node: str, uid: str, owner: str, *, instead_of: str = "") -> dict[str, Any]:
         """Unschedulable and the owner annotation in one patch, at the version that was read. Raises Replaced.

@@ -193,6 +193,11 @@ alert_panels = Question[[HttpRequest], Panel]("alert_panels")
 """Panels of the page of alert rules; called with the request."""
 
 
+node_work = Question[[Collection[int]], tuple[int, str]]("node_work", is_strict=True)
+"""(node, sentence) of each of these nodes (keys) on which a room above works now: no step starts there until it has
+ended, and it ends at once where a step waits. Strict: a step that starts unheard would disturb a node in use."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMark:
     """Status of a node on an axis that its own room does not know: a cell of the lists of nodes."""

@@ -241,6 +241,17 @@ JOB: Mapping[str, Appearance] = {
     "succeeded": Appearance("Succeeded", "checks", "ok"),
 }
 """A job that holds or held GPUs."""
+CHECK_RUN: Mapping[str, Appearance] = {
+    "failed": Appearance("Failed", "circle-x", "bad"),
+    "unknown": Appearance("No result", "help-circle", "warn"),
+    "not-run": Appearance("Not run", "minus", "nil"),
+    "waiting": Appearance("Waiting", "hourglass", "neu"),
+    "starting": Appearance("Starting", "progress", "run"),
+    "running": Appearance("Running", "player-play", "run"),
+    "ending": Appearance("Ending", "progress", "run"),
+    "passed": Appearance("Passed", "circle-check", "ok"),
+}
+"""An active check of a node: what came of it, or what it does now."""
 AXES: Mapping[str, Mapping[str, Appearance]] = {
     "compliance": COMPLIANCE,
     "component": COMPONENT,
@@ -252,6 +263,7 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "severity": SEVERITY,
     "event": EVENT,
     "check": CHECK,
+    "check-run": CHECK_RUN,
     "preflight": PREFLIGHT,
     "probe": PROBE,
     "message": MESSAGE,

@@ -20,6 +20,12 @@ PROTOCOL = 1
 MAX_SKEW = 1
 
 NAMESPACE = "setpoint-system"
+CHECKS_NAMESPACE = "setpoint-checks"
+"""Of deploy/setpoint-checks.yaml: where the pods of active checks run, without any rights."""
+CHECKS_PRIORITY_CLASS = "setpoint-checks"
+"""Below every other, and without the right to displace: any pod that wants the GPUs of a check gets them."""
+CHECK_LABEL = "setpoint.dev/check-run"
+"""Of such a pod: the id of its run."""
 AGENT_SERVICE_ACCOUNT = "setpoint-agent"
 CONTROLLER_SERVICE_ACCOUNT = "setpoint-controller"
 HELM_SERVICE_ACCOUNT = "setpoint-helm"

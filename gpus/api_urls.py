@@ -16,6 +16,7 @@ from gpus.web import (
     queue_api,
     source_urls,
 )
+from gpus.web.checks import api as checks_api
 from gpus.web.cost import api as cost_api
 from gpus.web.cost import statement_api
 
@@ -26,6 +27,7 @@ router.register("gpus/jobs", jobs_api.GpuJobViewSet, basename="gpu-job")
 router.register("gpus/waits", queue_api.WorkloadWaitViewSet, basename="gpu-wait")
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
+router.register("gpus/check-runs", checks_api.CheckRunViewSet, basename="gpu-check-run")
 router.register("gpus/prices", cost_api.GpuPriceViewSet, basename="gpu-price")
 router.register("gpus/teams", cost_api.GpuTeamViewSet, basename="gpu-team")
 urlpatterns = [
@@ -45,6 +47,8 @@ urlpatterns = [
     path("gpus/jobs/<int:pk>/inference", inference_api.JobInferenceView.as_view(), name="gpu-job-inference"),
     path("gpus/prometheus-rule", export_views.PrometheusRule.as_view(), name="gpu-prometheus-rule"),
     path("gpus/grafana-dashboard", export_views.GrafanaDashboard.as_view(), name="gpu-grafana-dashboard"),
+    path("gpus/checks", checks_api.ChecksView.as_view(), name="gpu-checks"),
+    path("gpus/checks/<slug:name>/image", checks_api.CheckImageView.as_view(), name="gpu-check-image"),
     path("gpus/statement", statement_api.StatementView.as_view(), name="gpu-statement"),
     path("gpus/statement/lines", statement_api.StatementLinesView.as_view(), name="gpu-statement-lines"),
     path("gpus/statement/export", statement_api.StatementExportView.as_view(), name="gpu-statement-export"),

@@ -8,6 +8,7 @@ class GpusConfig(AppConfig):
         from common import hooks
         from gpus.alerts import rules
         from gpus.services import sources
+        from gpus.services.checks import runs
         from gpus.web import export_views, panels
 
         hooks.node_panels.subscribe(panels.of_node)
@@ -18,5 +19,7 @@ class GpusConfig(AppConfig):
         hooks.plan_panels.subscribe(panels.of_plan)
         hooks.rollout_panels.subscribe(panels.of_rollout)
         hooks.profile_panels.subscribe(panels.of_profile)
+        hooks.node_work.subscribe(runs.works_on)
+        hooks.disconnect_blockers.subscribe(runs.blockers)
         hooks.alert_rules.subscribe(rules.rules)
         hooks.alert_panels.subscribe(export_views.panel)

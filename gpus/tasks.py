@@ -15,6 +15,7 @@ from gpus.capacity import pending
 from gpus.effects import gates, studies
 from gpus.peers import job
 from gpus.services import polling
+from gpus.services.checks import runs
 from gpus.storage import retention
 
 READINGS_AT_ONCE = 2
@@ -23,6 +24,7 @@ TICK_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 STUDY_SECONDS = 30.0
 PACE_SECONDS = 60.0
+CHECK_SECONDS = 5.0
 readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
 pacing = threading.BoundedSemaphore(1)
 
@@ -114,3 +116,16 @@ def look_at_pace(pk: str) -> None:
         pacing.release()
     for following in job.due()[:1]:
         look_at_pace.apply_async((str(following),), expires=PACE_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def look_at_checks() -> None:
+    """Beat, every 5 s: runs of checks that are due."""
+    for pk in runs.due():
+        advance_check.apply_async((str(pk),), expires=CHECK_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def advance_check(pk: str) -> None:
+    """A slice of one run. Delivered twice, one of them does it."""
+    runs.advance(UUID(pk))

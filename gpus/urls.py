@@ -13,6 +13,7 @@ from gpus.web import (
     source_views,
     views,
 )
+from gpus.web.checks import views as check_views
 from gpus.web.cost import views as cost_views
 
 app_name = "gpus"
@@ -38,6 +39,9 @@ urlpatterns = [
     path("gpus/slower.csv", peers_views.export, {"form": "csv"}, name="slower_csv"),
     path("gpus/slower.json", peers_views.export, {"form": "json"}, name="slower_json"),
     path("gpus/plans/P-<int:number>/forecast/live/", effects_views.forecast, name="forecast"),
+    path("gpus/checks/", check_views.checks, name="checks"),
+    path("gpus/checks/<slug:name>/image/", check_views.image, name="check_image"),
+    path("gpus/checks/runs/<uuid:pk>/stop/", check_views.stop, name="check_stop"),
     path("gpus/cost/", cost_views.cost, name="cost"),
     path("gpus/cost/statement.csv", cost_views.cost_file, {"form": "csv"}, name="cost_csv"),
     path("gpus/cost/focus.csv", cost_views.cost_file, {"form": "focus"}, name="cost_focus"),

@@ -25,6 +25,7 @@ from simfleet.apiserver.faults import Faults
 from simfleet.apiserver.proxies import Proxies
 from simfleet.apiserver.store import Change, Store, Stored
 from simfleet.clock import Clock, SimClock, stamp
+from simfleet.controllers import check_programs
 from simfleet.controllers.agents import Agents
 from simfleet.controllers.containers import Containers
 from simfleet.controllers.exporters import Exporters
@@ -69,7 +70,7 @@ class SimCluster:
         self.store = Store(stamp=lambda: stamp(self.clock.now()), new_uid=self._new_uid)
         self.api = Api(self)
         self.proxies = Proxies(self)
-        self.programs = Programs((*FAULTS, *KNOWN))
+        self.programs = Programs((*FAULTS, *KNOWN, *check_programs.PROGRAMS))
         self.garbage = Garbage(self)
         self.definitions = Definitions(self)
         self.containers = Containers(self)
@@ -86,7 +87,7 @@ class SimCluster:
         self.mig = MigManager(self)
         self.store.listeners.append(self._changed)
         with self.lock:
-            for namespace in ("kube-system", "default", names.NAMESPACE):
+            for namespace in ("kube-system", "default", names.NAMESPACE, names.CHECKS_NAMESPACE):
                 self.ensure_namespace(namespace)
             if equipped:
                 self.equip()

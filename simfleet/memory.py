@@ -302,6 +302,24 @@ class SimFleet:
         with self._talk():
             return evictions.evict(self.cluster, self._caller, pod, grace_seconds)
 
+    def run_pod(self, manifest: Mapping[str, Any]) -> Raw:
+        ref = ObjectRef.of(manifest)
+        with self._talk():
+            try:
+                return named("pods", self._api.create(self._caller, "pods", dict(manifest), ref.namespace))
+            except ApiError as error:
+                if error.code != 409:
+                    raise
+        return self.pod(ref.namespace, ref.name)
+
+    def pod_log(self, pod: PodRef, *, limit: int) -> bytes:
+        with self._talk():
+            return self._api.log(self._caller, pod.name, pod.namespace)[:limit]
+
+    def remove_pod(self, pod: PodRef) -> None:
+        with suppress(NotFound), self._talk():
+            self._api.delete(self._caller, "pods", pod.name, pod.namespace, uid=pod.uid)
+
     # ── policy objects ────────────────────────────────────────────────────────────────────────────────────────────
     def policy(self, ref: ObjectRef) -> Raw:
         with self._talk():

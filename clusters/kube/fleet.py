@@ -40,6 +40,7 @@ from clusters.kube import cluster, paging, policy_objects, proxy
 from clusters.kube.apiserver import APPLY, JSON, MERGE, ApiResponse, ApiServer, Call
 from clusters.kube.cluster import CONFLICT_TRIES
 from clusters.kube.eviction import interpret
+from clusters.kube.own_pods import OwnPods
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
 from contract import names
@@ -64,7 +65,7 @@ _PATHS: dict[ObjectKind, str] = {
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
-class KubeFleet:
+class KubeFleet(OwnPods):
     """One cluster. `timeout` in seconds bounds each call but watches, which are given theirs."""
 
     def __init__(

@@ -55,3 +55,10 @@ REQUIRED_PERMISSIONS: tuple[Permission, ...] = (
         is_optional=True,  # a cluster whose manifest is older must take a new credential all the same
     ),
 )
+
+CHECK_PERMISSIONS: tuple[Permission, ...] = (
+    Permission("create", "", "pods", names.CHECKS_NAMESPACE, why="run a check on an idle node", is_optional=True),
+    Permission("delete", "", "pods", names.CHECKS_NAMESPACE, why="remove a check that has ended", is_optional=True),
+    Permission("get", "", "pods/log", names.CHECKS_NAMESPACE, why="read a check's result", is_optional=True),
+)
+"""What deploy/setpoint-checks.yaml grants besides. A cluster without it has no active checks."""

@@ -1,5 +1,6 @@
 """Rows of GPU telemetry: sources, devices with their samples and history, studies of rollouts, nodes against peers."""
 
+from gpus.models.checks import CheckImage, CheckRun, CheckRunQuerySet
 from gpus.models.peers import NodePace, PaceLook
 from gpus.models.queues import QueueStep, WorkloadWait
 from gpus.models.showback import GpuPrice, GpuUse, JobUse, Team, TeamRules
@@ -19,6 +20,9 @@ from gpus.models.telemetry import (
 
 __all__ = [
     "STALE_AFTER",
+    "CheckImage",
+    "CheckRun",
+    "CheckRunQuerySet",
     "GpuBand",
     "GpuDevice",
     "GpuDeviceQuerySet",

@@ -15,6 +15,7 @@ from common.hooks import Panel
 from gpus.effects import reports as effect_reports
 from gpus.models import NodePace
 from gpus.peers import reports as peer_reports
+from gpus.services.checks import reports as check_reports
 from gpus.web import context
 from jobs.models import Plan, Rollout
 from profiles.models import Profile
@@ -25,6 +26,8 @@ def of_node(request: HttpRequest, node: Node) -> Iterable[Panel]:
     if node.gone_at is None and (node_context := context.of_node(request.user, node, request.GET)) is not None:
         yield Panel("gpus/_node_gpus.html", node_context, order=5)
         yield Panel("gpus/_host_later.html", {"node": node}, order=6)
+    if node.gone_at is None and node.gpu_count and (lines := check_reports.of_node(request.user, node)):
+        yield Panel("gpus/_node_checks.html", {"node": node, "lines": lines}, order=7)
 
 
 def of_cluster(_request: HttpRequest, cluster: Cluster) -> Iterable[Panel]:

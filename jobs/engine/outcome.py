@@ -69,6 +69,8 @@ class NodeView(StepView):
     """When the agent was last heard, once that is too long ago."""
     selector: Mapping[str, Any] = field(default_factory=dict)
     """Of the plan."""
+    busy: str = ""
+    """A sentence: what a room above does on the node now, while the step has not started."""
     joins_after: int | None = None
     """Nodes with a greater key are covered by the plan's option; None: it has none."""
 

@@ -12,6 +12,7 @@ from django.conf import settings
 from clusters.fleet import Fleet
 from clusters.inventory import inspection, store
 from clusters.models import Cluster, NodeTuning
+from common import hooks
 from common.clock import now
 from compliance.models import NodeExpectation
 from compliance.services import expectations
@@ -48,6 +49,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
     originals = expectations.originals(tunings) if writes else {}
     begun = {s.node_key for s in steps if s.status == Step.Status.QUEUED}
     unknown = restore_check.unknown_steps(t.spec_step for pk, t in tunings.items() if t and pk in begun)
+    busy = dict(hooks.node_work(sorted(begun))) if begun else {}
     ran = _ran_before(rollout, node_ids)
     differences = _changes(steps)
     observe = tuple(known_settings.observable_keys())
@@ -86,6 +88,7 @@ def views(rollout: Rollout, steps: Sequence[Step], fleet: Fleet, strategy: Strat
                 call_timeout=settings.SETPOINT_CALL_TIMEOUT_SECONDS,
                 silent_since=tuning.silence(rollout.cluster) if tuning else None,
                 selector=rollout.plan.selector,
+                busy=busy.get(step.node_key, ""),
                 joins_after=joins_after,
                 unfit=unfit,
             )

@@ -256,6 +256,14 @@ class Api:
                 grace=options.get("gracePeriodSeconds"),
             )
 
+    def log(self, caller: Caller, name: str, namespace: str) -> bytes:
+        """Return what the pod's program printed so far: all of it once it has ended. Raises ApiError 404."""
+        with self._call(caller, "get", "pods", subresource="log", name=name, namespace=namespace):
+            pod = self._store.get("pods", name, namespace).raw
+            printed = self._cluster.programs.of(pod["spec"]["containers"][0]["image"]).prints
+            phase = (pod.get("status") or {}).get("phase")
+            return printed(pod).encode() if printed and phase in ("Succeeded", "Failed") else b""
+
     def allowed(self, caller: Caller, verb: str, resource: str) -> bool:
         return caller.inside or (verb, resource) not in self.forbidden
 

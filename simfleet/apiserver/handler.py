@@ -127,6 +127,10 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, method: str, caller: Caller, at: RequestTarget, query: Mapping[str, str], sent: bytes) -> None:
         if at.plural in ("selfsubjectaccessreviews", "subjectaccessreviews"):
             self._review(caller, wire.body(sent), at.plural)
+        elif method == "GET" and (at.plural, at.subresource) == ("pods", "log") and at.name:
+            printed = self.server.door.cluster.api.log(caller, at.name, at.namespace)
+            limit = wire.whole(query, "limitBytes") or len(printed)
+            self._bytes(200, printed[:limit], content_type="text/plain; charset=utf-8")
         elif method == "GET" and at.name:
             stored = self.server.door.cluster.api.get(caller, at.plural, at.name, at.namespace)
             self._stored(200, self._resource(at), stored)

@@ -88,7 +88,15 @@ def selects(pod_spec: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
         return False
     affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return required is None or any(objects.selects(term, labels) for term in required["nodeSelectorTerms"])
+    return required is None or any(
+        objects.selects(term, labels) and _is_named(term, node) for term in required["nodeSelectorTerms"]
+    )
+
+
+def _is_named(term: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """matchFields, of which Kubernetes knows one: metadata.name."""
+    fields = term.get("matchFields") or ()
+    return all((node["metadata"]["name"] in f["values"]) == (f["operator"] == "In") for f in fields)
 
 
 def tolerates(tolerations: Sequence[Mapping[str, str]], node: Mapping[str, Any]) -> bool:

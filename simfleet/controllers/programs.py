@@ -9,7 +9,7 @@ succeeds after a second. These rules do not apply to the pods of `pods.Pods.work
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -45,6 +45,8 @@ class Program:
     ready_seconds: float = 1.0
     run_seconds: float = 1.0
     """How long what runs once takes."""
+    prints: Callable[[Mapping[str, Any]], str] | None = None
+    """Of what runs once, from its pod: its output, which is there when it has ended."""
     clears_taint: str = ""
     """Key of the taint that it takes from its node when it is ready there."""
     offers: Mapping[str, str] = field(default_factory=dict)

@@ -36,6 +36,8 @@ def _cannot_start(view: NodeView) -> StepOutcome | None:
         )
     if view.silent_since:
         return wait(f"Agent silent since {view.silent_since:%H:%M:%S} UTC.", again_in=POLL_SECONDS)
+    if view.busy:
+        return wait(view.busy, again_in=POLL_SECONDS)
     if node.is_driver_busy:
         return wait(f"An operator upgrades the driver of {node.name} ({node.driver_upgrade}).", again_in=POLL_SECONDS)
     if not view.is_revert:

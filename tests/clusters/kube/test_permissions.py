@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from clusters.kube.permissions import REQUIRED_PERMISSIONS
+from clusters.kube.permissions import CHECK_PERMISSIONS, REQUIRED_PERMISSIONS
 from contract import names
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "deploy" / "setpoint.yaml"
@@ -42,3 +42,11 @@ def test_nothing_that_is_asked_for_makes_or_deletes_nodes_or_deletes_pods():
         if permission.resource in ("nodes", "pods"):
             assert permission.verb in ("get", "list", "watch", "patch")
         assert "*" not in (permission.verb, permission.group, permission.resource)
+
+
+def test_what_checks_need_is_what_their_own_manifest_grants():
+    manifest = MANIFESTS.with_name("setpoint-checks.yaml")
+    (role,) = (raw for raw in yaml.safe_load_all(manifest.read_text()) if raw["kind"] == "Role")
+    granted = {(verb, rule["resources"][0]) for rule in role["rules"] for verb in rule["verbs"]}
+    assert granted == {(p.verb, p.resource) for p in CHECK_PERMISSIONS}
+    assert {p.namespace for p in CHECK_PERMISSIONS} == {role["metadata"]["namespace"]} == {names.CHECKS_NAMESPACE}

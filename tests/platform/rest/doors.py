@@ -27,7 +27,7 @@ from components.catalog import catalog
 from components.charts import archives
 from components.plans.authority import Authority
 from components.plans.prepared import Prepared
-from gpus.models import GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
+from gpus.models import CheckRun, GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
 from jobs.approvals import reviews
 from jobs.models import ApprovalRule, CalendarRule, Plan, PlanComponent, PlanRequest, StepEvent
 from jobs.rollouts import freezes
@@ -280,6 +280,9 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         signal="sm_clock", gap=-0.2, since=node.changed_at, until=node.changed_at,
         signals=[{"signal": "busy", "value": 0.4, "usual": 0.8, "gap": -0.5, "bound": -0.1, "hours": 9, "peers": 7}],
     )  # fmt: skip
+    check_run = CheckRun.objects.create(
+        node=node, cluster=world.cluster, check_name="fio-scratch", image="r.example/fio:1", gpus=8, at_once=1
+    )
     named = {"namespace": "a", "kind": "Job", "name": "b", "key": "u-1"}
     job = GpuJob.objects.create(cluster=world.cluster, queued_at=node.changed_at, **named)
     component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
@@ -288,6 +291,9 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         "compliance/settings/<int:pk>": setting.pk,
         "gpus/devices/<int:pk>": gpu.pk,
         "gpus/paces/<int:pk>": pace.pk,
+        "gpus/checks/<slug:name>": "fio-scratch",
+        "gpus/checks/runs/<uuid:pk>": check_run.pk,
+        "gpus/check-runs/<uuid:pk>": check_run.pk,
         "gpus/jobs/<int:pk>": job.pk,
         "gpus/waits/<int:pk>": waiting(world.cluster, node.changed_at).pk,
         "jobs/<slug:key>": job.key,

@@ -1,0 +1,106 @@
+"""The catalog of checks, from checks.yaml: what each runs, for how long, and what its output is compared by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from common import yaml
+from gpus.services.checks.parsers import PARSERS
+
+LONGEST_MINUTES = 120
+GPUS = "{gpus}"
+RESOURCES: Mapping[str, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+"""By vendor: what whole GPUs are to the scheduler."""
+_NEEDED = {"title", "about", "needs", "command", "minutes", "vendors", "parser", "sources"}
+_FIELDS = _NEEDED | {"measures", "scratch", "shared_memory"}
+_NAME, _SIZE = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"), re.compile(r"[1-9]\d{0,2}Gi")
+
+
+class BadCatalog(ValueError):
+    """An entry is wrong: a mistake of this project's, found when the module is imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    name: str
+    title: str
+    unit: str
+    is_higher_better: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    title: str
+    about: str
+    needs: str
+    command: tuple[str, ...]
+    limit: timedelta
+    vendors: tuple[str, ...]
+    parser: str
+    sources: tuple[str, ...]
+    measures: tuple[Measure, ...] = ()
+    """The first is what nodes are compared by."""
+    scratch: str = ""
+    shared_memory: str = ""
+
+    def arguments(self, gpus: int) -> list[str]:
+        return [str(gpus) if word == GPUS else word for word in self.command]
+
+
+def read(raw: object) -> dict[str, Check]:
+    """Raises BadCatalog."""
+    if not isinstance(raw, dict):
+        raise BadCatalog("the catalog is a mapping")
+    return {str(name): _check(str(name), entry) for name, entry in raw.items()}
+
+
+def _check(name: str, entry: Any) -> Check:
+    if not isinstance(entry, dict) or not _NAME.fullmatch(name):
+        raise BadCatalog(f"{name}: a name of lower-case letters, digits and hyphens, and a mapping")
+    if wrong := sorted(_NEEDED - entry.keys()) + sorted(entry.keys() - _FIELDS):
+        raise BadCatalog(f"{name}: fields that are missing or unknown: {wrong}")
+    command, minutes = entry["command"], entry["minutes"]
+    if not (isinstance(command, list) and command and all(isinstance(word, str) and word for word in command)):
+        raise BadCatalog(f"{name}: command is a list of texts")
+    if any("{" in word and word != GPUS for word in command):
+        raise BadCatalog(f"{name}: {GPUS} is a whole argument, and the only placeholder")
+    if isinstance(minutes, bool) or not isinstance(minutes, int) or not 1 <= minutes <= LONGEST_MINUTES:
+        raise BadCatalog(f"{name}: minutes is 1 to {LONGEST_MINUTES}")
+    if entry["parser"] not in PARSERS:
+        raise BadCatalog(f"{name}: no parser {entry['parser']}")
+    if not entry["vendors"] or not set(entry["vendors"]) <= RESOURCES.keys():
+        raise BadCatalog(f"{name}: vendors are {sorted(RESOURCES)}")
+    if not entry["sources"] or not all(str(url).startswith("https://") for url in entry["sources"]):
+        raise BadCatalog(f"{name}: a source is an https address")
+    sizes = {field: str(entry.get(field, "")) for field in ("scratch", "shared_memory")}
+    if any(size and not _SIZE.fullmatch(size) for size in sizes.values()):
+        raise BadCatalog(f"{name}: a size is in Gi")
+    measures = tuple(_measure(name, key, about) for key, about in entry.get("measures", {}).items())
+    texts = {field: str(entry[field]) for field in ("title", "about", "needs", "parser")}
+    return Check(
+        name=name,
+        command=tuple(command),
+        limit=timedelta(minutes=minutes),
+        vendors=tuple(entry["vendors"]),
+        sources=tuple(entry["sources"]),
+        measures=measures,
+        **texts,
+        **sizes,
+    )
+
+
+def _measure(name: str, key: str, about: Any) -> Measure:
+    if not isinstance(about, dict) or about.keys() != {"title", "unit", "better"}:
+        raise BadCatalog(f"{name}: {key} has title, unit and better")
+    if about["better"] not in ("higher", "lower"):
+        raise BadCatalog(f"{name}: {key} is better when higher or lower")
+    return Measure(key, str(about["title"]), str(about["unit"]), about["better"] == "higher")
+
+
+CHECKS: Mapping[str, Check] = read(yaml.load(Path(__file__).with_name("checks.yaml").read_bytes()).data)
