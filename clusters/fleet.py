@@ -18,7 +18,8 @@ from typing import Any, Literal, Protocol
 
 from contract.nodetuning import Spec
 
-ObjectKind = Literal["nodes", "pods", "nodetunings", "leases"]
+ObjectKind = Literal["nodes", "pods", "nodetunings", "leases", "resourceslices", "resourceclaims"]
+"""The last two are not served everywhere, nor may every account read them: NotFound, Forbidden."""
 
 
 class FleetError(Exception):

@@ -56,6 +56,16 @@ def offered(resources: Mapping[str, Any], labels: Mapping[str, str], *, register
     return by_profile
 
 
+def together(by_plugin: int, by_claim: int, labels: Mapping[str, str]) -> int:
+    """Return how many devices a node has that a device plugin and a driver for claims both offer some of.
+
+    They may be the same ones: where GPU feature discovery does not tell of more, they are taken for them.
+    """
+    if not by_plugin or not by_claim:
+        return by_plugin + by_claim
+    return min(by_plugin + by_claim, max(by_plugin, by_claim, _positive(labels.get(f"{WHOLE}.count"))))
+
+
 def _registered(text: str) -> int:
     """Count the devices that HAMi's device plugin registered: a JSON array, before 2.5 `UUID,split count,...:` each."""
     try:

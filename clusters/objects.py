@@ -14,6 +14,8 @@ from contract import names
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 """Extended resources of GPUs. Parts of one that are named by how it is split are counted as one device each."""
+DRA_DRIVER = "gpu.nvidia.com"
+"""NVIDIA's driver that publishes GPUs for claims."""
 MIG_PREFIX, AMD_SUFFIX = "nvidia.com/mig-", "_nps"
 SHARED, SHARED_SUFFIX = "shared", ".shared"
 """What NVIDIA's device plugin adds to a resource whose units are shares of a device, with `renameByDefault`: time

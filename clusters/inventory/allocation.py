@@ -1,40 +1,108 @@
-"""Recount of what pods hold of each node's GPUs, from the pods' rows."""
+"""Recount of each node's GPUs that claims may be given, and of what pods hold of all: from the rows of both."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Sum
+from django.db.models import Count, Q, Sum
 
-from clusters import objects
+from clusters import gpu_shares, objects
 from clusters.gpu_shares import Shares
-from clusters.inventory import rows, write_lock
-from clusters.models import Cluster, GpuPod, Node
+from clusters.inventory import dra, rows, write_lock
+from clusters.models import Cluster, DeviceSlice, GpuPod, Node
 
-_COUNTED = ("pk", "name", "gpu_shares", "gpu_allocated", "gpu_shares_held")
+WRITTEN = ("gpus_by_claim", "gpu_count", "gpu_product", "gpu_allocated", "gpu_shares_held")
+_READ = ("pk", "name", "gpu_plugin", "gpu_shares", "labels", *WRITTEN)
 
 
-def recount(cluster: Cluster, node_names: Collection[str], at: datetime) -> list[int]:
-    """Recount what pods hold of these nodes' GPUs from their rows. Returns the nodes it changed."""
-    by_count: dict[tuple[int, int], list[int]] = {}
-    for chunk in write_lock.chunks(sorted(name for name in node_names if name)):
-        counted = GpuPod.objects.filter(cluster=cluster, node_name__in=chunk).values_list("node_name")
-        gpus_by_node = dict(counted.annotate(held=Sum("gpus")).order_by())
-        nodes = list(Node.objects.present().filter(cluster=cluster, name__in=chunk).values_list(*_COUNTED))
-        in_shares = _held_by_profile(cluster, [name for _, name, shares, *_ in nodes if shares])
-        for pk, name, shares, *stored in nodes:
-            held = gpus_by_node.get(name) or 0
-            wanted = _devices_held(shares, in_shares[name]) if shares else (held, 0)
-            count, of_shares = (min(number, rows.MAX_INTEGER) for number in wanted)
-            if stored != [count, of_shares]:
-                by_count.setdefault((count, of_shares), []).append(pk)
-    for (count, of_shares), pks in by_count.items():
-        for chunk_of_pks in write_lock.chunks(pks):
-            changed = Node.objects.filter(pk__in=chunk_of_pks)
-            changed.update(gpu_allocated=count, gpu_shares_held=of_shares, changed_at=at)
-    return sorted(pk for pks in by_count.values() for pk in pks)
+@dataclass(slots=True)
+class NamedDevices:
+    """Devices of one node that pods were given by name."""
+
+    profiles: dict[str, str] = field(default_factory=dict)
+    """By the device's key; several pods may hold one."""
+    counted: Counter[str] = field(default_factory=Counter)
+    """By profile, how many of the pods' GPUs they are, once for each pod."""
+
+
+def recount(cluster: Cluster, node_names: Collection[str], at: datetime, *, is_offer_new: bool = False) -> list[int]:
+    """Recount what pods hold of these nodes' devices. Returns the nodes it changed.
+
+    Their devices are counted where claims are given some, and with `is_offer_new`.
+    """
+    changed: list[int] = []
+    names = sorted(name for name in node_names if name)
+    is_published = bool(names) and DeviceSlice.objects.filter(cluster=cluster).exists()
+    for chunk in write_lock.chunks(names):
+        counted = GpuPod.every.filter(cluster=cluster, node_name__in=chunk).values_list("node_name").order_by()
+        by_name = Count("pk", filter=~Q(devices={}))
+        sums = {name: counts for name, *counts in counted.annotate(held=Sum("gpus"), named=by_name)}
+        named = _named(cluster, [name for name, (_, number) in sums.items() if number])
+        slices = _slices(cluster, chunk) if is_published else {}
+        nodes = list(Node.objects.present().filter(cluster=cluster, name__in=chunk).values_list(*_READ))
+        in_shares = _held_by_profile(cluster, [name for _, name, _, shares, *_ in nodes if shares])
+        by_values: dict[int, Sequence[object]] = {}
+        for pk, name, plugin, shares, labels, *stored in nodes:
+            mine = named.get(name, NamedDevices())
+            held, of_shares = sums.get(name, [0])[0] - mine.counted.total(), 0
+            if shares:
+                in_shares[name].subtract(mine.counted)
+                held, of_shares = _devices_held(shares, +in_shares[name])
+            held += len(mine.profiles)
+            wanted = [*stored[:3], min(held, rows.MAX_INTEGER), min(of_shares, rows.MAX_INTEGER)]
+            if is_offer_new or stored[0] or name in slices:
+                wanted[:3] = _offered(slices.get(name, ()), mine, plugin, labels)
+            if stored != wanted:
+                by_values[pk] = wanted
+        _write(by_values, at)
+        changed += by_values
+    return sorted(changed)
+
+
+def _offered(slices: Sequence[dra.Slice], held: NamedDevices, plugin: int, labels: Mapping[str, str]) -> list[object]:
+    """Return gpus_by_claim, gpu_count and gpu_product."""
+    devices = dra.offered(slices, held.profiles)
+    published = next((part.product for part in slices if part.product), "")
+    count = gpu_shares.together(plugin, devices.total(), labels)
+    return [dict(sorted(devices.items())), min(count, rows.MAX_INTEGER), rows.product(labels) or published[:120]]
+
+
+def _write(by_values: Mapping[int, Sequence[object]], at: datetime) -> None:
+    """Write in as many statements as there are different outcomes."""
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for pk, values in sorted(by_values.items()):
+        grouped[repr(values)].append(pk)
+    for pks in grouped.values():
+        columns = dict(zip(WRITTEN, by_values[pks[0]], strict=True))
+        for chunk in write_lock.chunks(pks):
+            Node.objects.filter(pk__in=chunk).update(**columns, changed_at=at)
+
+
+def _named(cluster: Cluster, node_names: Sequence[str]) -> dict[str, NamedDevices]:
+    by_node: dict[str, NamedDevices] = defaultdict(NamedDevices)
+    if not node_names:
+        return by_node
+    pods = GpuPod.every.filter(cluster=cluster, node_name__in=node_names).exclude(devices={}).order_by()
+    for name, gpus, devices in pods.values_list("node_name", "gpus", "devices"):
+        by_node[name].profiles |= devices
+        if gpus:
+            by_node[name].counted.update(devices.values())
+    return by_node
+
+
+def _slices(cluster: Cluster, node_names: Sequence[str]) -> dict[str, list[dra.Slice]]:
+    by_node: dict[str, list[dra.Slice]] = defaultdict(list)
+    stored = DeviceSlice.objects.filter(cluster=cluster, node_name__in=node_names).order_by("uid")
+    for node, pool, generation, product, devices in stored.values_list(
+        "node_name", "pool", "generation", "product", "devices"
+    ):
+        by_node[node].append(
+            dra.Slice(node, pool, generation, product, {name: dra.Device(*item) for name, item in devices.items()})
+        )
+    return by_node
 
 
 def _held_by_profile(cluster: Cluster, node_names: Sequence[str]) -> Mapping[str, Counter[str]]:

@@ -14,7 +14,7 @@ from common.clock import now
 
 KIND = "nodes"
 _COLUMNS = ("uid", "pk", "name", "resource_version", "versioned_at", "gone_at")
-_SHARES = rows.NODE_FIELDS.index("gpu_shares")
+_COUNTED = tuple(rows.NODE_FIELDS.index(name) for name in ("gpu_plugin", "gpu_shares", "labels"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _NodeWrites:
     new: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
     reshared: set[str] = field(default_factory=set)
-    """Those of `changed` whose GPUs are offered in other shares than before."""
+    """Those of `changed` that may offer other GPUs than before, or in other shares."""
     recorded: set[str] = field(default_factory=set)
     known: Mapping[str, _StoredNode] = field(default_factory=dict)
     parsed: dict[str, rows.Values] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def _compare(writes: _NodeWrites) -> None:
             writes.new.add(uid)
         elif row.is_gone or stored.get(uid) != [values[name] for name in rows.NODE_FIELDS]:
             writes.changed.add(uid)
-            if values["gpu_shares"] != stored[uid][_SHARES]:
+            if row.is_gone or any(values[rows.NODE_FIELDS[at]] != stored[uid][at] for at in _COUNTED):
                 writes.reshared.add(uid)
         else:
             writes.recorded.add(uid)
@@ -158,7 +158,17 @@ def _write(cluster: Cluster, writes: _NodeWrites, seen: Mapping[str, Raw], at: d
     write_lock.record(Node, {known[uid].pk: versions[uid] for uid in writes.recorded}, at)
     Node.objects.bulk_create(
         [
-            Node(cluster=cluster, uid=uid, resource_version=versions[uid], versioned_at=at, changed_at=at, **values)
+            Node(
+                cluster=cluster,
+                uid=uid,
+                resource_version=versions[uid],
+                versioned_at=at,
+                changed_at=at,
+                # Of new rows only: with others, claims may be given more than a device plugin offers.
+                gpu_count=values["gpu_plugin"],
+                gpu_product=rows.product(values["labels"]),
+                **values,
+            )
             for uid, values in sorted(writes.parsed.items())
             if uid not in writes.recorded
         ],
@@ -171,6 +181,7 @@ def _write(cluster: Cluster, writes: _NodeWrites, seen: Mapping[str, Raw], at: d
     for some in write_lock.chunks(sorted(writes.new)):
         born += Node.objects.filter(cluster=cluster, uid__in=some).values_list("pk", flat=True)
     # Those that changed too: another number of shares makes the same pods hold other devices.
-    allocation.recount(cluster, {writes.parsed[uid]["name"] for uid in writes.new | writes.reshared}, at)
+    names = {writes.parsed[uid]["name"] for uid in writes.new | writes.reshared}
+    allocation.recount(cluster, names, at, is_offer_new=True)
     changed = sorted(known[uid].pk for uid in writes.changed)
     return NodeChanges(created=sorted(born), changed=changed, gone=sorted(gone))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from clusters.inventory import allocation, job_rows, rows, write_lock
+from clusters.inventory import allocation, device_rows, job_rows, rows, write_lock
 from clusters.inventory.job_rows import PodChange, PodEnd
 from clusters.inventory.versions import Observation, Recorded
 from clusters.inventory.write_lock import NodeChanges, Raw
@@ -49,17 +49,16 @@ def observe(
     """Pods seen, of which those that request GPUs and are not finished have rows. Recounts the GPUs of their nodes."""
     at = at or now()
     observation = Observation(at, complete, version)
-    seen = {uid: rows.gpu_pod(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
-    versions = {uid: rows.resource_version(raw) for raw in raws for uid, _ in [rows.identity(raw)] if uid}
+    seen = _parsed(cluster, raws, deleted)
+    versions = {uid: rows.resource_version(raw) for raw in (*raws, *deleted) if (uid := rows.identity(raw)[0])}
     ended = set()
-    for raw in deleted:
-        if uid := rows.identity(raw)[0]:
-            seen[uid], versions[uid] = None, rows.resource_version(raw)
     if not complete:
         ended = {rows.identity(raw)[0] for raw in (*raws, *deleted) if rows.holds_gpus(raw)} & _none(seen)
     if not _judge(cluster, seen, versions, ended, observation):
         return NodeChanges()
     with write_lock.of_rows(cluster):
+        if any(values and values["claims"] for values in seen.values()):
+            seen = _parsed(cluster, raws, deleted)  # what their claims were given may have been written meanwhile
         writes = _judge(cluster, seen, versions, ended, observation)
         ends = {
             uid: job_rows.end_of(raw, at) for raw in (*raws, *deleted) if (uid := rows.identity(raw)[0]) in writes.over
@@ -67,6 +66,16 @@ def observe(
         _track(cluster, writes, ends, at)
         changed = _write(cluster, writes, versions, at)
     return write_lock.tell(cluster, NodeChanges(changed=changed))
+
+
+def _parsed(cluster: Cluster, raws: Sequence[Raw], deleted: Sequence[Raw]) -> dict[str, rows.Values | None]:
+    """Return the values of rows by UID; None for a pod that needs none, or has one no more."""
+    seen = {uid: rows.gpu_pod(raw) for raw in raws if (uid := rows.identity(raw)[0])}
+    uses = {uid: (values["namespace"], values["claims"]) for uid, values in seen.items() if values and values["claims"]}
+    if given := device_rows.given(cluster, uses):
+        again = {uid: raw for raw in raws if (uid := rows.identity(raw)[0]) in given}
+        seen |= {uid: rows.gpu_pod(raw, given[uid]) for uid, raw in again.items()}
+    return seen | {uid: None for raw in deleted if (uid := rows.identity(raw)[0])}
 
 
 def _none(seen: Mapping[str, rows.Values | None]) -> set[str]:
@@ -107,7 +116,7 @@ def _judge(
 
 
 def _stored(cluster: Cluster, uids: Sequence[str] | None) -> dict[str, _StoredPod]:
-    stored = GpuPod.objects.filter(cluster=cluster)
+    stored = GpuPod.every.filter(cluster=cluster)
     parts = [stored] if uids is None else [stored.filter(uid__in=chunk) for chunk in write_lock.chunks(uids)]
     columns = ("uid", "pk", "resource_version", "versioned_at", *rows.POD_FIELDS)
     return {
@@ -122,16 +131,16 @@ def _track(cluster: Cluster, writes: _PodWrites, ends: Mapping[str, PodEnd], at:
     gone = PodEnd(GpuJob.Outcome.DELETED, at)
     changes = [PodChange(uid, writes.known[uid].values, ends.get(uid, gone)) for uid in sorted(writes.over)]
     changes += [PodChange(uid, values, None) for uid, values in sorted(writes.changed.items())]
-    job_rows.track(cluster, changes, at)
+    job_rows.track(cluster, [change for change in changes if change.values["gpus"]], at)
 
 
 def _write(cluster: Cluster, writes: _PodWrites, versions: Mapping[str, str], at: datetime) -> list[int]:
     known = writes.known
     for chunk in write_lock.chunks(sorted(writes.over)):
-        GpuPod.objects.filter(cluster=cluster, uid__in=chunk).delete()
+        GpuPod.every.filter(cluster=cluster, uid__in=chunk).delete()
     write_lock.bury(cluster, KIND, writes.dead, at)
     write_lock.record(GpuPod, {known[uid].pk: versions[uid] for uid in writes.recorded}, at)
-    GpuPod.objects.bulk_create(
+    GpuPod.every.bulk_create(
         [
             GpuPod(cluster=cluster, uid=uid, resource_version=versions[uid], versioned_at=at, **values)
             for uid, values in sorted(writes.changed.items())

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusters import gpu_shares, objects, tolerations
-from clusters.inventory import job_owner
+from clusters.inventory import dra, job_owner
 from contract import names
 from contract.nodetuning import Malformed, Status
 
@@ -37,8 +37,7 @@ NODE_FIELDS = (
     "annotations",
     "taints",
     "allocatable",
-    "gpu_product",
-    "gpu_count",
+    "gpu_plugin",
     "gpu_shares",
 )
 TUNING_ACCEPTED = ("observed_generation", "protocol", "agent_version", "status", "observed")
@@ -50,6 +49,8 @@ POD_FIELDS = (
     "node_name",
     "gpus",
     "mig",
+    "claims",
+    "devices",
     "owner_kind",
     "owner_name",
     "job_kind",
@@ -112,7 +113,7 @@ def is_older(version: str, than: str) -> bool:
 
 
 def node(raw: object) -> Values:
-    """NODE_FIELDS of one node."""
+    """NODE_FIELDS of one node. What counts all of its GPUs is written by clusters.inventory.allocation."""
     metadata, spec, status = _node_parts(raw)
     shaped = {"metadata": metadata, "spec": spec, "status": status}
     info = _map(status.get("nodeInfo"))
@@ -145,13 +146,14 @@ def node(raw: object) -> Values:
             for t in _maps(spec.get("taints"))[:MAX_ENTRIES]
         ],
         "allocatable": allocatable,
-        "gpu_product": _product(labels),
-        "gpu_count": _bounded(objects.gpu_count(offered) - sum(part.shares - part.devices for part in shares.values())),
+        "gpu_plugin": _bounded(
+            objects.gpu_count(offered) - sum(part.shares - part.devices for part in shares.values())
+        ),
         "gpu_shares": {name: list(map(_bounded, part)) for name, part in sorted(shares.items())},
     }
 
 
-def _product(labels: Mapping[str, str]) -> str:
+def product(labels: Mapping[str, str]) -> str:
     """Return the board's name, without what GPU feature discovery adds where its shares keep the resource's name."""
     return next((labels[key] for key in GPU_PRODUCT_LABELS if labels.get(key)), "").removesuffix("-SHARED")[:120]
 
@@ -203,15 +205,21 @@ def _accepted(answered: object, node_uid: str) -> Values:
     }
 
 
-def gpu_pod(raw: object) -> Values | None:
-    """POD_FIELDS of a pod that holds or waits for GPUs; None for every other pod."""
+def gpu_pod(raw: object, devices: Mapping[str, str] | None = None) -> Values | None:
+    """POD_FIELDS of a pod that holds or waits for GPUs, or uses claims; None for every other pod.
+
+    `devices`: those that its claims were given, with the profile of each.
+    """
     # A mapping in a wrong place makes the shared readers raise; such a pod holds no GPUs that can be known.
     try:
         pod = _map(raw)
-        if objects.is_finished(pod) or not (gpus := objects.pod_gpus(pod)):
+        gpus = objects.pod_gpus(pod)
+        if objects.is_finished(pod) or not (gpus or dra.uses_claims(pod)):
             return None
         kind, owner = objects.controller(pod)
         split = objects.pod_instances(pod)
+        given = dict(sorted((devices or {}).items()))
+        split.update(profile for profile in given.values() if profile)
         job = _job(pod)
     except (AttributeError, TypeError):
         return None
@@ -220,8 +228,10 @@ def gpu_pod(raw: object) -> Values | None:
         "namespace": _text(metadata.get("namespace"), 63),
         "name": _text(metadata.get("name"), 253),
         "node_name": _text(spec.get("nodeName"), 253),
-        "gpus": _bounded(gpus),
+        "gpus": _bounded(gpus + len(given)),
         "mig": {_text(name, 63): _bounded(count) for name, count in sorted(split.items())[:MAX_ENTRIES]},
+        "claims": dra.claim_names(pod)[:MAX_ENTRIES],
+        "devices": given,
         "owner_kind": _text(kind, 63),
         "owner_name": _text(owner, 253),
         **job,
@@ -277,9 +287,9 @@ def _memory_kills(pod: Mapping[str, Any]) -> Values:
 
 
 def holds_gpus(raw: object) -> bool:
-    """Return whether it is a pod that requests GPUs, finished or not."""
+    """Return whether it is a pod that requests GPUs or uses claims, finished or not."""
     try:
-        return objects.pod_gpus(_map(raw)) > 0
+        return objects.pod_gpus(_map(raw)) > 0 or dra.uses_claims(_map(raw))
     except (AttributeError, TypeError):
         return False
 

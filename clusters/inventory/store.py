@@ -20,12 +20,15 @@ from typing import Any
 from django.conf import settings
 
 from clusters.fleet import ObjectKind
-from clusters.inventory import node_rows, pod_rows, rows, tuning_rows, write_lock
+from clusters.inventory import device_rows, node_rows, pod_rows, rows, tuning_rows, write_lock
 from clusters.inventory.write_lock import NodeChanges
-from clusters.models import Cluster, Node, NodeTuning
+from clusters.models import Cluster, DeviceSlice, Node, NodeTuning
 from common.clock import now
 
-__all__ = ["OBSERVE", "NodeChanges", "doubts", "observe_leases", "observe_nodes", "observe_pods", "observe_tunings"]
+__all__ = [
+    "OBSERVE", "OBSERVE_DEVICES", "NodeChanges", "doubts", "observe_leases", "observe_nodes", "observe_pods",
+    "observe_tunings",
+]  # fmt: skip
 
 Raw = Mapping[str, Any]
 
@@ -39,6 +42,11 @@ OBSERVE: dict[ObjectKind, Callable[..., NodeChanges]] = {
     "pods": observe_pods,
 }
 """Nodes first: the agents' objects and the pods are attached to them."""
+OBSERVE_DEVICES: dict[ObjectKind, Callable[..., NodeChanges]] = {
+    "resourceslices": device_rows.observe_slices,
+    "resourceclaims": device_rows.observe_claims,
+}
+"""Kinds that not every cluster serves, nor every account may read. No row of the others depends on them."""
 
 
 def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime | None = None) -> int:
@@ -71,6 +79,11 @@ def observe_leases(cluster: Cluster, raws: Sequence[Raw], *, at: datetime | None
     cluster.leases_at = at
     Cluster.objects.filter(pk=cluster.pk).update(leases_at=at)
     return sum(map(len, written.values()))
+
+
+def has_devices(cluster: Cluster) -> bool:
+    """Return whether a driver publishes GPUs for claims."""
+    return DeviceSlice.objects.filter(cluster=cluster).exists()
 
 
 # ── lists that lag ────────────────────────────────────────────────────────────────────────────────────────────────

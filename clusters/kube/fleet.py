@@ -1,13 +1,12 @@
 """The fleet port over a real API server: every verb is one or two raw JSON calls, and nothing else knows their paths.
 
-Names reach URLs only through `_segment`; writes to nodes carry `metadata.uid`, so the API server itself refuses a node
-that was replaced under its name (law 9).
+Names reach URLs only through `object_paths.segment`; writes to nodes carry `metadata.uid`, so the API server itself
+refuses a node that was replaced under its name (law 9).
 """
 
 from __future__ import annotations
 
 import builtins
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -41,6 +40,7 @@ from clusters.kube.apiserver import APPLY, JSON, MERGE, ApiResponse, ApiServer, 
 from clusters.kube.cluster import CONFLICT_TRIES
 from clusters.kube.eviction import interpret
 from clusters.kube.own_pods import OwnPods
+from clusters.kube.object_paths import NAMESPACES, NODES, PATHS, SELECTED, TUNINGS, segment
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
 from contract import names
@@ -53,16 +53,6 @@ ENGINE = f"{names.FIELD_MANAGER}-engine"
 """Field manager of cordons, taints and specs: they are no part of the set that `decorate` applies."""
 
 _HEADS = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_NODES = "/api/v1/nodes"
-_NAMESPACES = "/api/v1/namespaces"
-_TUNINGS = f"/apis/{names.API_VERSION}/{names.PLURAL}"
-_PATHS: dict[ObjectKind, str] = {
-    "nodes": _NODES,
-    "pods": "/api/v1/pods",
-    "nodetunings": _TUNINGS,
-    "leases": f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases",
-}
-_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class KubeFleet(OwnPods):
@@ -106,10 +96,10 @@ class KubeFleet(OwnPods):
     def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
         # `resourceVersion=0` would answer from the cache, but whole: the API server ignores `limit` then, and 5,000
         # nodes are one answer of 130 MB. In pages it took no longer (2,000 nodes: 4.8 s to 5.8 s, Kubernetes 1.35).
-        return self._listed(Call("list", kind), _PATHS[kind])
+        return self._listed(Call("list", kind), PATHS[kind], query=SELECTED.get(kind))
 
     def heads(self, kind: ObjectKind) -> Page:
-        return self._listed(Call("list", kind), _PATHS[kind], accept=_HEADS)
+        return self._listed(Call("list", kind), PATHS[kind], query=SELECTED.get(kind), accept=_HEADS)
 
     def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
         call = Call("watch", kind)
@@ -118,8 +108,9 @@ class KubeFleet(OwnPods):
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(1, round(timeout))),
+            **SELECTED.get(kind, {}),
         }
-        for raw in self._server.stream(call, _PATHS[kind], query, timeout=timeout):
+        for raw in self._server.stream(call, PATHS[kind], query, timeout=timeout):
             type_, received = raw.get("type"), raw.get("object")
             if type_ not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR") or not isinstance(received, dict):
                 raise Untrusted(f"{call}: an event of no known type")
@@ -128,29 +119,29 @@ class KubeFleet(OwnPods):
             yield Event(type_, _trimmed(received))
 
     def node(self, name: str) -> dict[str, Any]:
-        return self._server.get(Call("get", "nodes", name), f"{_NODES}/{_segment(name)}", "Node")
+        return self._server.get(Call("get", "nodes", name), f"{NODES}/{segment(name)}", "Node")
 
     def tuning(self, name: str) -> dict[str, Any]:
-        return self._server.get(Call("get", names.PLURAL, name), f"{_TUNINGS}/{_segment(name)}", names.KIND)
+        return self._server.get(Call("get", names.PLURAL, name), f"{TUNINGS}/{segment(name)}", names.KIND)
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
-        path = f"{_NAMESPACES}/{_segment(namespace)}/pods/{_segment(name)}"
+        path = f"{NAMESPACES}/{segment(namespace)}/pods/{segment(name)}"
         return self._server.get(Call("get", "pods", name), path, "Pod")
 
     def pods_on(self, node: str) -> builtins.list[dict[str, Any]]:
-        query = {"fieldSelector": f"spec.nodeName={_segment(node)}"}
-        return self._listed(Call("list", "pods"), _PATHS["pods"], query=query).items
+        query = {"fieldSelector": f"spec.nodeName={segment(node)}"}
+        return self._listed(Call("list", "pods"), PATHS["pods"], query=query).items
 
     def pods(self) -> builtins.list[dict[str, Any]]:
-        return self._listed(Call("list", "pods"), _PATHS["pods"]).items
+        return self._listed(Call("list", "pods"), PATHS["pods"]).items
 
     def labeled_pods(self, selector: str) -> builtins.list[dict[str, Any]]:
-        return self._listed(Call("list", "pods"), _PATHS["pods"], query={"labelSelector": selector}).items
+        return self._listed(Call("list", "pods"), PATHS["pods"], query={"labelSelector": selector}).items
 
     def custom(self, api_version: str, plural: str) -> builtins.list[dict[str, Any]]:
         group, _, version = api_version.partition("/")
-        call = Call("list", f"{_segment(plural)}.{_segment(group)}")
-        path = f"/apis/{group}/{_segment(version)}/{plural}"
+        call = Call("list", f"{segment(plural)}.{segment(group)}")
+        path = f"/apis/{group}/{segment(version)}/{plural}"
         # A group that is not served is answered in plain words, not by a Status: one object is asked for to tell.
         policy_objects.served(self._server.send(call, "GET", path, query={"limit": "1"}))
         return self._listed(call, path).items
@@ -164,7 +155,7 @@ class KubeFleet(OwnPods):
         limit: int,
         timeout: float = 0,
     ) -> Reply:
-        _segment(to.namespace), _segment(to.name)
+        segment(to.namespace), segment(to.name)
         return proxy.ask(self._server, to, path, query, limit=limit, timeout=timeout)
 
     def budgets(self) -> builtins.list[dict[str, Any]]:
@@ -206,7 +197,7 @@ class KubeFleet(OwnPods):
         return self._rewrite(node, uid, change)
 
     def evict(self, pod: PodRef, *, grace_seconds: int | None = None) -> Eviction:
-        space, name = _segment(pod.namespace), _segment(pod.name)
+        space, name = segment(pod.namespace), segment(pod.name)
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -217,7 +208,7 @@ class KubeFleet(OwnPods):
             "deleteOptions": options,
         }
         call = Call("create", "pods/eviction", f"{pod.namespace}/{pod.name}")
-        answer = self._server.send(call, "POST", f"{_NAMESPACES}/{space}/pods/{name}/eviction", body=body)
+        answer = self._server.send(call, "POST", f"{NAMESPACES}/{space}/pods/{name}/eviction", body=body)
         return interpret(answer, is_there=lambda: self._is_there(pod), blocking=lambda: self._blocking(pod))
 
     def decorate(
@@ -279,18 +270,18 @@ class KubeFleet(OwnPods):
         tuning = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
-            "metadata": {"name": _segment(node), "ownerReferences": [owner]},
+            "metadata": {"name": segment(node), "ownerReferences": [owner]},
             "spec": {key: value for key, value in spec.to_json().items() if value is not None},
         }
         call = Call("create", names.PLURAL, node)
         query = {"fieldManager": ENGINE}
         try:
-            return self._server.ask(call, "POST", _TUNINGS, body=tuning, query=query).object(names.KIND)
+            return self._server.ask(call, "POST", TUNINGS, body=tuning, query=query).object(names.KIND)
         except Conflict:
             return self.tuning(node)
 
     def tune(self, node: str, spec: Spec, *, version: str = "") -> dict[str, Any]:
-        path = f"{_TUNINGS}/{_segment(node)}"
+        path = f"{TUNINGS}/{segment(node)}"
         change: dict[str, Any] = {"spec": spec.to_json()}
         if version:
             change["metadata"] = {"resourceVersion": version}
@@ -308,7 +299,7 @@ class KubeFleet(OwnPods):
     ) -> dict[str, Any]:
         """One patch of a node that must still be `uid`. Raises Replaced, Conflict, NotFound."""
         body = {**change, "metadata": {**change.get("metadata", {}), "uid": uid}}
-        call, path = Call("patch", "nodes", node), f"{_NODES}/{_segment(node)}"
+        call, path = Call("patch", "nodes", node), f"{NODES}/{segment(node)}"
         try:
             return self._patch(call, path, body, content_type=content_type, manager=manager).object("Node")
         except (Forbidden, NotFound):
@@ -347,7 +338,7 @@ class KubeFleet(OwnPods):
         return self._listed(Call("list", "poddisruptionbudgets"), path).items
 
     def _is_there(self, pod: PodRef) -> bool:
-        path = f"{_NAMESPACES}/{_segment(pod.namespace)}/pods/{_segment(pod.name)}"
+        path = f"{NAMESPACES}/{segment(pod.namespace)}/pods/{segment(pod.name)}"
         try:
             current = self._server.get(Call("get", "pods", pod.name), path, "Pod")
         except NotFound:
@@ -356,9 +347,9 @@ class KubeFleet(OwnPods):
 
     def _blocking(self, pod: PodRef) -> builtins.list[str]:
         """`namespace/name` of each budget that selects the pod; empty when that cannot be found out."""
-        space = _segment(pod.namespace)
+        space = segment(pod.namespace)
         try:
-            path = f"{_NAMESPACES}/{space}/pods/{_segment(pod.name)}"
+            path = f"{NAMESPACES}/{space}/pods/{segment(pod.name)}"
             labels = objects.meta(self._server.get(Call("get", "pods", pod.name), path, "Pod")).get("labels") or {}
             budgets = self._budgets(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets")
         except (FleetRefused, FleetUnavailable):
@@ -368,13 +359,6 @@ class KubeFleet(OwnPods):
             for b in budgets
             if objects.selects((b.get("spec") or {}).get("selector"), labels)
         )
-
-
-def _segment(name: str) -> str:
-    """A name as one segment of a URL's path. Raises FleetRefused: `..` or a slash would address something else."""
-    if not _NAME.fullmatch(name):
-        raise FleetRefused(f"{name[:80]!r} is not the name of a Kubernetes object")
-    return name
 
 
 def _trimmed(raw: dict[str, Any]) -> dict[str, Any]:

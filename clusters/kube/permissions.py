@@ -27,6 +27,11 @@ REQUIRED_PERMISSIONS: tuple[Permission, ...] = (
     Permission("create", names.GROUP, names.PLURAL, why="one NodeTuning in mode observe for each node"),
     Permission("patch", names.GROUP, names.PLURAL, why="hand an approved step to the agent"),
     Permission("list", "coordination.k8s.io", "leases", _NS, why="see whether agents are alive"),
+    *(
+        Permission(verb, "resource.k8s.io", kind, why=f"{what} GPUs that claims are given (DRA)", is_optional=True)
+        for kind in ("resourceslices", "resourceclaims")
+        for verb, what in (("list", "count the"), ("watch", "follow the"))
+    ),
     Permission("get", "", "configmaps", _NS, why="read which installation owns the cluster"),
     Permission("create", "", "configmaps", _NS, why="mark the cluster as this installation's"),
     Permission("patch", "", "configmaps", _NS, why="take the cluster over, when told to"),

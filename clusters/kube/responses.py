@@ -84,7 +84,8 @@ class ApiResponse:
         if code == 429:
             return Throttled(f"{self.call}: throttled, {words or '429'}", self.retry_after)
         if code == 404 and not status:
-            return NotFound(f"{self.call}: the cluster does not serve NodeTunings; apply Setpoint's manifests")
+            lacks = "NodeTunings; apply Setpoint's manifests" if self.call.resource == "nodetunings" else "this kind"
+            return NotFound(f"{self.call}: the cluster does not serve {lacks}")
         final = {404: NotFound, 409: Conflict, 410: Gone}.get(code)
         if final:
             return final(f"{self.call}: {words or code}")
@@ -93,8 +94,9 @@ class ApiResponse:
         return FleetUnavailable(f"{self.call}: the API server answered {code} {words}".rstrip())
 
     def _is_absent_api(self) -> bool:
-        """Return whether this is the answer for a group that is not served: the CRD is not installed."""
-        return self.call.resource.startswith("nodetunings") and self.body.strip() == b"404 page not found"
+        """Return whether this is the answer for a group that is not served: no CRD is installed, or it is older."""
+        kinds = ("nodetunings", "resourceslices", "resourceclaims")
+        return self.call.resource.startswith(kinds) and self.body.strip() == b"404 page not found"
 
 
 def is_starting(words: str) -> bool:

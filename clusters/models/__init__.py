@@ -7,7 +7,6 @@ from clusters.models.clusters import (
     Cluster,
     ClusterDay,
     FormerCluster,
-    GpuPod,
     HelmCredential,
     Node,
     NodeQuerySet,
@@ -17,7 +16,9 @@ from clusters.models.clusters import (
     unavailable_now,
     unheard,
 )
+from clusters.models.devices import DeviceClaim, DeviceSlice
 from clusters.models.gpu_jobs import GpuJob, JobPod
+from clusters.models.gpu_pods import GpuPod
 from clusters.models.sync import RowCheck, RowWriter, Tombstone, Watcher
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "AdministratorCredential",
     "Cluster",
     "ClusterDay",
+    "DeviceClaim",
+    "DeviceSlice",
     "FormerCluster",
     "GpuJob",
     "GpuPod",

@@ -70,6 +70,11 @@ class Cluster(Marked):
     equipment = models.JSONField(
         default=dict, help_text="What of deploy/ is present; clusters.fleet.Equipment as JSON."
     )
+    devices_unread = models.CharField(
+        max_length=300,
+        blank=True,
+        help_text="Why GPUs that claims are given cannot be read; empty: they are, or none is.",
+    )
     enrolment_error = models.CharField(
         max_length=500, blank=True, help_text="Why nodes without a NodeTuning cannot be given one."
     )
@@ -304,41 +309,6 @@ class NodeTuning(models.Model):
     def silence(self, cluster: Cluster) -> datetime | None:
         """Return the time since which this node's agent is not heard; None while it is. `cluster` is the node's."""
         return self.silent_since or cluster.deaf_since
-
-
-class GpuPod(models.Model):
-    """A pod that requests GPUs and is not finished. Other pods are read when planning and draining."""
-
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="gpu_pods")
-    uid = models.CharField(max_length=64)
-    resource_version = models.CharField(max_length=40, blank=True)
-    versioned_at = models.DateTimeField(default=now, help_text="When the object of `resource_version` was heard.")
-    namespace = models.CharField(max_length=63)
-    name = models.CharField(max_length=253)
-    node_name = models.CharField(max_length=253, blank=True)
-    gpus = models.PositiveIntegerField()
-    mig = models.JSONField(default=dict, help_text="Of `gpus`, MIG instances by profile.")
-    owner_kind = models.CharField(max_length=63, blank=True)
-    owner_name = models.CharField(max_length=253, blank=True)
-    job_kind = models.CharField(max_length=63, blank=True, help_text="Of the job: clusters.inventory.job_owner.")
-    job_name = models.CharField(max_length=253, blank=True)
-    job_key = models.CharField(max_length=64, blank=True, help_text="GpuJob.key; empty: not read since an upgrade.")
-    queue = models.CharField(max_length=253, blank=True)
-    created_at = models.DateTimeField(null=True)
-    running_at = models.DateTimeField(null=True, help_text="Since when its containers run; null: it does not run.")
-    restarts = models.PositiveIntegerField(default=0, help_text="Of its containers.")
-    phase = models.CharField(max_length=20, blank=True)
-    started_at = models.DateTimeField(null=True)
-    memory_kills = models.PositiveIntegerField(default=0, help_text="Containers whose last end was OOMKilled.")
-    memory_killed_at = models.DateTimeField(null=True, help_text="When the latest of them ended.")
-    tolerations = models.JSONField(default=list, help_text="Those that count for NoExecute; see clusters.tolerations.")
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["cluster", "uid"], name="one_gpu_pod_uid")]
-        indexes = [models.Index(fields=["cluster", "node_name"])]
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class Pool(models.Model):

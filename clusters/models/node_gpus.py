@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from django.db import models
 
 from clusters import objects
@@ -18,6 +20,11 @@ class NodeGpus(models.Model):
     gpu_allocated = models.PositiveIntegerField(
         default=0, help_text="Of gpu_count, those that pods hold; of devices in shares the fewest that theirs take."
     )
+    gpu_plugin = models.PositiveIntegerField(default=0, help_text="Of gpu_count, those that a device plugin offers.")
+    gpus_by_claim = models.JSONField(
+        default=dict,
+        help_text="Devices that a driver offers to claims, by profile; empty: whole GPUs.",
+    )
     gpu_shares = models.JSONField(
         default=dict,
         help_text="By profile of the devices (empty: whole GPUs), [shares offered, devices]. Empty: none is shared.",
@@ -30,7 +37,13 @@ class NodeGpus(models.Model):
     @property
     def instances(self) -> dict[str, int]:
         """Parts of GPUs that it offers, by profile; part of `gpu_count`."""
-        return dict(sorted(objects.instances(self.allocatable).items()))
+        by_claim = Counter({profile: count for profile, count in self.gpus_by_claim.items() if profile})
+        return dict(sorted((self.plugin_instances + by_claim).items()))
+
+    @property
+    def plugin_instances(self) -> Counter[str]:
+        """Those that a device plugin offers."""
+        return objects.instances(self.allocatable)
 
     @property
     def gpu_words(self) -> str:

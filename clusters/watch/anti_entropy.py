@@ -264,7 +264,7 @@ def _buried(cluster: Cluster, kind: ObjectKind, tombs: Collection[str]) -> dict[
 def _rows(cluster: Cluster, kind: ObjectKind, keys: Collection[str] | None) -> dict[str, ComparedRow]:
     """Return rows by key; for NodeTunings, those of all nodes that could have one."""
     if kind == "pods":
-        of: QuerySet[Any] = GpuPod.objects.filter(cluster=cluster)
+        of: QuerySet[Any] = GpuPod.every.filter(cluster=cluster)
         columns, by = ("uid", "namespace", "name", "resource_version", "versioned_at"), "uid"
     else:
         of = Node.objects.present().filter(cluster=cluster)

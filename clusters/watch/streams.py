@@ -26,6 +26,8 @@ from common.clock import now
 log = logging.getLogger(__name__)
 
 KINDS: Final[tuple[ObjectKind, ...]] = ("nodes", "nodetunings", "pods")
+DEVICE_KINDS: Final[tuple[ObjectKind, ...]] = ("resourceslices", "resourceclaims")
+"""Followed where they are served and a driver for GPUs publishes any; they prove nothing about a cluster."""
 FAILURES_TO_BE_LOST = 2
 """One dropped connection is every day's; two failures in a row mean that the cluster does not answer."""
 
@@ -51,6 +53,8 @@ class WatchTimings:
     compare_turn: float = 5.0
     settle: float = 10.0
     """What differs is looked at again after this: the watch may only have been a moment behind."""
+    devices: float = 60.0
+    """How often a cluster is asked whether it has devices for claims, until it has."""
     follow: float = 5.0
     """How often what is followed for rooms above is arranged again, and what was heard of it is told."""
 
@@ -110,6 +114,8 @@ class Watched:
     failed: dict[ObjectKind, Failed] = field(default_factory=dict)
     rowless: set[str] = field(default_factory=set)
     """UIDs of pods that have no row because they need none."""
+    unread: dict[ObjectKind, str] = field(default_factory=dict)
+    """Of DEVICE_KINDS, why they cannot be followed now."""
     is_known_reached: bool = False
     """The row says so already; a quiet cluster is not told again and again."""
 

@@ -33,6 +33,7 @@ from clusters.inventory.inspection import refresh
 from clusters.models import Cluster
 from clusters.watch import sharing
 from clusters.watch.anti_entropy import AntiEntropy
+from clusters.watch.devices import DeviceWatch
 from clusters.watch.following import Following
 from clusters.watch.streams import KINDS, Stream, Watched, WatchTimings
 from clusters.watch.writer import Writer
@@ -67,6 +68,7 @@ class _HeldCluster:
     due: dict[str, float]
     following: Following
     comparing: AntiEntropy
+    devices: DeviceWatch
     running: dict[str, Future[None]] = field(default_factory=dict)
     """By group of chores: a long look at all pods keeps no new node waiting."""
 
@@ -174,13 +176,13 @@ class Watch:
             for stream in streams
         ]
         soon = time.monotonic() + random.uniform(0, min(5.0, self.pace.leases))  # noqa: S311
-        due = {"leases": soon, **dict.fromkeys(("enrol", "inspect", "follow"), time.monotonic())}
+        due = {"leases": soon, **dict.fromkeys(("enrol", "inspect", "follow", "devices"), time.monotonic())}
         due["compare_turn"] = soon
         following = Following(cluster, self.pace)
         resources.callback(following.close)
-        self.held[cluster.pk] = _HeldCluster(
-            watched, resources, threads, due, following, AntiEntropy(watched, self.pace)
-        )
+        devices = DeviceWatch(watched, self.writer.post, self.pace)
+        comparing = AntiEntropy(watched, self.pace)
+        self.held[cluster.pk] = _HeldCluster(watched, resources, threads, due, following, comparing, devices)
         for thread in threads:
             thread.start()
 
@@ -190,7 +192,7 @@ class Watch:
         entry.resources.close()  # ends the watches that threads wait in
 
     def _let_go_of_all(self, *, release: bool = True) -> None:
-        threads = [thread for entry in self.held.values() for thread in entry.threads]
+        threads = [thread for entry in self.held.values() for thread in (*entry.threads, *entry.devices.threads)]
         for pk in list(self.held):
             self._let_go(pk)
         for thread in threads:
@@ -226,6 +228,7 @@ class Watch:
             "enrol": enrolment.enrol,
             "leases": _leases,
             "follow": lambda cluster, fleet: entry.following.turn(),
+            "devices": lambda cluster, fleet: entry.devices.turn(),
             "compare_turn": lambda cluster, fleet: entry.comparing.turn(),
         }
         try:

@@ -65,7 +65,7 @@ def _tunings(cluster: Cluster) -> QuerySet[NodeTuning]:
 
 
 def _pods(cluster: Cluster) -> QuerySet[GpuPod]:
-    return GpuPod.objects.filter(cluster=cluster)
+    return GpuPod.every.filter(cluster=cluster)
 
 
 _KINDS: dict[ObjectKind, _ComparableKind] = {
@@ -88,7 +88,7 @@ _KINDS: dict[ObjectKind, _ComparableKind] = {
         rows.POD_FIELDS,
         ("namespace", "name", "uid"),
         lambda fleet, row: fleet.pod(row.namespace, row.name),
-        lambda raw, row: rows.gpu_pod(raw),
+        lambda raw, row: rows.gpu_pod(raw, row.stored["devices"]),
     ),
 }
 

@@ -15,7 +15,7 @@ from django.db import connections as databases
 from clusters.fleet import ObjectKind
 from clusters.inventory import reachability, rows, store
 from clusters.models import Cluster
-from clusters.watch.streams import KINDS, Failed, Happened, Listed, Message, Watched, WatchTimings
+from clusters.watch.streams import DEVICE_KINDS, KINDS, Failed, Happened, Listed, Message, Watched, WatchTimings
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ Posted = tuple[Watched, Message]
 DEEPEST = 5000
 """Messages waiting before streams are held up: the API server then buffers, and drops watchers that stay too slow."""
 
-_OBSERVE = dict(store.OBSERVE)
+_OBSERVE = {**store.OBSERVE, **store.OBSERVE_DEVICES}
 
 
 class Writer:
@@ -103,7 +103,7 @@ class Writer:
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""
-        last: dict[ObjectKind, dict[str, Happened]] = {kind: {} for kind in KINDS}
+        last: dict[ObjectKind, dict[str, Happened]] = {kind: {} for kind in (*KINDS, *DEVICE_KINDS)}
         for happened in events:
             if happened.event.type != "BOOKMARK":
                 last[happened.kind][_key(happened)] = happened
@@ -120,6 +120,8 @@ class Writer:
     def _judge(self, watched: Watched, messages: Iterable[Message]) -> None:
         """Record what these messages prove about the cluster: true as of when, and whether it answers."""
         for message in messages:
+            if message.kind in DEVICE_KINDS:
+                continue
             if isinstance(message, Failed):
                 watched.failed[message.kind] = message
             elif message.kind not in watched.relist:

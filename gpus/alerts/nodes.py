@@ -106,12 +106,12 @@ def _world(cluster_id: UUID) -> _World:
         return _World([], frozenset(), {}, why)
     fields = (
         "pk", "uid", "name", "is_ready", "driver_upgrade", "allocatable", "gpu_count", "gpu_product", "gpu_shares",
-        "labels",
+        "gpus_by_claim", "labels",
     )  # fmt: skip
     nodes = [
         node
         for node in Node.objects.present().filter(cluster=cluster_id, gpu_count__gt=0).order_by("name").only(*fields)
-        if any(resource.startswith(EXPORTED_FOR) for resource in node.allocatable)
+        if node.gpus_by_claim or any(resource.startswith(EXPORTED_FOR) for resource in node.allocatable)
     ]
     there = [node for node in nodes if node.is_ready and not node.is_driver_busy]
     unknown = frozenset(node.uid for node in nodes) - {node.uid for node in there}

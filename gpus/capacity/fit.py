@@ -26,6 +26,8 @@ from gpus.storage.node_snapshot import model_name
 
 SIZES = (1, 2, 4, 8, 16)
 """GPUs of a pod, as they are asked for."""
+BY_CLAIM = ", by ResourceClaim"
+"""End of the profile of what only claims are given: a pod that requests nvidia.com/gpu cannot use it."""
 GPU_SHARES = "shared, as nvidia.com/gpu"
 """Profile of shares that have the resource name of whole GPUs: the scheduler gives them to pods that want a GPU."""
 MOST_PODS = 50
@@ -137,24 +139,39 @@ def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]
     Units are what the scheduler counts: of a shared GPU its shares.
     """
     present = Node.objects.present()
-    divided = restrict(present.split() | present.exclude(gpu_shares={}), user).filter(cluster=cluster).order_by("name")
+    divided = present.split() | present.exclude(gpu_shares={}) | present.exclude(gpus_by_claim={})
     offered: dict[str, Counter[str]] = {}
     whole: dict[str, str] = {}
-    for node in divided.only("name", "allocatable", "gpu_count", "gpu_shares"):
-        parts = Counter(node.instances)
+    shown = restrict(divided, user).filter(cluster=cluster).order_by("name")
+    for node in shown.only("name", "allocatable", "gpu_count", "gpu_plugin", "gpu_shares", "gpus_by_claim"):
+        parts = node.plugin_instances
         whole[node.name] = GPU_SHARES if "" in node.gpu_shares and not parts[objects.SHARED] else ""
         units = objects.gpu_count(node.allocatable) if node.gpu_shares else node.gpu_count
-        offered[node.name] = parts + Counter({whole[node.name]: units - parts.total()})
+        units = node.gpu_plugin if node.gpus_by_claim and not node.gpu_shares else units
+        by_claim = Counter({_by_claim(profile): count for profile, count in node.gpus_by_claim.items()})
+        offered[node.name] = parts + Counter({whole[node.name]: units - parts.total()}) + by_claim
     held: dict[str, Counter[str]] = defaultdict(Counter)
     if offered:
         pods = restrict(GpuPod.objects.filter(cluster=cluster, node_name__in=offered), user).order_by()
-        for name, gpus, parts_held in pods.values_list("node_name", "gpus", "mig"):
+        named: dict[str, dict[str, str]] = defaultdict(dict)
+        for name, gpus, parts_held, devices in pods.values_list("node_name", "gpus", "mig", "devices"):
             held[name].update(parts_held)
             held[name][whole[name]] += gpus - sum(parts_held.values())
+            held[name].subtract(profile or whole[name] for profile in devices.values())
+            named[name] |= devices
+        for name, devices in named.items():
+            held[name].update(_by_claim(profile) for profile in devices.values())
+        for name, parts in offered.items():
+            if not parts[whole[name]]:  # a driver gives devices to such requests, too
+                held[name][_by_claim("")] += held[name][whole[name]]
     return {
         name: {profile: (count, held[name][profile]) for profile, count in sorted(parts.items())}
         for name, parts in offered.items()
     }
+
+
+def _by_claim(profile: str) -> str:
+    return (profile or "whole GPUs") + BY_CLAIM
 
 
 def models(nodes_free: Iterable[Free]) -> list[Model]:

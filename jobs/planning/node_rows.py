@@ -15,8 +15,9 @@ from clusters.services.pools import matching
 PAGE = 500
 """Nodes decoded at once: what a page takes before its texts are shared is some megabytes."""
 _UNREAD = (
-    "conditions", "gpu_shares", "os_image", "boot_id", "ready_reason", "resource_version", "versioned_at", "changed_at",
-    "tuning__resource_version", "tuning__versioned_at", "tuning__changed_at",
+    "conditions", "gpu_shares", "gpu_plugin", "gpus_by_claim", "os_image", "boot_id", "ready_reason",
+    "resource_version", "versioned_at", "changed_at", "tuning__resource_version", "tuning__versioned_at",
+    "tuning__changed_at",
 )  # fmt: skip
 """Columns that no part of a plan depends on: decoding each costs as much as a node's labels, or is memory."""
 

@@ -48,6 +48,7 @@ class Resource:
 
 
 ADMISSION, RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
+DEVICES = "resource.k8s.io"
 RESOURCES: Mapping[str, Resource] = {
     r.plural: r
     for r in (
@@ -85,6 +86,8 @@ RESOURCES: Mapping[str, Resource] = {
         Resource("storageclasses", "StorageClass", "storage.k8s.io", namespaced=False, generation=False, short=("sc",)),
         Resource("csidrivers", "CSIDriver", "storage.k8s.io", namespaced=False, generation=False),
         Resource("apiservices", "APIService", "apiregistration.k8s.io", namespaced=False, generation=False),
+        Resource("resourceslices", "ResourceSlice", DEVICES, namespaced=False),
+        Resource("resourceclaims", "ResourceClaim", DEVICES, generation=False),
         Resource("nodetunings", "NodeTuning", "setpoint.dev", "v1alpha1", namespaced=False, custom=True),
         Resource(
             "customresourcedefinitions",

@@ -16,6 +16,7 @@ WAIT_SECONDS = 60
 """The garbage collector looks for new kinds of objects every 30 s: no wait is shorter than that."""
 _serial = itertools.count(1)
 _GROUPS = {
+    "resourceslices": ("resource.k8s.io/v1", False),
     "nodes": ("", False),
     "namespaces": ("", False),
     "pods": ("", True),

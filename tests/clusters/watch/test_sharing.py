@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from clusters.models import Cluster, Node, Watcher
 from clusters.watch import sharing, supervisor
+from clusters.watch.devices import DeviceWatch
 from clusters.watch.sharing import MARGIN, hand_over
 from clusters.watch.streams import Watched, WatchTimings
 from common.clock import now
@@ -144,7 +145,9 @@ def site(db, settings, clock, monkeypatch):
     settings.SETPOINT_LEASE_SECONDS = LEASE
 
     def start(self, cluster):
-        self.held[cluster.pk] = supervisor._HeldCluster(Watched(cluster, None), ExitStack(), [], {}, None, None)
+        watched = Watched(cluster, None)
+        devices = DeviceWatch(watched, None, None)
+        self.held[cluster.pk] = supervisor._HeldCluster(watched, ExitStack(), [], {}, None, None, devices)
 
     monkeypatch.setattr(supervisor.Watch, "_start", start)
     monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: clock().timestamp()))

@@ -21,6 +21,7 @@ from django.db import connections
 
 from clusters.models import Cluster, Node, Watcher
 from clusters.watch import sharing, supervisor
+from clusters.watch.devices import DeviceWatch
 from clusters.watch.sharing import MARGIN
 from clusters.watch.streams import Watched, WatchTimings
 from tests.clusters.factories import ClusterFactory
@@ -119,7 +120,9 @@ def make(settings, clock, monkeypatch):
 
     def start(process, cluster):
         here[0].begins(process, cluster.pk)
-        process.held[cluster.pk] = supervisor._HeldCluster(Watched(cluster, None), ExitStack(), [], {}, None, None)
+        watched = Watched(cluster, None)
+        devices = DeviceWatch(watched, None, None)
+        process.held[cluster.pk] = supervisor._HeldCluster(watched, ExitStack(), [], {}, None, None, devices)
 
     def let_go(process, pk):
         really_ends(process, pk)
