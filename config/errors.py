@@ -160,8 +160,12 @@ def _flat(detail: Any, path: str = "") -> Iterable[tuple[str, list[str]]]:
 
 
 # ── Problem → answer ──────────────────────────────────────────────────────────────────────────────────────────────────
+PROGRAMS = ("/api/", "/hooks/")
+"""Addresses that programs alone use: they are answered with problems, and no form is read there."""
+
+
 def is_api(request: HttpRequest) -> bool:
-    return request.path_info.startswith("/api/")
+    return request.path_info.startswith(PROGRAMS)
 
 
 def api_exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:

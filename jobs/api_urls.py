@@ -8,6 +8,7 @@ from jobs.web.calendars import api as calendar_api
 from jobs.web.glass import api as glass_api
 from jobs.web.plan_requests import api as plan_request_api
 from jobs.web.policy import api as policy_api
+from jobs.web.tickets import api as ticket_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("plans", plan_api.PlanViewSet, basename="plan")
@@ -19,6 +20,8 @@ router.register("rollouts/<uuid:rollout_pk>/steps", rollout_api.StepViewSet, bas
 router.register("rollouts/<uuid:rollout_pk>/events", rollout_api.EventViewSet, basename="event")
 router.register("approval-rules", rule_api.RuleViewSet, basename="approval-rule")
 router.register("policy-versions", policy_api.PolicyVersionViewSet, basename="policy-version")
+router.register("change-record-rules", ticket_api.ChangeRecordRuleViewSet, basename="change-record-rule")
+router.register("ticket-connections", ticket_api.TicketConnectionViewSet, basename="ticket-connection")
 router.register("calendar-rules", calendar_api.CalendarRuleViewSet, basename="calendar-rule")
 router.register("freezes", freeze_api.FreezeViewSet, basename="freeze")
 urlpatterns = [

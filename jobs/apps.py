@@ -7,6 +7,7 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         from common import hooks
         from jobs import tasks
+        from jobs.approvals.tickets import connections
         from jobs.hooks import (
             alert_rules,
             blockers,
@@ -22,6 +23,7 @@ class JobsConfig(AppConfig):
         from jobs.reports import timeline
 
         hooks.unconfirmed_restores.subscribe(Freeze.unconfirmed_restores)
+        hooks.stored_secrets.subscribe(connections.stored_secrets)
         hooks.nodes_changed.subscribe(tasks.nodes_changed)
         hooks.nodes_gone.subscribe(tasks.nodes_changed)
         hooks.disconnect_blockers.subscribe(blockers.of_cluster)

@@ -16,6 +16,8 @@ from jobs.web.calendars import views as calendar_views
 from jobs.web.glass import views as glass_views
 from jobs.web.plan_requests import views as plan_request_views
 from jobs.web.policy import views as policy_views
+from jobs.web.tickets import hook_views as ticket_hook_views
+from jobs.web.tickets import views as ticket_views
 
 app_name = "jobs"
 urlpatterns = [
@@ -33,12 +35,22 @@ urlpatterns = [
         views.plan_act,
         name="plan_act",
     ),
+    path("plans/P-<int:number>/change-record/", ticket_views.plan_change_record, name="plan_change_record"),
     path("plans/P-<int:number>/break-glass/", glass_views.plan_break_glass, name="plan_break_glass"),
     path("approvals/", list_views.approvals, name="approvals"),
     path("approvals/rules/", rule_views.rule_list, name="rules"),
     path("approvals/rules/<int:pk>/", rule_views.rule, name="rule"),
     path("approvals/rules/<int:pk>/rest/", rule_views.rule_rest, name="rule_rest"),
     path("approvals/rules/<int:pk>/delete/", rule_views.rule_delete, name="rule_delete"),
+    path("approvals/change-records/", ticket_views.change_records, name="change_records"),
+    path("approvals/change-records/rules/<int:pk>/delete/", ticket_views.rule_delete, name="change_record_rule_delete"),
+    path("approvals/change-records/connections/", ticket_views.connection_new, name="ticket_connection_new"),
+    path(
+        "approvals/change-records/connections/<uuid:pk>/delete/",
+        ticket_views.connection_delete,
+        name="ticket_connection_delete",
+    ),
+    path("hooks/change-records/<uuid:key>", ticket_hook_views.change_record_hook, name="change_record_hook"),
     path("approvals/policy/", policy_views.policy, name="policy"),
     path("approvals/policy/v<int:number>/", policy_views.policy_version, name="policy_version"),
     re_path(

@@ -322,7 +322,7 @@ NO_PAGE: dict[str, str] = {
     "accounts:login_code": "a right password opens it",
     "accounts:sign_on": "leads to a provider of single sign-on",
     "accounts:sign_on_back": "leads back from it",
-    "accounts:token_exchange": _PROGRAM,
+    **dict.fromkeys(("accounts:token_exchange", "jobs:change_record_hook"), _PROGRAM),
     **dict.fromkeys(
         (
             "accounts:passkey_log_in_options", "accounts:passkey_second_step_options",
@@ -343,6 +343,7 @@ NO_PAGE: dict[str, str] = {
     "components:site_entry_new": "a form of one text",
     "jobs:window": "the demo has none",
     "jobs:policy": "the demo has none",
+    "jobs:change_records": "the demo has none",
     "jobs:policy_version": "the demo has none",
     "gpus:team": "a form of two fields",
     "gpus:job_of": "it leads to the job",
@@ -380,6 +381,8 @@ NO_PAGE: dict[str, str] = {
             "profiles:profile_publish", "profiles:profile_discard", "compliance:observe", "jobs:plan_act",
             "jobs:rule_delete", "jobs:rule_rest", "jobs:rollout_act", "jobs:freeze_lift",
             "jobs:window_end", "jobs:window_import", "jobs:policy_act", "jobs:plan_break_glass",
+            "jobs:plan_change_record", "jobs:change_record_rule_delete",
+            "jobs:ticket_connection_new", "jobs:ticket_connection_delete",
             "jobs:rollout_review", "components:archive_delete",
             "components:repository_delete", "components:site_entry_draft",
             "components:site_entry_classify", "components:site_entry_delete",

@@ -16,6 +16,7 @@ from accounts.permissions import Role, may
 from common.clock import now
 from common.errors import NotAllowed, WrongState
 from jobs.approvals import glass_allowance, plan_actions, step_up, verdicts
+from jobs.approvals.tickets import obstacles
 from jobs.calendars import targets
 from jobs.diffs.changes import Disruption
 from jobs.models import BreakGlass, Plan, Rollout
@@ -142,7 +143,8 @@ def _reason_of_plan(plan: Plan) -> str:
         return f"{plan} does what no revert undoes: its approvers type their consent, and no glass replaces that."
     if frozen := targets.active_freeze(plan.cluster, plan.pool_id):
         return f"{targets.FREEZE_IS_ACTIVE} {frozen.reason} Break-glass does not pass a freeze: have it lifted."
-    if is_approved and targets.opening_of(plan.cluster, plan.pool_id).is_open:
+    is_open = targets.opening_of(plan.cluster, plan.pool_id).is_open
+    if is_approved and is_open and not obstacles.obstacle(plan):
         return f"{plan} is approved and no window holds it: start it as usual."
     return plan_actions.obstacle_beside_approval(plan)
 

@@ -16,6 +16,7 @@ from accounts.permissions import may
 from clusters.models import Cluster
 from common.errors import NotAllowed, WrongState
 from jobs.approvals import verdicts
+from jobs.approvals.tickets import obstacles
 from jobs.diffs import cluster_scope
 from jobs.forecast import blast_radius
 from jobs.forecast.strategy import Strategy
@@ -133,8 +134,10 @@ def token_allows(user: User, scope: str) -> bool:
 
 
 def obstacle_beside_approval(plan: Plan) -> str:
-    """Return what forbids a start in this state besides missing approvals; empty: nothing. Reads all of the plan."""
-    checks = (_altered_reason, *(why_not for why_not in _OF_A_START if why_not is not _unapproved_reason))
+    """Return what forbids a start in this state besides missing approvals, and what a change record lacks; empty:
+    nothing. Reads all of the plan."""
+    passed = (_unapproved_reason, obstacles.obstacle)
+    checks = (_altered_reason, obstacles.stop_reason, *(why_not for why_not in _OF_A_START if why_not not in passed))
     return next((reason for why_not in checks if (reason := why_not(plan))), "")
 
 
@@ -254,6 +257,7 @@ def busy_reason(other: Step | None) -> str:
 _OF_A_START: tuple[Callable[[Plan], str], ...] = (
     _unapproved_reason,
     _refused_by_policy,
+    obstacles.obstacle,
     _owned_by_another_pool,
     _beyond_the_budget,
     _not_ours,

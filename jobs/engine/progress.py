@@ -16,13 +16,14 @@ from common.clock import now
 from common.errors import LostRace
 from compliance.services import assignments, standings
 from jobs.approvals import glass, verdicts
+from jobs.approvals.tickets import obstacles
 from jobs.calendars.open_times import opening_at
 from jobs.engine import batch_gates, preconditions, reverting, windows
 from jobs.engine.batches import BACKWARDS, count_failures
 from jobs.engine.event_log import count_sentence, kinds_sentence, log, set_sentence_unless_held, set_waiting_sentence
 from jobs.engine.step_counts import StepTally
 from jobs.forecast.strategy import Strategy
-from jobs.models import JUDGEMENT, Rollout, Step
+from jobs.models import JUDGEMENT, Plan, Rollout, Step
 from jobs.planning import component_owners
 from jobs.policy import judgement
 
@@ -71,6 +72,11 @@ def _begin(rollout: Rollout) -> bool:
         set_waiting_sentence(rollout, why)
         return False
     with transaction.atomic():
+        # Its lock first, which a hold takes as well: that comes before this and counts, or it holds the first step.
+        Rollout.objects.select_for_update(no_key=True).filter(pk=rollout.pk).first()
+        if why := _ticket_obstacle(rollout):
+            set_waiting_sentence(rollout, why)
+            return False
         rollout.move(RS.RUNNING, started_at=now(), waiting_for="", waiting_since=None)
         strategy = Strategy.from_json(plan.strategy)
         assignments.assign(
@@ -81,6 +87,12 @@ def _begin(rollout: Rollout) -> bool:
     # Outside: thousands of nodes now wait for their turn.
     standings.renew_pool(plan.pool, known_up_to=plan.summary.get("newest_node"))
     return True
+
+
+def _ticket_obstacle(rollout: Rollout) -> str:
+    """Break-glass passes what a change record lacks, and is stopped by what its ticket system holds."""
+    plan = Plan.objects.select_related("cluster").get(pk=rollout.plan_id)  # its reference, as it is under the lock
+    return obstacles.stop_reason(plan) if glass.is_in_force(rollout) else obstacles.obstacle(plan)
 
 
 def start_hindrance(rollout: Rollout, tally: StepTally) -> str | None:

@@ -20,7 +20,6 @@ from clusters.fleet import Fleet, FleetError
 from clusters.services.lifecycle import MOST_BUDGET
 from common.errors import LostRace
 from jobs.calendars import targets
-from jobs.calendars.open_times import Opening
 from jobs.diffs import dependency_graph
 from jobs.diffs.dependency_graph import StepOrder
 from jobs.engine import (
@@ -235,9 +234,11 @@ def _stage(
 def _look_at_warrant(rollout: Rollout, status: str, views: Sequence[StepView]) -> None:
     """Copy what forbids the rollout as a whole to write into the views of steps that are about to write (law 2)."""
     altered = preconditions.altered_reason(rollout) if status in preconditions.WRITES else ""
-    opening = windows.StartGate(rollout).opening if status in preconditions.FREEZES else Opening(is_open=True)
-    freeze = preconditions.freeze_reason(rollout, opening) if status in preconditions.FREEZES else ""
-    closed = targets.closed_sentence(opening)
+    freeze = closed = ""
+    if status in preconditions.FREEZES:
+        gate = windows.StartGate(rollout)
+        freeze = preconditions.freeze_reason(rollout, gate.opening)
+        closed = gate.stopped or targets.closed_sentence(gate.opening)
     for view in views:
         view.unfit = view.unfit or altered
         view.freeze = freeze or (closed if windows.is_bound(view.step) else "")

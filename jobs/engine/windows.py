@@ -1,4 +1,4 @@
-"""Windows of a rollout's target, as they decide about starts (law 15).
+"""Windows of a rollout's target, and holds of its change record, as they decide about starts (laws 15 and 2).
 
 Evaluated as of now, never frozen into a plan: a window only restricts, so no change of it widens what was approved.
 What has been disturbed is finished or put back at any time, because a node that is left half done is worse
@@ -15,6 +15,7 @@ from django.db.models import Q
 from common.clock import now
 from common.templatetags.setpoint import duration
 from jobs.approvals import glass
+from jobs.approvals.tickets import obstacles
 from jobs.calendars import targets
 from jobs.calendars.open_times import WINDOW, CalendarEntry, Opening, opening_at
 from jobs.diffs.changes import Disruption
@@ -38,10 +39,11 @@ def closed_reason(rollout: Rollout, opening: Opening) -> str:
     """Explain, in a sentence, why no step of the target starts now; empty: the window is open, or some step may
     start all the same.
     """
-    if opening.is_open:
+    stopped = obstacles.stop_reason(rollout.plan)
+    if opening.is_open and not stopped:
         return ""
     unbound = rollout.steps.filter(_unbound(), status=Step.Status.QUEUED)
-    return "" if unbound.exists() else targets.closed_sentence(opening)
+    return "" if unbound.exists() else stopped or targets.closed_sentence(opening)
 
 
 def is_bound(step: Step) -> bool:
@@ -60,12 +62,16 @@ class StartGate:
     def __init__(self, rollout: Rollout) -> None:
         self._rollout, self._entries = rollout, calendar(rollout)
         self.opening = opening_at(self._entries, now())
+        self.stopped = obstacles.stop_reason(rollout.plan)
+        """Why the ticket system holds the rollout; empty: it does not."""
         self._needed: dict[str, float] = {}
 
     def refusal(self, step: Step) -> str:
         """Explain, in a sentence, why this step must not start now; empty when it may."""
         if not is_bound(step):
             return ""
+        if self.stopped:
+            return self.stopped
         if not self.opening.is_open:
             return targets.closed_sentence(self.opening)
         if self.opening.closes_at is None:

@@ -15,6 +15,7 @@ from jobs.models.state_machine import Counter, Moves
 from jobs.models.steps import Step, StepEvent, StepQuerySet
 from jobs.models.sweepers import Sweeper
 from jobs.models.takeovers import Takeover, TakeoverNode
+from jobs.models.tickets import ChangeRecord, ChangeRecordRule, TicketConnection, TicketMessage
 
 __all__ = [
     "JUDGEMENT",
@@ -24,6 +25,8 @@ __all__ = [
     "BreakGlassQuerySet",
     "CalendarRule",
     "CalendarRuleQuerySet",
+    "ChangeRecord",
+    "ChangeRecordRule",
     "ChangeSet",
     "ComponentOwner",
     "Counter",
@@ -48,4 +51,6 @@ __all__ = [
     "Sweeper",
     "Takeover",
     "TakeoverNode",
+    "TicketConnection",
+    "TicketMessage",
 ]

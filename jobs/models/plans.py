@@ -126,6 +126,14 @@ class Plan(Moves, Marked):
     judgement = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="JUDGEMENT of the version that made it; part of the digest."
     )
+    change_record = models.CharField(
+        max_length=64, blank=True, default="", db_default="", db_index=True,
+        help_text="Its reference in the ticket system; no part of what is approved.",
+    )  # fmt: skip
+    change_record_mac = models.CharField(
+        max_length=64, blank=True, default="", db_default="", editable=False,
+        help_text="The mark of the process that wrote the reference.",
+    )  # fmt: skip
     request_key = models.CharField(
         max_length=64, null=True, help_text="SHA-256 of the request that it answers; null: of none that names itself."
     )

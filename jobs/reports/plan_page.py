@@ -9,6 +9,7 @@ from django.core.paginator import Paginator
 
 from accounts.models import User
 from jobs.approvals import plan_actions, verdicts
+from jobs.approvals.tickets import obstacles, references
 from jobs.calendars import targets
 from jobs.diffs import staleness
 from jobs.forecast.strategy import Strategy
@@ -46,12 +47,31 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
         "strategy": Strategy.from_json(plan.strategy),
         "rollout": getattr(plan, "rollout", None),
         "freeze": freeze,
+        "ticket": _ticket_context(plan, user),
         "fits": window_forecasts.window_forecast(plan, calendar, freeze) if calendar and is_to_start else None,
         "can": {verb.replace("-", "_"): answer for verb, answer in can.items()},
         "may_judge": any(can[verb].is_possible for verb in VERDICTS),
         "has_approved": user.pk in {u.pk for u in standing.approved_by},
         "late": plan.late if plan.status in plan.NEXT or plan.status == Plan.Status.EXPIRED else "",
     }
+
+
+def _ticket_context(plan: Plan, user: User) -> dict[str, Any]:
+    """The change record: its rules, what it forbids now, and whether this person may enter it."""
+    rules = obstacles.rules_of(plan.cluster)
+    waits = plan.status in plan.NEXT
+    return {
+        "rules": rules,
+        "is_shown": bool(rules or plan.change_record),
+        "obstacle": obstacles.obstacle(plan) if waits else obstacles.stop_reason(plan) if _is_live(plan) else "",
+        "why_not": references.reason_not_to_enter(plan, user),
+        "can_change": not references.reason_of_state(plan),
+    }
+
+
+def _is_live(plan: Plan) -> bool:
+    rollout = getattr(plan, "rollout", None)
+    return rollout is not None and rollout.status in rollout.LIVE
 
 
 def _joined_nodes(plan: Plan) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from accounts.models import User
 from common.clock import now
 from common.errors import Invalid, WrongState
 from jobs.approvals import glass, glass_allowance, verdicts
+from jobs.approvals.tickets import obstacles
 from jobs.engine import event_log
 from jobs.models import BreakGlass, Plan, Rollout
 from jobs.rollouts import rollout_actions
@@ -37,6 +38,7 @@ def start(plan: Plan, *, by: User, digest: str, reason: str, confirmation: str, 
         glass_allowance.lock()
         by = User.objects.select_for_update(no_key=True).get(pk=by.pk)
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
+        obstacles.lock_record(plan)
         glass.require(plan, by)
         if digest != plan.digest:
             raise WrongState(
@@ -55,6 +57,7 @@ def start(plan: Plan, *, by: User, digest: str, reason: str, confirmation: str, 
         )
         event_log.log(rollout, f"Started by break-glass by {by}: {reason}", "warn")
         about = {"until": row.until.isoformat(), "review_by": row.review_by.isoformat(), "worst_class": row.worst_class}
+        about |= {"change_record": plan.change_record} if plan.change_record else {}
         rollout_actions.record(
             rollout, by, "rollout.break-glass", reason, digest=plan.digest, missing_approvals=missing, **about
         )

@@ -17,6 +17,7 @@ from clusters.inventory import store
 from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from jobs.approvals import plan_actions, reviews
+from jobs.approvals.tickets import obstacles
 from jobs.calendars import targets
 from jobs.diffs import cluster_scope
 from jobs.engine import batch_gates, event_log, reverting
@@ -51,10 +52,12 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
     at = _checked_start(at)
     with transaction.atomic():
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
+        obstacles.lock_record(plan)
         plan_actions.require(plan, "start", by)
         rollout = create(plan, by=by, at=at)
         policy = judgement.active_version()
-        judged_by = {"policy": policy.number} if policy else {}
+        judged_by: dict[str, object] = {"policy": policy.number} if policy else {}
+        judged_by |= {"change_record": plan.change_record} if plan.change_record else {}
         record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest, **judged_by)
     return rollout
 

@@ -21,6 +21,7 @@ from common.errors import Invalid
 from common.requests import UserApiRequest
 from jobs import tasks
 from jobs.approvals import glass, plan_actions, reviews
+from jobs.approvals.tickets import references
 from jobs.calendars import targets
 from jobs.forecast.strategy import parse
 from jobs.models import Plan, PlanComponent, PlanNode
@@ -31,6 +32,7 @@ from jobs.web import component_serializers, filters, plan_serializers, rollout_s
 from jobs.web.calendars import fit_serializers
 from jobs.web.plan_requests.serializers import PlanRequestOut
 from jobs.web.request_bodies import read_body
+from jobs.web.tickets.serializers import ChangeRecordIn
 from profiles.services import editing
 
 RESPOND_ASYNC = "respond-async"
@@ -52,6 +54,7 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         "create": "plan",
         **plan_actions.TOKEN_SCOPE_FOR,
         "ask": plan_actions.TOKEN_SCOPE_FOR["request"],
+        "change_record": "plan",
         "request_changes": plan_actions.TOKEN_SCOPE_FOR["request-changes"],
     }
 
@@ -168,6 +171,13 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
     def withdraw(self, request: UserApiRequest, pk: object) -> Response:
         plan = self.get_object()
         return self._done(reviews.withdraw(plan, by=request.user, **read_body(plan_serializers.CommentIn, request)))
+
+    @extend_schema(request=ChangeRecordIn, responses={202: plan_serializers.PlanDetailOut})
+    @action(detail=True, methods=["post"], url_path="actions/change-record")
+    def change_record(self, request: UserApiRequest, pk: object) -> Response:
+        """Enter the plan's change record in the ticket system. It is no part of what is approved."""
+        plan = self.get_object()
+        return self._done(references.enter(plan, by=request.user, **read_body(ChangeRecordIn, request)))
 
     @extend_schema(request=plan_serializers.StartIn, responses={202: rollout_serializers.RolloutDetailOut})
     @action(detail=True, methods=["post"], url_path="actions/start")

@@ -100,8 +100,8 @@ class PlanOut(serializers.ModelSerializer[Plan]):
         model = Plan
         fields = [
             "id", "number", "name", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name",
-            "status", "digest", "worst_class", "message", "created_by", "created_at", "requested_at", "round",
-            "superseded_by", "observed_at", "expires_at", "version", "actions", "permissions",
+            "status", "digest", "worst_class", "message", "change_record", "created_by", "created_at", "requested_at",
+            "round", "superseded_by", "observed_at", "expires_at", "version", "actions", "permissions",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))

@@ -40,6 +40,9 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
     started_by = serializers.CharField(source="started_by.email", default=None, allow_null=True)
+    change_record = serializers.CharField(
+        source="plan.change_record", read_only=True, help_text="Of its plan, in the ticket system; empty: it has none."
+    )
     state = serializers.CharField(
         read_only=True,
         help_text="What is the case: the status, or `held` where nothing moves until an operator decides.",
@@ -54,7 +57,7 @@ class RolloutOut(serializers.ModelSerializer[Rollout]):
         model = Rollout
         fields = ["id", "number", "name", "plan", "cluster", "cluster_name", "status", "state", "start_at",
                   "created_at", "started_at", "finished_at", "waiting_for", "waiting_since", "started_by",
-                  "break_glass", "version"]  # fmt: skip
+                  "change_record", "break_glass", "version"]  # fmt: skip
 
 
 class OutOfServiceOut(serializers.Serializer[Any]):

@@ -150,7 +150,7 @@ def plan_role(request: UserRequest, number: int, pk: int) -> HttpResponse:
     return answer
 
 
-TYPED = ("comment", "consent", "at", "reason")
+TYPED = ("comment", "consent", "at", "reason", "change_record")
 """Fields of a plan's page that a refusal shows again. A confirmation is typed again."""
 VERDICTS = ("approve", "request-changes", "reject")
 

@@ -6,7 +6,9 @@ The sealed chain is read in its own order, so that no record is missed or told t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Max
@@ -14,6 +16,7 @@ from django.urls import reverse
 
 from audit.models import Chain, Record
 from clusters.models import Cluster
+from jobs.models import Plan, Rollout
 from notices.channels import bodies, routing, subscriptions
 from notices.models import Channel, Cursor
 
@@ -35,6 +38,8 @@ TOLD: Mapping[str, tuple[Channel.What, str]] = {
     "rollout.break-glass-overdue": (What.APPROVALS, "lacks the review of its start by break-glass"),
     "rollout.failed": (What.ROLLOUTS, "failed"),
     "rollout.pause": (What.ROLLOUTS, "was paused"),
+    "rollout.ticket-hold": (What.ROLLOUTS, "is held by its change record"),
+    "rollout.ticket-release": (What.ROLLOUTS, "is held no more by its change record"),
     "rollout.abort": (What.ROLLOUTS, "is being aborted"),
     "rollout.cancelled": (What.ROLLOUTS, "was aborted"),
     "rollout.succeeded": (What.DONE, "succeeded"),
@@ -45,6 +50,8 @@ TO_EVERY_CHANNEL: Mapping[str, str] = dict.fromkeys(
     ("rollout.break-glass", "rollout.break-glass-review", "rollout.break-glass-overdue"), "break-glass"
 )
 """Actions that every channel of the cluster is sent, regardless of its subscription, and their event there."""
+_PLANS = ("plan", "rollout")
+"""Kinds of targets that have a change record."""
 _NUMBER = re.compile(r"[PR]-([0-9]{1,9})")
 
 
@@ -70,13 +77,15 @@ def read() -> int:
 def _tell(records: Iterable[Record]) -> None:
     records = list(records)
     clusters = Cluster.objects.in_bulk({record.cluster_id for record in records if record.cluster_id})
+    tickets = _change_records(records)
     for record in records:
         what, words = TOLD[record.action]
         cluster = clusters.get(record.cluster_id) if record.cluster_id else None
         title = f"{record.target_name or record.target} {words}{f' in {cluster}' if cluster else ''}"
         event = TO_EVERY_CHANNEL.get(record.action)
+        body = _of_ticket(tickets, record)
         for channel in _every_channel(cluster) if event else subscriptions.hearing(what, cluster):
-            routing.queue(channel, event or what, title, _body(record, cluster), is_urgent=bool(event))
+            routing.queue(channel, event or what, title, _body(record, cluster) | body, is_urgent=bool(event))
 
 
 def _every_channel(cluster: Cluster | None) -> list[Channel]:
@@ -95,6 +104,33 @@ def _body(record: Record, cluster: Cluster | None) -> dict[str, object]:
         "cluster": bodies.cluster_fields(cluster) if cluster else None,
         "link": _link(record),
     }
+
+
+def _change_records(records: Iterable[Record]) -> dict[str, str]:
+    """Return, by target, the change record of each plan and rollout that has one. Two queries at most."""
+    out: dict[str, str] = {}
+    ids = {kind: list(_ids(records, kind)) for kind in _PLANS}
+    if ids["plan"]:
+        plans = Plan.objects.filter(pk__in=ids["plan"]).exclude(change_record="")
+        out |= {f"plan:{pk}": text for pk, text in plans.values_list("pk", "change_record")}
+    if ids["rollout"]:
+        rollouts = Rollout.objects.filter(pk__in=ids["rollout"]).exclude(plan__change_record="")
+        out |= {f"rollout:{pk}": text for pk, text in rollouts.values_list("pk", "plan__change_record")}
+    return out
+
+
+def _ids(records: Iterable[Record], kind: str) -> Iterator[UUID]:
+    for record in records:
+        target, _, pk = record.target.partition(":")
+        with suppress(ValueError):  # a record says what its writer gave it
+            if target == kind:
+                yield UUID(pk)
+
+
+def _of_ticket(tickets: Mapping[str, str], record: Record) -> dict[str, object]:
+    """Events of plans and rollouts carry `change_record`, empty where there is none."""
+    is_of_plan = record.target.partition(":")[0] in _PLANS
+    return {"change_record": tickets.get(record.target, "")} if is_of_plan else {}
 
 
 def _link(record: Record) -> str:

@@ -77,6 +77,8 @@ def _event(body: Mapping[str, Any]) -> Iterator[Section]:
     lines = []
     if body.get("by"):
         lines.append(f"By {body['by']}, {str(body.get('at', ''))[:16].replace('T', ' ')} UTC.")
+    if body.get("change_record"):
+        lines.append(f"Change record {body['change_record']}.")
     if body.get("message"):
         lines.append(str(body["message"]))
     if lines:

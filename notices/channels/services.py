@@ -17,11 +17,11 @@ from accounts.permissions import GLOBAL, Role, require
 from audit import services as audit
 from clusters.connection import remotes
 from clusters.models import Cluster
-from clusters.net import certificates
+from clusters.net import certificates, signing
 from common import addresses, hooks
 from common.clock import now
 from common.errors import Invalid, WrongState
-from notices.channels import bodies, deliveries, held_notices, incidents, quiet_hours, webhooks
+from notices.channels import bodies, deliveries, held_notices, incidents, quiet_hours
 from notices.channels.posting import Undelivered
 from notices.models import SEVERITIES, Channel, Delivery
 
@@ -220,7 +220,7 @@ def _of_webhook(row: Channel, secret: str | None) -> list[tuple[str, str]]:
         objections.append(
             ("secret", f"From {SHORTEST_SECRET} to {LONGEST_SECRET:,} characters, none of them invisible.")
         )
-    elif secret and secret.startswith(webhooks.KEY_PREFIX) and not 24 <= len(webhooks.decoded(secret) or b"") <= 64:
+    elif secret and secret.startswith(signing.KEY_PREFIX) and not signing.is_key(secret):
         objections.append(("secret", "After whsec_ comes base64 of 24 to 64 bytes, as Standard Webhooks has it."))
     return objections
 

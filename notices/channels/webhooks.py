@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
 from collections.abc import Mapping
 from datetime import datetime
 
+from clusters.net import signing
 from notices.channels import posting
 from notices.models import Channel, Delivery
-
-KEY_PREFIX = "whsec_"
-
-
-def key(secret: str) -> bytes:
-    """Return the signing key: after `whsec_` the bytes that its base64 names, else the text itself."""
-    return decoded(secret) or secret.encode()
-
-
-def decoded(secret: str) -> bytes | None:
-    """The bytes of a secret in the form of Standard Webhooks; None of another."""
-    if not secret.startswith(KEY_PREFIX):
-        return None
-    try:
-        return base64.b64decode(secret.removeprefix(KEY_PREFIX), validate=True)
-    except ValueError:
-        return None
-
-
-def signature(secret: str, name: str, timestamp: int, body: bytes) -> str:
-    """Return a Standard Webhooks signature.
-
-    It is `v1,` and the HMAC-SHA256, in base64, of id, timestamp and body, joined by full stops.
-    """
-    signed = f"{name}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.new(key(secret), signed, hashlib.sha256).digest()).decode()
 
 
 def former_signature(secret: str, timestamp: int, body: bytes) -> str:
@@ -59,7 +33,7 @@ def headers(delivery: Delivery, body: bytes, secret: str, at: datetime) -> Mappi
         "Content-Type": "application/json",
         "webhook-id": str(delivery.pk),
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": signature(secret, str(delivery.pk), timestamp, body),
+        "webhook-signature": signing.signature(secret, str(delivery.pk), timestamp, body),
         "Setpoint-Event": delivery.event,
         # Deprecated, for one release: receivers that check these move to the three above.
         "Setpoint-Delivery": str(delivery.pk),

@@ -26,9 +26,9 @@ from audit import services as audit
 from audit.models import Record, Seal
 from clusters.fleet import FleetError
 from clusters.kube.http import HttpClient, Response
+from clusters.net import signing
 from clusters.net.egress import EgressRefused, Policy
 from common.clock import now
-from notices.channels import webhooks
 from notices.channels.deliveries import backoff
 from notices.forwarding import otlp, syslog
 from notices.forwarding.destinations import NOW, OTLP, SYSLOG, Destination
@@ -228,7 +228,7 @@ def _send(destination: Destination, batch: Sequence[Entry], *, is_short: bool) -
             return otlp.rejected(answer.body)
         body, name = _notice(entries), f"audit-{entries[0].seq}-{entries[-1].seq}"
         stamp = int(now().timestamp())
-        signature = webhooks.signature(destination.secret, name, stamp, body)
+        signature = signing.signature(destination.secret, name, stamp, body)
         _post(destination, body, {"webhook-id": name, "webhook-timestamp": str(stamp), "webhook-signature": signature})
     except (FleetError, EgressRefused) as error:
         raise Refused(f"{error}.") from error

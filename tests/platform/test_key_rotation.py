@@ -15,6 +15,7 @@ from clusters.connection import encryption, registry
 from clusters.models import Cluster
 from common import hooks
 from gpus.models import TelemetrySource
+from jobs.models import TicketConnection
 from notices.models import Channel
 from tests.clusters.factories import ClusterFactory
 from tests.components.factories import RepositoryFactory
@@ -52,6 +53,9 @@ def keys(settings):
     factor = SecondFactor(user=UserFactory())
     factors.seal_key(factor, "of an app")
     factor.save()
+    connection = TicketConnection(name="tickets")
+    connection.set_secret("whsec_" + "A" * 32)
+    connection.save()
     settings.SETPOINT_CREDENTIAL_KEYS = [new, old]
     return old, new
 
@@ -77,7 +81,7 @@ def test_afterwards_the_newest_key_opens_all(keys, settings):
     assert TelemetrySource.objects.get().open_secret() == "of telemetry"
     assert Channel.objects.get().open_secret() == "of a channel"
     actions = sorted(Record.objects.filter(action__endswith=".reseal").values_list("action", flat=True))
-    kinds = ("chart-repository", "cluster", "notice-channel", "second-factor", "telemetry")
+    kinds = ("chart-repository", "cluster", "notice-channel", "second-factor", "telemetry", "ticket-connection")
     assert actions == [f"{kind}.reseal" for kind in kinds]
     factor = SecondFactor.objects.get()
     assert factor.is_genuine
@@ -88,7 +92,7 @@ def test_a_second_time_there_is_nothing_to_do(keys, capsys):
     call_command("rotate_credentials")
     call_command("rotate_credentials")
     assert capsys.readouterr().out.splitlines()[1].startswith("0 secrets")
-    assert Record.objects.filter(action__endswith=".reseal").count() == 5
+    assert Record.objects.filter(action__endswith=".reseal").count() == 6
 
 
 def test_who_replaces_a_secret_meanwhile_wins(keys, monkeypatch):

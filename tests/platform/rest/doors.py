@@ -29,7 +29,16 @@ from components.plans.authority import Authority
 from components.plans.prepared import Prepared
 from gpus.models import CheckRun, GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
 from jobs.approvals import reviews
-from jobs.models import ApprovalRule, CalendarRule, Plan, PlanComponent, PlanRequest, StepEvent
+from jobs.models import (
+    ApprovalRule,
+    CalendarRule,
+    ChangeRecordRule,
+    Plan,
+    PlanComponent,
+    PlanRequest,
+    StepEvent,
+    TicketConnection,
+)
 from jobs.rollouts import freezes
 from notices.models import Alert, Channel, Delivery
 from profiles.models import Revision
@@ -98,6 +107,7 @@ class Doors:
         began = {"began_at": rollout.created_at, "ended_at": rollout.created_at}
         pairs = StudyNode.objects.create(study=study, node=world.node("n1"), node_name="n1", **began)
         self.values = {
+            **_tickets(),
             "gpus/effects/<uuid:rollout_pk>/nodes/<int:pk>": f"{rollout.pk}/nodes/{pairs.pk}",
             "gpus/effects/<uuid:pk>": rollout.pk,
             "gpus/prices/<int:pk>": _price().pk,
@@ -175,6 +185,18 @@ def _plan_request(plan: Plan) -> dict[str, Any]:
     of_plan = {"cluster": plan.cluster, "pool": plan.pool, "revision": plan.revision, "strategy": plan.strategy}
     row = PlanRequest.objects.create(**of_plan, requested_by=plan.created_by, content="x")
     return dict.fromkeys(("plan-requests/<uuid:pk>", "plans/requests/<uuid:pk>"), row.pk)
+
+
+def _tickets() -> dict[str, Any]:
+    """A change record rule, and a ticket system."""
+    rule = ChangeRecordRule.objects.create(environment="development", pattern="CHG[0-9]+")
+    row = TicketConnection(name="tickets")
+    row.set_secret("whsec_" + "A" * 32)
+    row.save()
+    names = ("ticket-connections/<uuid:pk>", "connections/<uuid:pk>", "hooks/change-records/<uuid:key>")
+    return {"change-record-rules/<int:pk>": rule.pk, "change-records/rules/<int:pk>": rule.pk} | dict.fromkeys(
+        names, row.pk
+    )
 
 
 def _price() -> GpuPrice:

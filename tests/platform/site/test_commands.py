@@ -21,6 +21,7 @@ BLOCK = re.compile(r"^```(?:console|sh)\n.*?^```$|^(#{1,6}) (.+?)$", re.MULTILIN
 
 EXECUTED = {
     ("docs/api.md", None): "tests/full/deployment/test_api_walk.py",
+    ("docs/change-records.md", "With curl"): "tests/jobs/approvals/tickets/test_documented.py",
     ("docs/real-cluster.md", None): "tests/node/test_walk.py",
     ("docs/operating.md", "Install with Helm"): "tests/full/deployment/test_chart_walk.py",
     ("README.md", "Setpoint"): "tests/full/deployment/test_demo.py",

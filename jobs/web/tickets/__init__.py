@@ -1,0 +1,1 @@
+"""Change records over pages, REST and the address that ticket systems send to."""

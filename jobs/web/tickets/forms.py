@@ -1,0 +1,38 @@
+"""Forms of the page of change records."""
+
+from __future__ import annotations
+
+from django import forms
+
+from clusters.models import Cluster
+from common.errors import Refusal
+from jobs.approvals.tickets import patterns
+
+
+class _RefusingForm(forms.Form):
+    def refuse(self, refusal: Refusal) -> None:
+        for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
+            self.add_error(name if name in self.fields else None, texts)
+
+
+class ChangeRecordRuleForm(_RefusingForm):
+    """The rule of one environment. What is wrong with the pattern is the rulebook's to say."""
+
+    environment = forms.ChoiceField(choices=Cluster.Environment.choices)
+    pattern = forms.CharField(
+        max_length=patterns.PATTERN_CHARACTERS, label="Form of the reference",
+        help_text=r"Of the whole reference: CHG\d{7}. " + patterns.SYNTAX,
+    )  # fmt: skip
+    is_required = forms.BooleanField(required=False, initial=True, label="A plan starts only with a reference")
+    must_release = forms.BooleanField(
+        required=False, label="The ticket system must release it", help_text="Until then the plan does not start."
+    )
+
+
+class TicketConnectionForm(_RefusingForm):
+    name = forms.CharField(max_length=80, help_text="The audit record names it.")
+    secret = forms.CharField(
+        max_length=200,
+        help_text="whsec_ and base64 of 24 to 64 random bytes. It is never shown again.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+    )
