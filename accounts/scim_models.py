@@ -44,7 +44,7 @@ class ScimClient(Marked):
 
 
 class ScimDirectory(models.Model):
-    """What all writes of one provider's directory lock, so that they come one after another."""
+    """The lock of all writes of one directory, so that they come one after another."""
 
     issuer = models.CharField(max_length=500, unique=True)
 

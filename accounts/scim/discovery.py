@@ -1,4 +1,4 @@
-"""What a SCIM client may ask of the service itself: what it supports, its resource types and their schemas."""
+"""Documents of the service itself: what it supports, its resource types and their schemas."""
 
 from __future__ import annotations
 

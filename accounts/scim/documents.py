@@ -1,4 +1,4 @@
-"""What a request's body says, read strictly: the attributes of people and groups, and the operations of a PATCH.
+"""Bodies of requests, read strictly: the attributes of people and groups, and the operations of a PATCH.
 
 Names are compared without their case, as the standard says. What the product does not keep is ignored if the standard
 knows it, because directories send it unasked; a name that it does not know is refused, and so is what would give power.

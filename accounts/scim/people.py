@@ -1,4 +1,4 @@
-"""What a directory says of one person, and how each attribute of a request changes it."""
+"""One person as a directory has them, and how each attribute of a request changes it."""
 
 from __future__ import annotations
 

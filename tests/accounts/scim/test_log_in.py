@@ -1,4 +1,4 @@
-"""How a log-in at the provider meets the account that its directory made."""
+"""The log-in at a provider, and the account that its directory made."""
 
 from __future__ import annotations
 
