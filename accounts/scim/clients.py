@@ -1,6 +1,6 @@
 """Tokens of SCIM clients: making, checking, revoking. `scim_<id>.<secret>`, of one provider; never an API token.
 
-Who holds one can put a person of the provider into a group that approves, so an administrator alone makes none that
+The holder of one can put a person of the provider into a group that approves, so an administrator alone makes none that
 works: a second administrator consents.
 """
 

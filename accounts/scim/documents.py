@@ -52,12 +52,12 @@ def members_of(document: Mapping[str, Any], schema: str) -> dict[str, Any]:
 
 
 def lowered(document: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    matches: dict[str, Any] = {}
     for name, value in document.items():
-        if bare(name) in found:
+        if bare(name) in matches:
             raise ScimRefused(400, f"{name[:60]}: is there twice.", "invalidSyntax")
-        found[bare(name)] = value
-    return found
+        matches[bare(name)] = value
+    return matches
 
 
 def operations(document: Mapping[str, Any]) -> list[tuple[str, str, Any]]:

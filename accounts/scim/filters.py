@@ -24,18 +24,18 @@ def terms(text: str, known: Collection[str]) -> list[tuple[str, str]]:
     """Return (attribute in lower case, value) of each term. Raises ScimRefused."""
     if len(text) > LONGEST:
         raise _refused(f"at most {LONGEST} characters are read")
-    found: list[tuple[str, str]] = []
+    matches: list[tuple[str, str]] = []
     at = 0
     while True:
         term = _TERM.match(text, at)
         if term is None:
             raise _refused('write attribute eq "value"')
-        found.append(_checked(term, known))
+        matches.append(_checked(term, known))
         at = term.end()
         if at == len(text):
-            return found
+            return matches
         link = _AND.match(text, at)
-        if link is None or len(found) == MOST_TERMS:
+        if link is None or len(matches) == MOST_TERMS:
             raise _refused(f"at most {MOST_TERMS} terms, joined by and")
         at = link.end()
 

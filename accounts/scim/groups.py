@@ -164,15 +164,15 @@ def _ids(value: Any, *, is_removal: bool = False) -> set[UUID]:
         return set()
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise invalid("members", "must be a list of objects with value.")
-    found = set()
+    matches = set()
     for index, row in enumerate(rows):
         identifier = documents.lowered(row).get("value")
         try:
-            found.add(UUID(identifier))
+            matches.add(UUID(identifier))
         except (ValueError, TypeError, AttributeError):
             if not is_removal:
                 raise invalid(f"members[{index}].value", "is the id of no User.") from None
-    return found
+    return matches
 
 
 def _known(caller: Caller, ids: Collection[UUID]) -> set[UUID]:
@@ -205,11 +205,11 @@ def _members_of(row: ScimGroup) -> set[UUID]:
 
 def _accounts(ids: Collection[UUID]) -> list[int]:
     listed = sorted(ids)
-    found: list[int] = []
+    matches: list[int] = []
     for start in range(0, len(listed), 500):
         rows = ScimUser.objects.filter(pk__in=listed[start : start + 500])
-        found += rows.values_list("user_id", flat=True)
-    return found
+        matches += rows.values_list("user_id", flat=True)
+    return matches
 
 
 def _names(ids: Collection[UUID]) -> list[str]:

@@ -19,7 +19,7 @@ from accounts.scim_models import ScimUser
 
 LONGEST_NAME = 150
 LONGEST_KEY = 400
-"""Of what names are compared by: some characters stand for many letters, and an index holds so much."""
+"""Of what names are compared by: some characters become many letters, and an index holds so much."""
 _EMAILS = re.compile(r'emails(?:\[\s*(type|primary)\s+eq\s+"?([a-z]+)"?\s*\])?(?:\.(value|type|primary|display))?')
 
 

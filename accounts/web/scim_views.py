@@ -28,7 +28,7 @@ Handler = Callable[[Caller, HttpRequest, str], Answer]
 
 
 def _endpoint(**handlers: Handler) -> Callable[..., HttpResponse]:
-    """Make the view of these methods. Who calls is judged before anything else is looked at."""
+    """Make the view of these methods. The token is judged before anything else is looked at."""
 
     @csrf_exempt
     def view(request: HttpRequest, pk: str = "") -> HttpResponse:

@@ -50,7 +50,7 @@ class Directory:
         assert (content["schemas"], content["status"], content.get("scimType", "")) == ([ERROR], str(status), kind)
         return str(content["detail"])
 
-    def found(self, kind: str, **values: str) -> list[str]:
+    def matches(self, kind: str, **values: str) -> list[str]:
         """Return the ids of the resources whose attributes have these values."""
         text = " and ".join(f"{name} eq {json.dumps(value)}" for name, value in values.items())
         return [row["id"] for row in self.ok("GET", f"{kind}?filter={quote(text)}")["Resources"]]

@@ -109,7 +109,7 @@ def test_a_user_name_is_one_in_every_case(corp: Directory, name: str) -> None:
     ada = corp.person("ada@example.com")
     twin = user(name, externalId="another", emails=[{"value": "twin@example.com"}])
     corp.refused("POST", "Users", twin, status=409, kind="uniqueness")
-    assert corp.found("Users", UserName=name) == [ada["id"]]
+    assert corp.matches("Users", UserName=name) == [ada["id"]]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_filter_is_what_is_supported_or_refused(corp: Directory, text: str) ->
 def test_a_filter_s_value_is_a_value(corp: Directory, value: str) -> None:
     corp.person()
     for name in ("userName", "externalId", "displayName", "id", "emails.value"):
-        assert corp.found("Users", **{name: value}) == []
+        assert corp.matches("Users", **{name: value}) == []
 
 
 BAD_BODIES = [

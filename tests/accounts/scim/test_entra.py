@@ -96,8 +96,8 @@ def test_groups_are_matched_without_members_and_filled_in_both_dialects(corp: Di
     corp.patch(path, {"op": "Add", "path": "members", "value": [{"$ref": None, "value": ada["id"]}]})
     corp.patch(path, {"op": "Add", "path": "members", "value": [{"value": bob["id"]}]})
     assert roles(ada) == roles(bob) == {("operator", "env:staging")}
-    found = corp.ok("GET", f'Groups?filter=id eq "{made["id"]}" and members.value eq "{ada["id"]}"')
-    assert found["totalResults"] == 1
+    matches = corp.ok("GET", f'Groups?filter=id eq "{made["id"]}" and members.value eq "{ada["id"]}"')
+    assert matches["totalResults"] == 1
     assert "members" not in corp.ok("GET", f"{path}?excludedAttributes=members")
 
     corp.patch(path, {"op": "Remove", "path": "members", "value": [{"$ref": None, "value": ada["id"]}]})

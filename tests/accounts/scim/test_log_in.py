@@ -78,10 +78,10 @@ def test_people_who_logged_in_before_are_the_directory_s_to_end(
     settings.SETPOINT_OIDC = (replace(directory.provider, scim_groups=""),)
     browser, local = Client(), UserFactory(email="local@example.com")
     assert log_in(browser).status_code == 302
-    (found,) = directory.found("Users", userName="ADA@example.com")
-    assert directory.found("Users", externalId="ada-1") == [found]
-    assert directory.found("Users", userName=local.email) == []
-    directory.patch(f"Users/{found}", {"op": "replace", "value": {"active": False}})
+    (matches,) = directory.matches("Users", userName="ADA@example.com")
+    assert directory.matches("Users", externalId="ada-1") == [matches]
+    assert directory.matches("Users", userName=local.email) == []
+    directory.patch(f"Users/{matches}", {"op": "replace", "value": {"active": False}})
     assert browser.get("/account/").status_code == 302
 
 

@@ -1,4 +1,4 @@
-"""Any sequence of a directory's requests leaves what a model says: who is there, active, in which group and role."""
+"""Any sequence of a directory's requests leaves what a model says: people, whether active, groups and roles."""
 
 from __future__ import annotations
 
