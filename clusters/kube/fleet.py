@@ -39,8 +39,8 @@ from clusters.kube import cluster, paging, policy_objects, proxy
 from clusters.kube.apiserver import APPLY, JSON, MERGE, ApiResponse, ApiServer, Call
 from clusters.kube.cluster import CONFLICT_TRIES
 from clusters.kube.eviction import interpret
-from clusters.kube.own_pods import OwnPods
 from clusters.kube.object_paths import NAMESPACES, NODES, PATHS, SELECTED, TUNINGS, segment
+from clusters.kube.own_pods import OwnPods
 from clusters.net.credentials import Credentials
 from clusters.net.egress import Policy
 from contract import names
