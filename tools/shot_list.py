@@ -308,7 +308,6 @@ SHOTS: tuple[Shot, ...] = (
     Shot("accounts:second_factor", "/account/second-factor/", "Second factor", "Begun with one's password."),
     Shot("accounts:confirm", "/account/confirm/", "Confirm that it is you", "For what takes a recent log-in."),
     Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
-    Shot("accounts:scim_clients", "/provisioning/", "Provisioning", "Tokens of directories (SCIM).", by="admin"),
     Shot("accounts:workloads", "/workloads/", "Workload identity", "Rules for tokens of pipelines.", by="admin"),
     Shot("api-docs", "/api/v1/docs", "The API", "OpenAPI from the code."),
     Shot("accounts:login", "/login/", "Log in", "Throttled and recorded.", by=""),
@@ -324,14 +323,6 @@ NO_PAGE: dict[str, str] = {
     "accounts:sign_on": "leads to a provider of single sign-on",
     "accounts:sign_on_back": "leads back from it",
     **dict.fromkeys(("accounts:token_exchange", "jobs:change_record_hook"), _PROGRAM),
-    **dict.fromkeys(
-        (
-            "accounts:scim_users", "accounts:scim_user", "accounts:scim_groups", "accounts:scim_group",
-            "accounts:scim_config", "accounts:scim_types", "accounts:scim_type", "accounts:scim_schemas",
-            "accounts:scim_schema",
-        ),
-        _PROGRAM,
-    ),
     **dict.fromkeys(
         (
             "accounts:passkey_log_in_options", "accounts:passkey_second_step_options",
