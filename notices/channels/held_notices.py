@@ -25,7 +25,7 @@ def hold(channel: Channel, cluster: Cluster, opened: Sequence[Alert], closed: Se
     if not opened and not closed:
         return
     rows = _held(channel).select_for_update()
-    held = rows.filter(held_alerts__cluster=str(cluster.pk)).order_by("created_at").first()
+    held = rows.filter(held_alerts__cluster=str(cluster.pk)).order_by("created_at", "pk").first()
     if held is None:
         held = Delivery(channel=channel, event=Channel.What.ALERTS, due_at=until, is_held=True)
         held.held_alerts = {"cluster": str(cluster.pk), "opened": [], "closed": []}

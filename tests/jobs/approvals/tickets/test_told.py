@@ -28,5 +28,5 @@ def test_a_webhook_of_a_plan_and_of_a_held_rollout_names_it(world, tickets):
     sealing.seal_waiting()
     events.read()
 
-    told = {(row.body["action"], row.body["change_record"]) for row in Delivery.objects.all()}
-    assert told == {("plan.request", "CHG0030192"), ("plan.request", ""), ("rollout.ticket-hold", "CHG0030192")}
+    sent = {(row.body["action"], row.body["change_record"]) for row in Delivery.objects.all()}
+    assert sent == {("plan.request", "CHG0030192"), ("plan.request", ""), ("rollout.ticket-hold", "CHG0030192")}
