@@ -94,7 +94,7 @@ def _is_right(row: TicketConnection, headers: Signed, body: bytes) -> bool:
 
 def _time_of(text: str) -> datetime | None:
     """Return the timestamp where it is a number of seconds within the tolerance."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 12 and str(int(text)) == text):
+    if not (text.isascii() and text.isdecimal() and len(text) <= 11 and str(int(text)) == text):
         return None
     sent_at = datetime.fromtimestamp(int(text), UTC)
     return sent_at if abs(now() - sent_at) <= TOLERANCE else None

@@ -45,6 +45,7 @@ def test_a_message_is_carried_out_and_recorded_with_the_connection_as_its_actor(
         {"webhook-timestamp": "1e9"},
         {"webhook-timestamp": "-5"},
         {"webhook-timestamp": "9" * 30},
+        {"webhook-timestamp": "9" * 12},  # no year that a date can have
         {"webhook-timestamp": "\u0661"},
     ],
     ids=str,
