@@ -20,27 +20,27 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='cluster',
             name='devices_unread',
-            field=models.CharField(blank=True, help_text='Why GPUs that claims are given cannot be read; empty: they are, or none is.', max_length=300),
+            field=models.CharField(blank=True, db_default='', default='', help_text='Why GPUs that claims are given cannot be read; empty: they are, or none is.', max_length=300),
         ),
         migrations.AddField(
             model_name='gpupod',
             name='claims',
-            field=models.JSONField(default=list, help_text='Names of the ResourceClaims that it uses.'),
+            field=models.JSONField(db_default=[], default=list, help_text='Names of the ResourceClaims that it uses.'),
         ),
         migrations.AddField(
             model_name='gpupod',
             name='devices',
-            field=models.JSONField(default=dict, help_text='Devices that it was given by name, which others may hold too: {key: profile}.'),
+            field=models.JSONField(db_default={}, default=dict, help_text='Devices that it was given by name, which others may hold too: {key: profile}.'),
         ),
         migrations.AddField(
             model_name='node',
             name='gpu_plugin',
-            field=models.PositiveIntegerField(default=0, help_text='Of gpu_count, those that a device plugin offers.'),
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text='Of gpu_count, those that a device plugin offers.'),
         ),
         migrations.AddField(
             model_name='node',
             name='gpus_by_claim',
-            field=models.JSONField(default=dict, help_text='Devices that a driver offers to claims, by profile; empty: whole GPUs.'),
+            field=models.JSONField(db_default={}, default=dict, help_text='Devices that a driver offers to claims, by profile; empty: whole GPUs.'),
         ),
         migrations.CreateModel(
             name='DeviceClaim',

@@ -73,6 +73,8 @@ class Cluster(Marked):
     devices_unread = models.CharField(
         max_length=300,
         blank=True,
+        default="",
+        db_default="",
         help_text="Why GPUs that claims are given cannot be read; empty: they are, or none is.",
     )
     enrolment_error = models.CharField(

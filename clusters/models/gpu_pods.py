@@ -29,9 +29,11 @@ class GpuPod(models.Model):
     node_name = models.CharField(max_length=253, blank=True)
     gpus = models.PositiveIntegerField()
     mig = models.JSONField(default=dict, help_text="Of `gpus`, MIG instances by profile.")
-    claims = models.JSONField(default=list, help_text="Names of the ResourceClaims that it uses.")
+    claims = models.JSONField(default=list, db_default=[], help_text="Names of the ResourceClaims that it uses.")
     devices = models.JSONField(
-        default=dict, help_text="Devices that it was given by name, which others may hold too: {key: profile}."
+        default=dict,
+        db_default={},
+        help_text="Devices that it was given by name, which others may hold too: {key: profile}.",
     )
     owner_kind = models.CharField(max_length=63, blank=True)
     owner_name = models.CharField(max_length=253, blank=True)

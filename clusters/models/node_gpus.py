@@ -20,9 +20,12 @@ class NodeGpus(models.Model):
     gpu_allocated = models.PositiveIntegerField(
         default=0, help_text="Of gpu_count, those that pods hold; of devices in shares the fewest that theirs take."
     )
-    gpu_plugin = models.PositiveIntegerField(default=0, help_text="Of gpu_count, those that a device plugin offers.")
+    gpu_plugin = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Of gpu_count, those that a device plugin offers."
+    )
     gpus_by_claim = models.JSONField(
         default=dict,
+        db_default={},
         help_text="Devices that a driver offers to claims, by profile; empty: whole GPUs.",
     )
     gpu_shares = models.JSONField(
