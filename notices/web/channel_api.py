@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.response import Response
@@ -20,12 +20,22 @@ from notices.models import SEVERITIES, Channel, Delivery
 from notices.reports import selectors
 
 
+@extend_schema_field({"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"})
+class ClockTime(serializers.TimeField):
+    """A time as a clock on the wall shows it: hours and minutes, without the offset that format `time` has to have."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(format="%H:%M", input_formats=["%H:%M"], **how)
+
+
 class ChannelOut(serializers.ModelSerializer[Channel]):
     what = serializers.ListField(child=serializers.ChoiceField(choices=Channel.What.choices))
     namespaces = serializers.ListField(child=serializers.CharField())
     addresses = serializers.ListField(child=serializers.CharField())
     least_severity = serializers.ChoiceField(choices=SEVERITIES)
     quiet_days = serializers.ListField(child=serializers.ChoiceField(choices=quiet_hours.DAY_NAMES))
+    quiet_from = ClockTime(allow_null=True)
+    quiet_until = ClockTime(allow_null=True)
     has_secret = serializers.SerializerMethodField()
 
     class Meta:
@@ -77,8 +87,8 @@ class ChannelIn(Body[Any]):
         help_text="Days on which quiet hours begin; empty: there are none. In them only critical alerts and "
         "break-glass are sent, the rest once they are over.",
     )
-    quiet_from = serializers.TimeField(required=False, allow_null=True, help_text="Of `quiet_zone`.")
-    quiet_until = serializers.TimeField(
+    quiet_from = ClockTime(required=False, allow_null=True, help_text="Of `quiet_zone`.")
+    quiet_until = ClockTime(
         required=False, allow_null=True, help_text="Of `quiet_zone`; of the next day where it is no later."
     )
     quiet_zone = serializers.CharField(required=False, max_length=64, help_text="A time zone, as IANA names it.")

@@ -25,6 +25,7 @@ TYPES = {
     "prices": "list of product=price",
     "database": "URL of a database",
     "pooler": "none or transaction",
+    "broker": "URL of a broker, or none",
     "secret": "secret",
 }
 """Type by the function of config.env that reads it."""

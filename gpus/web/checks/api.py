@@ -48,6 +48,9 @@ class CheckImageIn(Body[Any]):
 
 class CheckRunOut(serializers.ModelSerializer[CheckRun]):
     check_name = serializers.CharField(help_text="As /gpus/checks has it.")
+    outcome = serializers.ChoiceField(
+        choices=CheckRun.Outcome.choices, allow_blank=True, help_text="Empty: it has not ended."
+    )
     cluster_name = serializers.CharField(source="cluster.name")
     node_name = serializers.CharField(source="node.name")
     measures = serializers.DictField(child=serializers.FloatField(), help_text="In the units of the check's measures.")
@@ -65,7 +68,9 @@ class CheckRunOut(serializers.ModelSerializer[CheckRun]):
 
 class CheckRunIn(Body[Any]):
     check_name = serializers.CharField(max_length=40)
-    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    cluster = serializers.PrimaryKeyRelatedField(
+        queryset=Cluster.objects.all(), error_messages={"does_not_exist": "There is no such cluster."}
+    )
     nodes = serializers.ListField(
         child=serializers.CharField(max_length=253), max_length=starting.MOST_NODES, help_text="Names of nodes."
     )

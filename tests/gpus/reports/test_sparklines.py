@@ -117,6 +117,6 @@ def test_the_page_costs_as_many_queries_with_sixteen_gpus_as_with_one(cluster, d
     client.force_login(UserFactory(roles=["viewer"]))
     client.get(f"/nodes/{gpu_node.pk}/")  # templates are compiled once
     for address in ("?window=30d", ""):
-        with django_assert_max_num_queries(15):  # of all rooms that have something to say of a node
+        with django_assert_max_num_queries(16):  # of all rooms that have something to say of a node
             page = client.get(f"/nodes/{gpu_node.pk}/{address}").content.decode()
     assert page.count('class="spark"') == 16 * 2

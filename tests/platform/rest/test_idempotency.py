@@ -13,9 +13,11 @@ from django.apps import apps
 from django.db import transaction
 
 from clusters.connection import registry
+from clusters.models import Node
 from common.api import ApiView
 from config.openapi import examples
 from contract.nodetuning import Spec
+from gpus.models import CheckImage
 from jobs import tasks
 from profiles.models import Profile, Revision
 from simfleet import SimCluster, SimFleet
@@ -43,6 +45,13 @@ class Room:
         seen = self.api.get("/api/v1/nodes/selection?query=q%3Dn1").json()
         return {name: seen[name] for name in ("query", "count", "digest")}
 
+    def checked(self) -> dict[str, Any]:
+        """A node with GPUs, and an image of the check."""
+        node = self.world.node("n2")
+        Node.objects.filter(pk=node.pk).update(allocatable={"nvidia.com/gpu": "8"}, gpu_count=8)
+        CheckImage.objects.get_or_create(check_name="fio-scratch", defaults={"image": "r.example/fio:1"})
+        return {"check_name": "fio-scratch", "cluster": self.world.cluster.pk, "nodes": [node.name]}
+
     def newer(self) -> dict[str, Any]:
         """An object that names a step which this database does not know."""
         uid = self.world.fleet.tuning("n1")["spec"]["nodeUID"]
@@ -53,6 +62,7 @@ class Room:
 REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
     "BindingInRequest": lambda room: {"user": room.world.author.email},
     "CalendarRuleInRequest": lambda room: {"cluster": room.world.cluster.pk},
+    "CheckRunInRequest": Room.checked,
     "ConfirmedInRequest": Room.selection,
     "ConnectInRequest": lambda room: {"server": SERVER, "ca": "", "token": "s3cret"},
     "RepositoryInRequest": lambda room: {"stands_for": ""},  # cilium's has a mirror already, among the doors

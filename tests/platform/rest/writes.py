@@ -113,6 +113,10 @@ def _price(world: World, doors: Doors) -> dict[str, Any]:
     return {"kind": "gpu", "model": "NVIDIA-H100-80GB-HBM3", "amount": "2.40", "valid_from": day}
 
 
+def _on_a_node(world: World, doors: Doors) -> dict[str, Any]:
+    return {"check_name": "fio-scratch", "cluster": str(world.cluster.pk), "nodes": ["n1"]}
+
+
 TEAM_RULES = [{"by": "namespace", "pattern": "a-*", "team": "A"}]
 A_CLUSTER = "api/v1/clusters/<uuid:cluster_pk>"
 ONE, PLAN, ROLLOUT = "api/v1/clusters/<uuid:pk>", "api/v1/plans/<uuid:pk>/actions", "api/v1/rollouts/<uuid:pk>/actions"
@@ -168,6 +172,8 @@ ALL = [
     Sent("POST", f"{A_CLUSTER}/takeover", _newer, ("admin",)),
     Sent("POST", f"{A_CLUSTER}/takeover/actions/approve", _takeover, ("approver", "admin")),
     Sent("POST", "api/v1/gpus/prices", _price, ("admin",)),
+    Sent("PUT", "api/v1/gpus/checks/<slug:name>/image", _always(image="r.example/fio:1"), ("admin",)),
+    Sent("POST", "api/v1/gpus/check-runs", _on_a_node, ("operator",), now="wrong-state"),
     Sent("POST", "api/v1/gpus/teams", _always(name="B", budget="100.00"), ("admin",)),
     Sent("PATCH", "api/v1/gpus/teams/<int:pk>", _always(budget="10.00"), ("admin",)),
     Sent("PUT", "api/v1/gpus/team-rules", _always(rules=TEAM_RULES), ("admin",)),
