@@ -66,6 +66,10 @@ class CheckRunOut(serializers.ModelSerializer[CheckRun]):
         read_only_fields = fields
 
 
+class QueuedRunsOut(serializers.Serializer[Any]):
+    results = CheckRunOut(many=True, help_text="One a node.")
+
+
 class CheckRunIn(Body[Any]):
     check_name = serializers.CharField(max_length=40)
     cluster = serializers.PrimaryKeyRelatedField(
@@ -119,7 +123,7 @@ class CheckRunViewSet(mixins.ListModelMixin, ApiViewSet):
     def get_queryset(self) -> QuerySet[CheckRun]:
         return reports.runs(self.request.user)
 
-    @extend_schema(request=CheckRunIn, responses={201: CheckRunOut(many=True)})
+    @extend_schema(request=CheckRunIn, responses={201: QueuedRunsOut})
     def create(self, request: UserApiRequest) -> Response:
         """Queue one run a node. Each begins when its node is idle, and is given up after two hours."""
         starting.may_start_anywhere(request.user)
@@ -130,7 +134,7 @@ class CheckRunViewSet(mixins.ListModelMixin, ApiViewSet):
         runs = starting.start(
             given["check_name"], given["cluster"], given["nodes"], at_once=given["at_once"], by=request.user
         )
-        return Response(CheckRunOut(runs, many=True).data, status=status.HTTP_201_CREATED)
+        return Response(QueuedRunsOut({"results": runs}).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(request=None, responses=CheckRunOut)
     @action(detail=True, methods=["post"], url_path="actions/stop")

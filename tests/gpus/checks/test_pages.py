@@ -101,7 +101,7 @@ def test_rest_starts_lists_and_stops(checking):
     api = TokenClient(world.operator, ["read", "apply"])
     body = {"check_name": "dcgm-medium", "cluster": str(world.cluster.pk), "nodes": ["n1"]}
     made = api.post("/api/v1/gpus/check-runs", body)
-    assert (made.status_code, made.json()[0]["status"]) == (201, "waiting")
+    assert (made.status_code, made.json()["results"][0]["status"]) == (201, "waiting")
     again = api.post("/api/v1/gpus/check-runs", body)
     assert again.status_code == 409
     checking.ended(CheckRun.objects.get())
