@@ -19,9 +19,8 @@ PARTS: Mapping[str, tuple[str, Sequence[str]]] = {
     "How-to guides": (
         "Do one thing: install, connect, back up, write a profile, add a component, use REST.",
         (
-            "docs/operating", "docs/profiles", "docs/components", "docs/checks", "docs/policy", "docs/api",
-            "docs/operating", "docs/profiles", "docs/components", "docs/policy", "docs/change-records", "docs/api",
-            "Deploy the agent <deploy/README>", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT",
+            "docs/operating", "docs/profiles", "docs/components", "docs/checks", "docs/policy", "docs/change-records",
+            "docs/api", "Deploy the agent <deploy/README>", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT",
         ),
     ),
     "Reference": (
