@@ -9,7 +9,7 @@ import stat
 import tarfile
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -211,6 +211,8 @@ class Planter:
             return False
         if isinstance(field, models.DateTimeField):
             return datetime(2026, 11, 1, tzinfo=UTC)
+        if isinstance(field, models.TimeField):
+            return time(22)
         return datetime(2026, 11, 1, tzinfo=UTC).date() if isinstance(field, models.DateField) else 1
 
 
