@@ -70,6 +70,7 @@ def site(
         try:
             opened.open()
             installation.manage("load_library")
+            installation.start("gpus")  # beside what a rollout needs
             with equipped(opened, deployed, cluster_admin):
                 yield opened
         finally:
