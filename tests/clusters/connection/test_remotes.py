@@ -11,6 +11,7 @@ from clusters.connection.remotes import Remote
 from common.errors import Invalid, Stale
 from components.models import Repository
 from gpus.models import TelemetrySource
+from jobs.models import TicketConnection
 from notices.models import Channel
 from tests.clusters.factories import ClusterFactory
 
@@ -35,7 +36,8 @@ def make(request):
 
 
 def test_every_row_with_a_secret_and_an_address_is_one_of_these():
-    assert {model for model in apps.get_models() if issubclass(model, Remote)} == set(REMOTES)
+    """But ticket systems, which send to Setpoint: no secret of theirs goes anywhere."""
+    assert {model for model in apps.get_models() if issubclass(model, Remote)} == {*REMOTES, TicketConnection}
     others = [
         model
         for model in apps.get_models()
@@ -55,6 +57,16 @@ def test_a_secret_opens_in_its_own_row_alone_and_in_no_text_of_it(make):
     )
     for column in mine.secret_columns():
         setattr(theirs, column, getattr(mine, column))
+    with pytest.raises(CannotOpen):
+        theirs.open_secret()
+
+
+def test_the_secret_of_a_ticket_system_opens_in_its_own_row_alone():
+    mine, theirs = TicketConnection(name="a"), TicketConnection(name="b")
+    mine.set_secret("of its own")
+    for column in mine.secret_columns():
+        setattr(theirs, column, getattr(mine, column))
+    assert mine.open_secret() == "of its own"
     with pytest.raises(CannotOpen):
         theirs.open_secret()
 
