@@ -36,7 +36,7 @@ def make(request):
 
 
 def test_every_row_with_a_secret_and_an_address_is_one_of_these():
-    """But ticket systems, which send to Setpoint: no secret of theirs goes anywhere."""
+    # Ticket systems have no address: they send to Setpoint.
     assert {model for model in apps.get_models() if issubclass(model, Remote)} == {*REMOTES, TicketConnection}
     others = [
         model
