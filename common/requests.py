@@ -36,6 +36,12 @@ class UserApiRequest(Request):
     user: User
 
 
+def posted_version(request: HttpRequest) -> int:
+    """Return the version of the row that a form was made of; 0, which no row has, for all that is none."""
+    text = request.POST.get("version", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
 def request_id() -> str:
     """Return the id of the request or task being worked on; empty outside of both."""
     return _request_id.get()

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.people.pending import Proposed
 from common.errors import Refusal
-from common.requests import UserRequest
+from common.requests import UserRequest, posted_version
 from jobs.approvals import rulebook, rules
 from jobs.reports import selectors
 from jobs.web.forms import RuleForm
@@ -81,10 +81,9 @@ def rule_rest(request: UserRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return redirect("jobs:rule", pk)
     row = get_object_or_404(selectors.visible_rules(request.user), pk=pk)
-    version, on = request.POST.get("version", ""), request.POST.get("enabled") == "1"
-    number = int(version) if version.isascii() and version.isdecimal() else 0
+    on = request.POST.get("enabled") == "1"
     try:
-        done = rulebook.change(row, by=request.user, version=number, is_enabled=on)
+        done = rulebook.change(row, by=request.user, version=posted_version(request), is_enabled=on)
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)
@@ -99,11 +98,8 @@ def rule_delete(request: UserRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return redirect("jobs:rule", pk)
     row = get_object_or_404(selectors.visible_rules(request.user), pk=pk)
-    version = request.POST.get("version", "")
     try:
-        done = rulebook.delete(
-            row, by=request.user, version=int(version) if version.isascii() and version.isdecimal() else 0
-        )
+        done = rulebook.delete(row, by=request.user, version=posted_version(request))
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)

@@ -27,7 +27,7 @@ from clusters.models import Cluster
 from common import listing
 from common.clock import now
 from common.errors import Refusal, Stale
-from common.requests import UserRequest
+from common.requests import UserRequest, posted_version
 from notices.channels import mails, quiet_hours, services
 from notices.models import SEVERITIES, Channel, Delivery
 from notices.reports import selectors
@@ -221,8 +221,7 @@ def _page(
 def channel_delete(request: UserRequest, pk: UUID) -> HttpResponse:
     services.may_change(request.user)
     row = get_object_or_404(Channel, pk=pk)
-    version = request.POST.get("version", "")
-    services.delete(row, by=request.user, version=int(version) if version.isdecimal() else 0)
+    services.delete(row, by=request.user, version=posted_version(request))
     messages.success(request, f"The channel {row} is deleted.")
     return redirect("notices:channels")
 

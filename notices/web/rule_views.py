@@ -22,7 +22,7 @@ from clusters.reports.selectors import clusters_visible_to
 from common import hooks
 from common.alerting import AlertRule
 from common.errors import Refusal, Stale
-from common.requests import UserRequest
+from common.requests import UserRequest, posted_version
 from notices.alerts import rulebook
 from notices.models import SEVERITIES, RuleSetting
 from notices.reports import selectors
@@ -112,9 +112,7 @@ def rule(request: UserRequest, name: str) -> HttpResponse:
 def rule_reset(request: UserRequest, name: str) -> HttpResponse:
     """Back to what holds everywhere, or to what Setpoint brings."""
     alert_rule, cluster = rulebook.named(name), _cluster(request)
-    sent = request.POST.get("version", "")
-    version = int(sent) if sent.isascii() and sent.isdecimal() else 0
-    rulebook.reset(alert_rule, cluster, by=request.user, version=version)
+    rulebook.reset(alert_rule, cluster, by=request.user, version=posted_version(request))
     again = "as it is everywhere" if cluster else "at its default"
     messages.success(request, f"“{alert_rule.title}” is {again} again.")
     return redirect(_address(cluster))

@@ -74,7 +74,7 @@ def _volumes(check: Check) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         mounts.append({"name": "scratch", "mountPath": "/scratch"})
     if check.shared_memory:
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": check.shared_memory}})
-        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - of the pod, which is alone in it
     return volumes, mounts
 
 

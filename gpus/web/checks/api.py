@@ -11,10 +11,10 @@ from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
-from clusters.models import Cluster
 from clusters.reports.selectors import clusters_visible_to
 from common.api import ApiView, ApiViewSet
 from common.bodies import Body, without_body
+from common.errors import Invalid
 from common.requests import UserApiRequest
 from gpus.models import CheckRun
 from gpus.services.checks import reports, starting
@@ -72,9 +72,7 @@ class QueuedRunsOut(serializers.Serializer[Any]):
 
 class CheckRunIn(Body[Any]):
     check_name = serializers.CharField(max_length=40)
-    cluster = serializers.PrimaryKeyRelatedField(
-        queryset=Cluster.objects.all(), error_messages={"does_not_exist": "There is no such cluster."}
-    )
+    cluster = serializers.UUIDField()
     nodes = serializers.ListField(
         child=serializers.CharField(max_length=253), max_length=starting.MOST_NODES, help_text="Names of nodes."
     )
@@ -128,12 +126,13 @@ class CheckRunViewSet(mixins.ListModelMixin, ApiViewSet):
         """Queue one run a node. Each begins when its node is idle, and is given up after two hours."""
         starting.may_start_anywhere(request.user)
         body = CheckRunIn(data=request.data)
-        body.fields["cluster"].queryset = clusters_visible_to(request.user)  # type: ignore[attr-defined]
         body.is_valid(raise_exception=True)
         given = body.validated_data
-        runs = starting.start(
-            given["check_name"], given["cluster"], given["nodes"], at_once=given["at_once"], by=request.user
-        )
+        cluster = clusters_visible_to(request.user).filter(pk=given["cluster"]).first()
+        if cluster is None:
+            reason = "There is none like this that you can see."
+            raise Invalid("No check was queued.", fields={"cluster": [reason]})
+        runs = starting.start(given["check_name"], cluster, given["nodes"], at_once=given["at_once"], by=request.user)
         return Response(QueuedRunsOut({"results": runs}).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(request=None, responses=CheckRunOut)

@@ -29,9 +29,13 @@ class StartForm(forms.Form):
     def __init__(self, *args: Any, user: User, **how: Any) -> None:
         super().__init__(*args, **how)
         self._clusters = {row.name: row for row in clusters_visible_to(user).order_by("name")}
-        self.fields["cluster"].choices = [(name, name) for name in self._clusters]  # type: ignore[attr-defined]
-        on = [(line.check.name, line.check.title) for line in reports.catalog() if line.image]
-        self.fields["check"].choices = on  # type: ignore[attr-defined]
+        self._offer("cluster", [(name, name) for name in self._clusters])
+        self._offer("check", [(line.check.name, line.check.title) for line in reports.catalog() if line.image])
+
+    def _offer(self, name: str, choices: list[tuple[str, str]]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = choices
 
     def given(self) -> dict[str, Any]:
         """Return the service's arguments."""

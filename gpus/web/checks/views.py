@@ -1,7 +1,7 @@
 """The page of active checks, and the card of a node.
 
 gpus/checks.html        page of gpus.models.CheckRun, catalog [gpus.services.checks.reports.CatalogLine], form, filters,
-                        asked, cluster_names, may_start, may_set
+                        asked, cluster_names, may_start, may_set, typed {name, image, why} of a refused image
 gpus/_node_checks.html  panel: node, lines [gpus.services.checks.reports.CheckLine]
 """
 
@@ -48,7 +48,10 @@ def checks(request: UserRequest) -> HttpResponse:
     return redirect("gpus:checks")
 
 
-def _page(request: UserRequest, form: StartForm, status: int = 200) -> HttpResponse:
+def _page(
+    request: UserRequest, form: StartForm, *, status: int = 200, typed: tuple[str, str, str] = ("", "", "")
+) -> HttpResponse:
+    """`typed`: the check, an image that was refused, and why."""
     filterset = CheckRunFilter(request.GET, queryset=reports.runs(request.user))
     page = Paginator(filterset.qs, ROWS).get_page(request.GET.get("page"))
     context = {
@@ -62,6 +65,7 @@ def _page(request: UserRequest, form: StartForm, status: int = 200) -> HttpRespo
         "cluster_names": clusters_visible_to(request.user).values_list("name", flat=True),
         "may_start": starting.may_start(request.user),
         "may_set": starting.may_set(request.user),
+        "typed": dict(zip(("name", "image", "why"), typed, strict=True)),
     }
     return render(request, "gpus/checks.html", context, status=status)
 
@@ -71,7 +75,12 @@ def _page(request: UserRequest, form: StartForm, status: int = 200) -> HttpRespo
 def image(request: UserRequest, name: str) -> HttpResponse:
     check = starting.find(name)
     starting.may_set_image(request.user)
-    row = starting.set_image(name, request.POST.get("image", ""), by=request.user)
+    text = request.POST.get("image", "")
+    try:
+        row = starting.set_image(name, text, by=request.user)
+    except Refusal as refusal:
+        form = StartForm(initial={"at_once": 1}, user=request.user)
+        return _page(request, form, status=refusal.status, typed=(name, text, str(refusal)))
     messages.success(request, f"{check.title}: {row.image if row else 'turned off'}.")
     return redirect("gpus:checks")
 

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from clusters.web.forms import add_errors
 from common.errors import Invalid, Refusal, Stale
-from common.requests import UserRequest
+from common.requests import UserRequest, posted_version
 from gpus.models import GpuPrice, Team
 from gpus.showback import files, periods, prices, pricing, rules, statement, teams
 from gpus.showback.periods import Period
@@ -191,10 +191,8 @@ def team_change(request: UserRequest, pk: int) -> HttpResponse:
     form = TeamForm(request.POST)
     if not form.is_valid():
         return _team(request, team, form, status=422)
-    sent = request.POST.get("version", "")
-    version = int(sent) if sent.isascii() and sent.isdecimal() and len(sent) < 10 else 0
     try:
-        teams.change(team, by=request.user, version=version, **form.cleaned_data)
+        teams.change(team, by=request.user, version=posted_version(request), **form.cleaned_data)
     except Refusal as refusal:
         add_errors(form, refusal)
         team.refresh_from_db()

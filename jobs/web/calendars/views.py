@@ -15,7 +15,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods
 
 from common.errors import Refusal
-from common.requests import UserRequest
+from common.requests import UserRequest, posted_version
 from jobs.calendars import rulebook
 from jobs.models import CalendarRule
 from jobs.reports import calendars
@@ -117,10 +117,8 @@ def window_end(request: UserRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return redirect("jobs:window", pk)
     row = get_object_or_404(calendars.visible_calendar_rules(request.user), pk=pk)
-    version = request.POST.get("version", "")
-    number = int(version) if version.isascii() and version.isdecimal() and len(version) < 10 else 0
     try:
-        rulebook.end(row, by=request.user, version=number)
+        rulebook.end(row, by=request.user, version=posted_version(request))
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:window", pk)

@@ -5,17 +5,10 @@ from __future__ import annotations
 from django import forms
 
 from clusters.models import Cluster
-from common.errors import Refusal
 from jobs.approvals.tickets import patterns
 
 
-class _RefusingForm(forms.Form):
-    def refuse(self, refusal: Refusal) -> None:
-        for name, texts in (refusal.fields or {"": [str(refusal)]}).items():
-            self.add_error(name if name in self.fields else None, texts)
-
-
-class ChangeRecordRuleForm(_RefusingForm):
+class ChangeRecordRuleForm(forms.Form):
     """The rule of one environment. What is wrong with the pattern is the rulebook's to say."""
 
     environment = forms.ChoiceField(choices=Cluster.Environment.choices)
@@ -29,7 +22,7 @@ class ChangeRecordRuleForm(_RefusingForm):
     )
 
 
-class TicketConnectionForm(_RefusingForm):
+class TicketConnectionForm(forms.Form):
     name = forms.CharField(max_length=80, help_text="The audit record names it.")
     secret = forms.CharField(
         max_length=200,

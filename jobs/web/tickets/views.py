@@ -14,8 +14,9 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
+from clusters.web.forms import add_errors
 from common.errors import NotAllowed, Refusal
-from common.requests import UserRequest
+from common.requests import UserRequest, posted_version
 from jobs.approvals.tickets import connections, references, rulebook
 from jobs.models import ChangeRecordRule, TicketConnection
 from jobs.reports import selectors
@@ -37,7 +38,7 @@ def change_records(request: UserRequest) -> HttpResponse:
             else:
                 rulebook.create(by=request.user, **fields)
         except Refusal as refusal:
-            form.refuse(refusal)
+            add_errors(form, refusal)
         else:
             messages.success(request, f"The rule of {fields['environment']} applies from now on.")
             return redirect("jobs:change_records")
@@ -51,7 +52,7 @@ def rule_delete(request: UserRequest, pk: int) -> HttpResponse:
         return redirect("jobs:change_records")
     row = get_object_or_404(ChangeRecordRule, pk=pk)
     try:
-        rulebook.delete(row, by=request.user, version=_version(request))
+        rulebook.delete(row, by=request.user, version=posted_version(request))
     except Refusal as refusal:
         messages.error(request, str(refusal))
     else:
@@ -69,7 +70,7 @@ def connection_new(request: UserRequest) -> HttpResponse:
         try:
             row = connections.create(by=request.user, **form.cleaned_data)
         except Refusal as refusal:
-            form.refuse(refusal)
+            add_errors(form, refusal)
         else:
             messages.success(request, f"{row.name} may hold and release change records from now on.")
             return redirect("jobs:change_records")
@@ -85,7 +86,7 @@ def connection_delete(request: UserRequest, pk: UUID) -> HttpResponse:
         raise NotAllowed(reason)
     row = get_object_or_404(TicketConnection, pk=pk)
     try:
-        connections.delete(row, by=request.user, version=_version(request))
+        connections.delete(row, by=request.user, version=posted_version(request))
     except Refusal as refusal:
         messages.error(request, str(refusal))
     else:
@@ -122,8 +123,3 @@ def _page(request: UserRequest, form: ChangeRecordRuleForm, connection_form: Tic
     }
     status = 422 if form.errors or connection_form.errors else 200
     return render(request, "jobs/change_records.html", context, status=status)
-
-
-def _version(request: UserRequest) -> int:
-    text = request.POST.get("version", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

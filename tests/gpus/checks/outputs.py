@@ -6,19 +6,19 @@ import json
 from typing import Any
 
 DCGM_3 = """{
-\t"DCGM GPU Diagnostic" : 
+\t"DCGM GPU Diagnostic" :\x20
 \t{
 \t\t"Driver Version Detected" : "535.129.03",
 \t\t"GPU Device IDs" : [ "2330", "2330" ],
 \t\t"GPU Device Serials" : { "0" : "1650123000001", "1" : "1650123000002" },
-\t\t"test_categories" : 
+\t\t"test_categories" :\x20
 \t\t[
-\t\t\t{ "category" : "Deployment", "tests" : 
+\t\t\t{ "category" : "Deployment", "tests" :\x20
 \t\t\t\t[ { "name" : "Denylist", "results" : [ { "gpu_id" : "0,1", "status" : "PASS" } ] } ] },
-\t\t\t{ "category" : "Integration", "tests" : 
+\t\t\t{ "category" : "Integration", "tests" :\x20
 \t\t\t\t[ { "name" : "PCIe", "results" : [ { "gpu_id" : "0", "info" : "Bandwidth: 25.4", "status" : "PASS" },
 \t\t\t\t\t{ "gpu_id" : "1", "status" : "PASS" } ] } ] },
-\t\t\t{ "category" : "Hardware", "tests" : 
+\t\t\t{ "category" : "Hardware", "tests" :\x20
 \t\t\t\t[ { "name" : "GPU Memory", "results" : [ { "gpu_id" : "0", "status" : "PASS" },
 					{ "gpu_id" : "1", "status" : "STATUS",
 \t\t\t\t\t"warnings" : "A DBE was found on GPU 1." } ] } ] }
@@ -26,7 +26,7 @@ DCGM_3 = """{
 \t\t"version" : "3.3.5"
 \t}
 }
-"""  # noqa: W291
+"""
 
 
 def dcgm_4(*tests: tuple[str, str, str], gpus: int = 2) -> str:

@@ -9,10 +9,10 @@ import pytest
 
 from audit.models import Record
 from common.clock import now
-from gpus.models import CheckRun
+from gpus.models import CheckImage, CheckRun
 from gpus.services.checks import comparison, reports, starting
 from gpus.services.checks.catalog import CHECKS, BadCatalog, read
-from tests.factories import TokenClient
+from tests.factories import TokenClient, UserFactory
 
 pytestmark = pytest.mark.django_db
 FIO = CHECKS["fio-scratch"]
@@ -94,6 +94,17 @@ def test_the_page_starts_stops_and_says_what_is_wrong(checking, client):
     assert page.content.count(b"Waiting") >= 2
     recorded = Record.objects.filter(action__startswith="check.").values_list("action", flat=True)
     assert sorted(recorded) == ["check.image", "check.start", "check.stop"]
+
+
+def test_an_image_that_is_refused_stays_in_its_field_with_the_reason_beside_it(checking, client):
+    client.force_login(UserFactory(roles=["admin"]))
+    before = dict(CheckImage.objects.values_list("check_name", "image"))
+    answer = client.post("/gpus/checks/fio-scratch/image/", {"image": "no host <b>"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert 'value="no host &lt;b&gt;"' in page
+    assert page.count('aria-describedby="w-fio-scratch"') == page.count('id="w-fio-scratch"') == 1
+    assert dict(CheckImage.objects.values_list("check_name", "image")) == before
 
 
 def test_rest_starts_lists_and_stops(checking):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import timedelta
+from datetime import time, timedelta
 
 import pytest
 from django.test import Client
@@ -13,6 +13,7 @@ from audit.models import Record
 from clusters.models import Node
 from common.clock import now
 from config.context import count
+from notices.channels.quiet_hours import DAYS
 from notices.models import Alert, Channel, Delivery, Evaluation, RuleSetting
 from notices.reports import wording
 from tests.clusters.factories import ClusterFactory
@@ -253,3 +254,24 @@ def test_an_alert_says_what_follows_when_it_is_acknowledged_or_why_it_cannot_be(
     assert wording.acknowledging(fresh, may_act=False) == "Not possible: you need the role operator here."
     done = Alert(acknowledged_at=now(), acknowledged_by="ada@example.com")
     assert wording.acknowledging(done, may_act=True) == "Not possible: ada@example.com has acknowledged it."
+
+
+def test_quiet_hours_are_set_on_the_page_and_shown_while_they_last(clock):
+    clock.at = clock.at.replace(hour=23, minute=0)
+    client = browser(UserFactory(roles=["admin"]))
+    fields = {"name": "chat", "kind": "slack", "url": "https://hooks.example/x", "what": "alerts", "is_enabled": "on"}
+    fields |= {"least_severity": "warning", "digest_hour": "7", "intent": "save", "quiet_days": list(DAYS)}
+    wrong = client.post("/alerts/channels/new/", fields | {"quiet_from": "22:00", "quiet_zone": "Mars/Olympus"})
+    assert (wrong.status_code, Channel.objects.count()) == (422, 0)
+    assert 'value="Mars/Olympus"' in wrong.content.decode()
+
+    times = {"quiet_from": "22:00", "quiet_until": "07:00", "quiet_zone": "UTC"}
+    assert client.post("/alerts/channels/new/", fields | times).status_code == 302
+    row = Channel.objects.get()
+    assert (row.quiet_days, row.quiet_from, row.quiet_until) == (list(DAYS), time(22), time(7))
+    assert "Quiet" in client.get("/alerts/channels/").content.decode()
+    again = client.get(f"/alerts/channels/{row.pk}/").content.decode()
+    assert again.count("checked") >= 7
+    assert 'value="22:00"' in again
+    clock.forward(9 * 3600)
+    assert "Quiet" not in client.get("/alerts/channels/").content.decode()

@@ -8,15 +8,15 @@ from tests.jobs.approvals.tickets.ticket_system import TicketSystem
 
 
 @pytest.fixture
-def admin(db):  # type: ignore[no-untyped-def]
+def admin(db):
     return UserFactory(roles=["admin"])
 
 
 @pytest.fixture
-def tickets(admin):  # type: ignore[no-untyped-def]
+def tickets(admin):
     return TicketSystem(admin)
 
 
 @pytest.fixture
-def rule(admin):  # type: ignore[no-untyped-def]
+def rule(admin):
     return rulebook.create(by=admin, environment="staging", pattern=r"CHG\d{7}", must_release=True)

@@ -14,7 +14,7 @@ from tests.jobs.approvals.test_approvals_at_once import at_once
 CHG = "CHG0030192"
 
 
-def prepared(world) -> Plan:  # type: ignore[no-untyped-def]
+def prepared(world) -> Plan:
     plan = world.approved()
     references.enter(plan, CHG, by=world.operator)
     return Plan.objects.get(pk=plan.pk)
@@ -65,7 +65,7 @@ def test_a_hold_between_the_look_at_a_step_and_its_start_counts(world, tickets, 
     rollout = rollout_actions.start(prepared(world), by=world.operator)
     was = reconcile._decide
 
-    def decide(views):  # type: ignore[no-untyped-def]
+    def decide(views):
         outcomes = was(views)
         if not TicketMessage.objects.exists():
             assert tickets.send(CHG, "hold") == 204

@@ -11,7 +11,7 @@ from tests.jobs.approvals.tickets.ticket_system import SECRET
 PAGE = "/approvals/change-records/"
 
 
-def client_of(person) -> Client:  # type: ignore[no-untyped-def]
+def client_of(person) -> Client:
     client = Client()
     client.force_login(person)
     return client

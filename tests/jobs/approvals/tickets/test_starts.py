@@ -20,11 +20,11 @@ CHG = "CHG0030192"
 REBOOT = {"cmdline.iommu": "pt"}
 
 
-def start(world, plan, **when):  # type: ignore[no-untyped-def]
+def start(world, plan, **when):
     return rollout_actions.start(Plan.objects.get(pk=plan.pk), by=world.operator, **when)
 
 
-def refused(world, plan) -> str:  # type: ignore[no-untyped-def]
+def refused(world, plan) -> str:
     """The one answer, of the page and of the start itself."""
     answer = plan_actions.check_actions(Plan.objects.get(pk=plan.pk), world.operator)["start"].reason
     with pytest.raises(WrongState) as refusal:
