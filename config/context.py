@@ -27,6 +27,7 @@ SECTIONS = {
     ("jobs", "rules"): "approvals",
     ("jobs", "rule"): "approvals",
     ("jobs", "rule_rest"): "approvals",
+    ("jobs", "change_records"): "approvals",
     ("jobs", "policy"): "approvals",
     ("jobs", "policy_version"): "approvals",
     ("jobs", "rollouts"): "rollouts",

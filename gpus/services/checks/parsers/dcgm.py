@@ -54,11 +54,15 @@ def _judged(text: str, *, counts_software: bool) -> Verdict:
             raise NotUnderstood(f"{name} has a status that is not known: {note(result.get('status'))[:40]}")
     version = _version(document, root)
     if failed:
-        return Verdict(False, f"{failed} results failed, {passed} passed", {}, tuple(notes[:MOST_NOTES]), version)
+        return Verdict(False, f"{_results_of(failed)} failed, {passed} passed", {}, tuple(notes[:MOST_NOTES]), version)
     if not passed:
         raise NotUnderstood("No test ran on the GPUs: all of them were skipped, or only the software was looked at.")
     is_skipped = f", {skipped} skipped" if skipped else ""
-    return Verdict(True, f"{passed} results passed{is_skipped}", {}, (), version)
+    return Verdict(True, f"{_results_of(passed)} passed{is_skipped}", {}, (), version)
+
+
+def _results_of(count: int) -> str:
+    return f"{count} result{'' if count == 1 else 's'}"
 
 
 def _results(root: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
