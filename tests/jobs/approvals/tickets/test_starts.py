@@ -103,6 +103,20 @@ def test_a_scheduled_start_is_judged_again_when_its_time_comes(world, rule, tick
     assert rollout.status == "succeeded"
 
 
+def test_a_scheduled_start_needs_what_a_rule_of_after_it_was_scheduled_requires(world, admin, tickets):
+    """No hold says so: only its own judgment when it begins."""
+    plan = world.approved()
+    references.enter(plan, CHG, by=world.operator)
+    rollout = start(world, plan, at=now() + timedelta(hours=1))
+    rulebook.create(by=admin, environment="staging", pattern=r"CHG\d{7}", must_release=True)
+
+    world.run(rollout, seconds=5000, step=60)
+    assert (rollout.status, "not released yet" in rollout.waiting_for) == ("queued", True)
+    tickets.send(CHG, "release")
+    world.run(rollout, seconds=1200, step=5)
+    assert rollout.status == "succeeded"
+
+
 def test_a_hold_stops_a_running_rollout_and_a_release_lets_it_continue(make_world, tickets):
     world = make_world(nodes=3)
     plan = world.approved(world.plan(world.revision(REBOOT), canary=0, batch="3"))
