@@ -63,7 +63,7 @@ def _ticket_context(plan: Plan, user: User) -> dict[str, Any]:
     return {
         "rules": rules,
         "is_shown": bool(rules or plan.change_record),
-        "obstacle": obstacles.obstacle(plan) if waits else obstacles.stop_reason(plan) if _is_live(plan) else "",
+        "obstacle": obstacles.obstacle(plan, rules) if waits else obstacles.stop_reason(plan) if _is_live(plan) else "",
         "why_not": references.reason_not_to_enter(plan, user),
         "can_change": not references.reason_of_state(plan),
     }

@@ -7,7 +7,7 @@ missing release, as it passes missing approvals; what the ticket system holds or
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from audit import macs
 from clusters.models import Cluster
@@ -38,9 +38,12 @@ def lock_record(plan: Plan) -> None:
         ChangeRecord.objects.select_for_update().filter(pk=plan.change_record).first()
 
 
-def obstacle(plan: Plan) -> str:
-    """Explain, in a sentence, why the plan may not start; empty: its change record permits it."""
-    rules = rules_of(plan.cluster)
+def obstacle(plan: Plan, rules: Sequence[ChangeRecordRule] | None = None) -> str:
+    """Explain, in a sentence, why the plan may not start; empty: its change record permits it.
+
+    `rules`: those of its cluster, where the caller has read them.
+    """
+    rules = rules_of(plan.cluster) if rules is None else rules
     if reason := next((reason for rule in rules if (reason := _reason_of_form(plan, rule))), ""):
         return reason
     return state_reason(plan, must_release=any(rule.must_release for rule in rules))
