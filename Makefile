@@ -52,7 +52,7 @@ $(VENV)/.installed-node: requirements/node.txt | $(BIN)/python
 	$(call install,node,node)
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-test: $(VENV)/.installed-test $(if $(filter full,$(TIER)),vendor $(VENV)/.installed-release) ## the fast tier; TIER=node a machine in QEMU, TIER=full everything; ARGS="tests/jobs -k pause" narrows
+test: $(VENV)/.installed-test $(if $(filter full all,$(TIER)),vendor $(VENV)/.installed-release) ## the fast tier; TIER=node a machine in QEMU, TIER=full each part of everything, TIER=all everything (hours); ARGS="tests/jobs -k pause" narrows
 	@$(BIN)/python -m tests.run $(TIER) $(ARGS)
 
 coverage: $(VENV)/.installed-test ## the fast tier's coverage by lines and branches, in var/coverage/; ARGS narrows

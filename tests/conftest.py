@@ -7,7 +7,7 @@ import gc
 import ipaddress
 import os
 import sys
-from collections import Counter
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -46,7 +46,8 @@ a failure."""
 # ── Tiers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the full tier's tests too (make test TIER=full)")
-    parser.addoption("--cases", type=int, metavar="N", help="of each parametrized test, N cases; of every_case, all")
+    words = "of each parametrized test of the full tier or with a database, N cases; of every_case, all"
+    parser.addoption("--cases", type=int, metavar="N", help=words)
 
 
 def wants_full(config: pytest.Config) -> bool:
@@ -71,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave out what has no test of this run: the full tier's folders (named, they are read), or all but its files."""
     if collection_path in FULL_FOLDERS and not wants_full(config):
         return True
-    is_only_full = config.option.markexpr == "full" and collection_path.suffix == ".py"
+    is_only_full = config.option.markexpr.partition(" ")[0] == "full" and collection_path.suffix == ".py"
     return True if is_only_full and not may_be_full(collection_path) else None
 
 
@@ -82,6 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for folder in ("full", "node"):
             if item.nodeid.startswith(f"tests/{folder}/"):
                 item.add_marker(folder)
+        if item.nodeid.startswith("tests/jobs/engine/"):
+            item.add_marker("engine")
+            item.add_marker("every_case")
         if item.get_closest_marker("full") and not may_be_full(item.path):
             raise pytest.UsageError(f"{item.nodeid} is full, and neither its file nor a conftest.py says {WORDS}")
         if item.get_closest_marker("django_db") or "django_db_setup" in getattr(item, "fixturenames", ()):
@@ -95,14 +99,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _further_cases(items: Iterable[pytest.Item], most: int) -> set[pytest.Item]:
-    """Return what comes after the first `most` cases of each test, but of those whose every case counts."""
-    seen: Counter[str] = Counter()
-    further = set()
+    """Return what goes beyond `most` cases of each test of the full tier or with a database, but of every_case.
+
+    Of the full tier, whose cases are often helm v3 and v4 or the stages of a step, it is each test's name that chooses:
+    half of the tests take one helm, and half the other. Of the others it is the first.
+    """
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        seen[test] += 1
-        if seen[test] > most and not item.get_closest_marker("every_case"):
-            further.add(item)
+        if item.get_closest_marker("full") or item.get_closest_marker("database"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    further: set[pytest.Item] = set()
+    for name, cases in tests.items():
+        if cases[0].get_closest_marker("every_case"):
+            continue
+        begin = zlib.crc32(name.encode()) % len(cases) if cases[0].get_closest_marker("full") else 0
+        further.update([*cases[begin:], *cases[:begin]][most:])
     return further
 
 
@@ -118,12 +129,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """None leaves it to pytest-xdist, which keeps the order: tests that empty the tables come last."""
-    if not wants_full(config):
-        return None
-    from tests.lanes import Lanes
+    from tests.lanes import InOrder, Lanes
 
-    return Lanes(config, log)
+    return Lanes(config, log) if wants_full(config) else InOrder(config, log)
 
 
 # ── Generated examples: a shared machine is slow now and then, which is no bug ────────────────────────────────────────

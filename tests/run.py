@@ -1,9 +1,11 @@
-"""Runs the tiers and closes with one count: `python -m tests.run fast|node|full [pytest arguments]`.
+"""Runs the tiers and closes with one count: `python -m tests.run fast|node|full|all [pytest arguments]`.
 
 fast  SQLite, the simulated fleet; no root, no server, two processes.
 node  what needs a machine with a kernel, a boot loader and a kubelet of its own, which QEMU runs.
-full  fast; again on PostgreSQL what asks the database; node beside both, but for what is marked long; then what needs
-      real servers, a file at a time in each of three processes, which wait for servers more than they compute.
+full  fast, without the engine and with two cases of each test that asks the database; on PostgreSQL the engine, and one
+      case of each other test that asks the database; node beside both, but for what is marked long; then one case of
+      each test that needs real servers, a file at a time in each of three processes, which wait more than they compute.
+all   The same, and nothing is left out: each case on both databases and with both helms, each real chart. Hours.
 
 A single run closes with pytest's own line. Several runs say which files took longest, and
 close with one plain line that adds them up.
@@ -26,8 +28,8 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ("--full", "tests/node", "-v")
 """One test at a time: a machine that is emulated wants both cores."""
-TWO = ("-n2", "--dist=loadgroup")
-"""Two processes. Each gets tests in the order of their collection, in which those that empty the tables come last."""
+TWO = ("-n2",)
+"""Two processes. Each gets files in the order of their collection, in which tests that empty the tables come last."""
 NO_TESTS = 5  # pytest's exit status when nothing was collected
 SLOWEST = 15
 """Files of a run that are named with their seconds."""
@@ -152,7 +154,7 @@ def several(runs: Mapping[str, Run]) -> int:
     return worst
 
 
-def full(arguments: Sequence[str]) -> int:
+def full(arguments: Sequence[str], *, is_all: bool = False) -> int:
     """All four runs; given paths or -k, only the full tier's own run on PostgreSQL.
 
     The node tier runs beside the fast ones: it mostly waits for a machine to boot, and they look at no clock.
@@ -163,15 +165,26 @@ def full(arguments: Sequence[str]) -> int:
         database = {"SETPOINT_TEST_DATABASE_URL": os.environ.get("SETPOINT_TEST_DATABASE_URL") or postgres.url}
         if arguments:
             return Run(["--full", *arguments], database)()
-        # SQLite has seen all cases of a parametrized test, most of which are other words to refuse, not other queries:
-        # one of each is enough where its author does not say that every case counts.
-        of_database = [*TWO, "-m", "database and not one_database", "--cases=1"]
+        both = "database and not one_database"
+        asks, real = ("-m", both), ("--full", "-n3", "-v")
+        if is_all:
+            database |= {"SETPOINT_ALL_CHARTS": "1"}
+            return several(
+                {
+                    "fast, on SQLite,": Run(TWO, {"TIER": "fast"}),
+                    "fast, on PostgreSQL,": Run([*TWO, *asks], {"TIER": "fast", **database}),
+                    "node": Run(NODE, database),
+                    "full": Run([*real, "-m", "full"], database),
+                }
+            )
+        # Most cases of a parametrized test are other words to refuse, not other queries: a few of each are enough where
+        # its author does not say that every case counts. The author of a change runs the fast tier, which has all.
         return several(
             {
-                "fast, on SQLite,": Run(TWO, {"TIER": "fast"}),
-                "fast, on PostgreSQL,": Run(of_database, {"TIER": "fast", **database}),
+                "fast, on SQLite,": Run([*TWO, "-m", f"not (engine and {both})", "--cases=2"], {"TIER": "fast"}),
+                "fast, on PostgreSQL,": Run([*TWO, *asks, "--cases=1"], {"TIER": "fast", **database}),
                 "node": Run([*NODE, "-m", "not long"], database, is_early=True),
-                "full": Run(["--full", "-m", "full", "-n3", "-v"], database),
+                "full": Run([*real, "-m", "full and not long", "--cases=1"], database),
             }
         )
 
@@ -184,13 +197,13 @@ def node(arguments: Sequence[str]) -> int:
 
 
 def main(tier: str, arguments: Sequence[str]) -> int:
-    if tier == "full":
-        return full(arguments)
+    if tier in ("full", "all"):
+        return full(arguments, is_all=tier == "all")
     if tier == "node":
         return node(arguments)
     if tier == "fast":
         return Run(arguments or TWO, {"TIER": "fast"})()
-    print(f"TIER must be fast, node or full, not {tier!r}", file=sys.stderr)
+    print(f"TIER must be fast, node, full or all, not {tier!r}", file=sys.stderr)
     return 2
 
 

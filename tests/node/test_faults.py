@@ -47,8 +47,8 @@ echo callbacks=$(dmesg | sed -n 's/.*Offload RCU callbacks from CPUs: \([0-9,-]*
 echo interrupts=$(cat /proc/irq/default_smp_affinity)
 echo console=$(cat /proc/irq/4/smp_affinity_list)
 """
-SETTLED_SECONDS = 600.0
-"""A boot takes half a minute on a quiet machine."""
+SETTLED_SECONDS = 1500.0
+"""A boot takes half a minute on a quiet machine, and some of these three; beside the fast tier five times as long."""
 
 
 @pytest.fixture
@@ -157,6 +157,7 @@ def test_a_boot_loader_that_cannot_be_written_stops_the_step_before_any_reboot(
     assert "nmi_watchdog" not in node.machine.read("/proc/cmdline")
 
 
+@pytest.mark.long
 def test_a_node_that_does_not_come_up_with_new_arguments_boots_with_the_old_ones(
     site: Site, node: Node, pool: int
 ) -> None:

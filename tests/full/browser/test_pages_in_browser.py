@@ -183,8 +183,17 @@ def pages(world: World) -> dict[str, str]:
     return addresses | {"api/v1/docs": "/api/v1/docs", "nothing": "/nothing-here/"} | {view: view for view in views}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("device", WIDTHS)
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("device", "theme"),
+    [
+        ("phone", "dark"),
+        *(
+            pytest.param(*look, marks=pytest.mark.long)
+            for look in (("desktop", "light"), ("desktop", "dark"), ("phone", "light"))
+        ),
+    ],
+)
 def test_no_page_has_an_obstacle(
     world: World, visit: Visit, live_server: Any, device: str, theme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.full.browser.test_pages_in_browser import CHROMIUM, FLAGS, VENDORED
-from tests.full.deployment.test_demo import Demo
+from tests.full.harness.demo import Demo
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 HEADINGS = ("### Five minutes: ", "### Five more minutes: ", "### Five minutes more: ")
@@ -139,6 +139,7 @@ def test_the_readme_has_walks_that_name_what_to_press_and_what_to_see(
     assert last in steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heading", HEADINGS, ids=["a repair and a change taken back", "components", "GPUs"])
 def test_their_words_lead_through_the_demo(windows: Windows, heading: str) -> None:
     """The second walk continues where the first ended, as its numbers say."""

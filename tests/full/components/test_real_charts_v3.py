@@ -17,6 +17,7 @@ HELM = "v3"
 pytestmark = pytest.mark.skipif(not ARCHIVES.is_dir(), reason=f"needs charts: there are none in {ARCHIVES}")
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("case", cases.chosen(HELM), ids=lambda case: case.name)
 def test_a_real_chart_goes_through_every_operation(
     tidied: Stage, case: Case, record_property: Callable[[str, object], None]

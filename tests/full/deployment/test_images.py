@@ -126,6 +126,7 @@ def test_the_health_check_of_compose_can_run_and_says_yes(setpoint: Shipped, nam
     eventually(lambda: setpoint.health(name).returncode == 0, lambda: str(setpoint.health(name)))
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", PROCESSES)
 def test_no_process_is_root_or_can_become_it_or_write_outside_its_scratch(setpoint: Shipped, name: str) -> None:
     pids = setpoint.containers[name].pids()
@@ -197,6 +198,7 @@ def test_the_product_is_compiled_in_the_image_for_it_cannot_be_later(server: Ima
     assert without == []
 
 
+@pytest.mark.long
 def test_backup_and_restore_run_from_their_image_with_a_client_newer_than_the_server(
     images: Images, server: Image, setpoint: Shipped, empty_postgres: Postgres, tmp_path: Path
 ) -> None:

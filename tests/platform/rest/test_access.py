@@ -29,6 +29,7 @@ def test_every_address_is_in_the_table_and_no_line_is_of_an_address_that_is_gone
     assert {route for _, route in expected()} == there
 
 
+@pytest.mark.one_database  # what a role may is decided in Python; every address is asked on both by the tests below
 def test_everybody_gets_at_every_address_what_the_table_says(doors):
     table, wrong = expected(), {}
     for route, callback in addresses():

@@ -134,13 +134,13 @@ def all_of(api: Any, doors: Doors, people: Sequence[str], count: int) -> dict[st
     return {label: wrong for label, wrong in results.items() if wrong}
 
 
-@pytest.mark.one_database  # the full tier's own, below, asks PostgreSQL more
 def test_every_answer_is_declared(api: Any, doors: Doors) -> None:
-    """Asked by accounts with every right; the full tier sends more, and from all accounts."""
+    """Asked by accounts with every right; the full tier's own, below, sends more, and from all accounts."""
     assert all_of(api, doors, ["admin"], 1) == {}
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_every_answer_is_declared_whatever_is_sent(api: Any, doors: Doors) -> None:
     assert all_of(api, doors, WHO, 4) == {}
 

@@ -20,11 +20,11 @@ MANAGE = re.compile(r"manage\.py ([a-z_]+)([^`\n|;&#>]*)")
 BLOCK = re.compile(r"^```(?:console|sh)\n.*?^```$|^(#{1,6}) (.+?)$", re.MULTILINE | re.DOTALL)
 
 EXECUTED = {
-    ("docs/api.md", None): "tests/full/deployment/test_api_walk.py",
+    ("docs/api.md", None): "tests/full/demo/test_api_walk.py",
     ("docs/change-records.md", "With curl"): "tests/jobs/approvals/tickets/test_documented.py",
     ("docs/real-cluster.md", None): "tests/node/test_walk.py",
     ("docs/operating.md", "Install with Helm"): "tests/full/deployment/test_chart_walk.py",
-    ("README.md", "Setpoint"): "tests/full/deployment/test_demo.py",
+    ("README.md", "Setpoint"): "tests/full/demo/test_demo.py",
     ("README.md", "A real cluster"): "tests/platform/test_embedded.py",
     ("docs/operating.md", "Embedded"): "tests/platform/test_embedded.py",
     ("docs/operating.md", "A bundle for support"): "tests/platform/test_support_bundle.py",

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.full.browser.test_pages_in_browser import VIOLATIONS, browser, failed, is_complaint, pytestmark
-from tests.full.deployment.test_demo import Demo
 
 __all__ = ["browser", "pytestmark"]  # a fixture, and what this file needs to run at all
 
@@ -70,15 +69,6 @@ def test_what_is_wrong_in_a_text_is_found(text: str) -> None:
 )  # fmt: skip
 def test_what_is_right_in_a_text_is_left(text: str) -> None:
     assert faults(f"Before. {text} and after") == []
-
-
-@pytest.fixture(scope="module")
-def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    demo = Demo(tmp_path_factory.mktemp("demo"))
-    try:
-        yield demo.values()
-    finally:
-        demo.end()
 
 
 class Browsing:

@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.full.deployment.test_demo import Demo
+from tests.full.harness.demo import Demo
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/api.md"
@@ -32,11 +32,9 @@ def blocks(language: str) -> str:
     return "\n".join(listings)
 
 
-@pytest.fixture(scope="module")
-def demo_values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    made = Demo(tmp_path_factory.mktemp("walk"))
-    yield {**made.values(), "DEMO_ENV": str(made.file)}
-    made.end()
+@pytest.fixture
+def demo_values(demo: Demo, values: Mapping[str, str]) -> Mapping[str, str]:
+    return {**values, "DEMO_ENV": str(demo.file)}
 
 
 def run(command: list[str], values: Mapping[str, str]) -> str:
