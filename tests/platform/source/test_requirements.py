@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -48,3 +52,45 @@ def test_an_environment_locks_all_of_the_one_that_it_grows_from(small: str, big:
     """A dependency that one branch added, and a group of another branch that was locked without it, merge cleanly."""
     below, above = locked(small), locked(big)
     assert [name for name, pin in below.items() if name not in above or above[name].specifier != pin.specifier] == []
+
+
+IMPORTED = """
+import json, sys
+from importlib import metadata
+import django
+django.setup()
+import config.celery, config.urls
+owners = metadata.packages_distributions()
+modules = {name.partition(".")[0] for name in sys.modules}
+print(json.dumps(sorted({owner for module in modules for owner in owners.get(module, ())})))
+"""
+
+BESIDE = {
+    "docutils": "django.contrib.admindocs, which is not installed as an app",
+    "greenlet": "structlog, to tell greenlets from threads",
+    "jinja2": "django.test.utils",
+    "markupsafe": "jinja2",
+    "pygments": "rich",
+    "rich": "structlog, for tracebacks in a terminal",
+    "setuptools": "its own file in site-packages, at each start of Python",
+}
+"""Imported by these where they are there; each was looked at and changes nothing that a test tells."""
+
+
+def test_what_setpoint_imports_is_of_the_base_alone(tmp_path: Path) -> None:
+    """Libraries import others where they are there: jsonschema one that compiles a grammar for seconds, for example.
+
+    The tests' environment would then try another program than the one that production runs.
+    """
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "SETPOINT_VAR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED],
+        cwd=REQUIREMENTS.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {canonicalize_name(name) for name in json.loads(done.stdout)}
+    assert len(imported) > 20
+    assert imported - locked("base.txt").keys() <= BESIDE.keys()
