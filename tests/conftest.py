@@ -83,8 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for folder in ("full", "node"):
             if item.nodeid.startswith(f"tests/{folder}/"):
                 item.add_marker(folder)
+        if item.nodeid.startswith("tests/jobs/"):
+            item.add_marker("on_postgresql")
         if item.nodeid.startswith("tests/jobs/engine/"):
-            item.add_marker("engine")
             item.add_marker("every_case")
         if item.get_closest_marker("full") and not may_be_full(item.path):
             raise pytest.UsageError(f"{item.nodeid} is full, and neither its file nor a conftest.py says {WORDS}")

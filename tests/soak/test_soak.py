@@ -21,7 +21,7 @@ from tests.full.harness.kwok_fleet import KwokFleet
 from tests.full.harness.site import ENDED, Site
 from tests.soak.rows import differences
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.long]
 SEED = os.environ.get("SEED", "1")
 COUNT = int(os.environ.get("COUNT", "8"))
 NODES = tuple(f"soak-{number}" for number in range(1, 7))

@@ -26,7 +26,7 @@ from tests.full.harness.helm_releases import Releases, program, whole, with_helm
 from tests.full.harness.kwok_fleet import KwokFleet
 from tests.full.harness.site import ENDED, Site
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.long]
 SEED = os.environ.get("SEED", "1")
 COUNT = int(os.environ.get("COUNT", "8"))
 NODES = ("soak-helm-1", "soak-helm-2")

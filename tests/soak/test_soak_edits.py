@@ -16,7 +16,7 @@ from tests.full.harness.site import ENDED, Site
 from tests.soak.rows import differences
 from tests.soak.test_soak import values
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.long]
 SEED = os.environ.get("SEED", "1")
 COUNT = max(2, int(os.environ.get("COUNT", "8")) // 4)
 NODES = tuple(f"edit-{number}" for number in range(1, 5))

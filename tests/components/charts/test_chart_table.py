@@ -32,7 +32,7 @@ def test_a_run_tries_those_that_the_main_job_installs_and_the_longest_one_tries_
     monkeypatch.delenv("SETPOINT_ALL_CHARTS", raising=False)
     other = {case.name for case in cases.chosen("v4" if helm == "v3" else "v3")}
     chosen = {case.name for case in cases.chosen(helm)}
-    assert chosen | other == {"cilium", "gpu-operator", "volcano"}
+    assert chosen | other == {"cilium", "gpu-operator"}
     monkeypatch.setenv("SETPOINT_ALL_CHARTS", "1")
     assert len(cases.chosen(helm)) == len(cases.CASES)
 

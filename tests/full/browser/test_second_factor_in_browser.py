@@ -32,6 +32,7 @@ pytestmark = [
     *pages.pytestmark,
     pytest.mark.skipif(not READER.exists(), reason="no jsQR: make vendor"),
     pytest.mark.one_database,
+    pytest.mark.long,
 ]
 
 

@@ -16,6 +16,7 @@ __all__ = ["browser", "visit"]
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    pytest.mark.long,
 ]
 
 

@@ -22,7 +22,7 @@ from tests.full.harness.helm_releases import Releases, program, whole
 from tests.full.harness.kwok_fleet import KwokFleet
 from tests.full.harness.site import ENDED, Site
 
-pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged")]
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("judged"), pytest.mark.long]
 NODES = ("refused-1", "refused-2")
 PATIENCE = 300.0
 _serial = itertools.count(1)

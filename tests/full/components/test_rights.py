@@ -201,6 +201,7 @@ TWICE = {
 """Of each the definitions are in `crds/`. Their clean-up is a hook that waits for a pod, and kwok's do nothing."""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not ARCHIVES, reason=f"needs charts: there are no archives in {CHARTS}")
 @pytest.mark.parametrize("archive", TWICE)
 def test_a_real_chart_is_installed_again_over_the_definitions_that_its_removal_left(cluster, fenced, archive, tmp_path):
@@ -234,6 +235,7 @@ rules: [{apiGroups: [example.org], resources: [things], verbs: [get]}]
 """As Cilium's chart does with cilium-secrets."""
 
 
+@pytest.mark.long
 def test_a_chart_with_a_namespace_of_its_own_installs_over_the_one_that_its_role_needs_first(cluster, fenced, tmp_path):
     place = Place(cluster, fenced, versioned("spaces", "1.0.0", OWN_SPACE), tmp_path)
     try:

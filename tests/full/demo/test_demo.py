@@ -79,6 +79,7 @@ def test_another_one_at_its_port_says_so_before_it_makes_anything(values: Mappin
     assert not database.exists() or not database.stat().st_size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["connecting the clusters", "training-h100 with reboots"])
 def test_a_signal_while_it_is_being_made_ends_it(tmp_path: Path, moment: str) -> None:
     other = Demo(tmp_path)

@@ -101,6 +101,7 @@ def test_a_restore_that_fails_has_changed_nothing(
     assert rows(databases, "SELECT id, reason FROM jobs_freeze ORDER BY id") == before
 
 
+@pytest.mark.long
 def test_without_the_programs_it_says_what_is_missing(installation: Installation, tmp_path: Path) -> None:
     path = installation.environment["PATH"]
     installation.environment["PATH"] = str(tmp_path)
@@ -113,6 +114,7 @@ def test_without_the_programs_it_says_what_is_missing(installation: Installation
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_doctor_sees_workers_come_and_go_and_triggers_vanish(installation: Installation, databases: Postgres) -> None:
     assert len(findings(installation, "broker")["problem"]) == 3
     installation.start("worker", "helm", "gpus", "beat", "watch")

@@ -111,6 +111,7 @@ def test_the_whole_job_is_done_by_the_role_that_cannot_change_the_record(
     assert "may change" not in completed.stderr, "this role may not"
 
 
+@pytest.mark.long
 def test_what_the_owner_may_do_is_warned_of_and_works_all_the_same(database: Database, site: Site) -> None:
     """One role for everything, as before: still possible, and said."""
     environment = site.setpoint.environment
@@ -162,6 +163,7 @@ def rights(database: Database, table: str) -> set[str]:
     return {kind for kind, has in zip(kinds, answers, strict=True) if has}
 
 
+@pytest.mark.long
 def test_an_installation_with_one_role_gets_two_by_an_upgrade_that_brings_new_tables(
     make_database: Callable[[str], Database], redis_server: Redis
 ) -> None:

@@ -17,7 +17,7 @@ from tests.full.harness.processes import Installation
 from tests.full.harness.servers import Postgres
 from tests.full.harness.site import PASSWORD
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.long]
 authority = Authority("database")
 
 

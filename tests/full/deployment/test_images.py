@@ -319,6 +319,7 @@ def installed_for_python(image: Image) -> list[tuple[str, str]]:
     return sorted((canonicalize_name(each.name), each.version) for each in held)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["server", "agent"])
 def test_the_bill_of_materials_lists_what_the_image_holds_and_nothing_else(
     name: str, images: Images, request: pytest.FixtureRequest
@@ -359,6 +360,7 @@ def test_code_accounts_and_times_in_an_image_are_those_of_the_commit(name: str, 
     assert "setpoint" not in (image.root / "etc/shadow").read_text(), "a line there has the day"
 
 
+@pytest.mark.long
 def test_two_builds_of_the_agent_are_one(images: Images, agent: Image, tmp_path: Path) -> None:
     """Build from another folder, at another time, from files with other times."""
     for name in ("agent", "contract", "deploy/agent.Dockerfile"):

@@ -38,6 +38,7 @@ PAGES = ("index", "README", "reference/settings", "reference/rest", "reference/a
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    pytest.mark.long,
 ]
 
 

@@ -21,7 +21,7 @@ from tests.controlplane.plane import Plane
 from tests.factories import UserFactory
 from tests.full.harness.oidc_provider import PACKAGE, real_provider
 
-pytestmark = [pytest.mark.full, pytest.mark.django_db]
+pytestmark = [pytest.mark.full, pytest.mark.django_db, pytest.mark.long]
 AUDIENCE = "https://setpoint.example.com"
 
 

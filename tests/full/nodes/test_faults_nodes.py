@@ -175,6 +175,7 @@ def test_a_reboot_that_setpoint_did_not_grant_ends_the_step_and_the_node_stays_c
     assert not scene.is_cordoned(scene.node)
 
 
+@pytest.mark.long
 def test_a_reboot_before_its_turn_is_no_matter(scene: Scene):
     scene.stand_in("queued")
 
@@ -197,6 +198,7 @@ def test_a_node_that_is_not_ready_is_waited_for_and_nothing_is_lost(scene: Scene
     assert not scene.is_cordoned(scene.node)
 
 
+@pytest.mark.long
 def test_a_node_that_is_not_ready_while_soaking_has_failed(scene: Scene):
     scene.stand_in("soaking")
 
@@ -235,6 +237,7 @@ def test_a_drain_waits_for_the_disruption_budget_that_the_plan_named_and_goes_on
     assert [t["effect"] for t in taints if t["key"] == "example.com/maintenance"] == ["NoExecute"]
 
 
+@pytest.mark.long
 def test_an_aborted_drain_that_evicted_nothing_gives_the_node_back(scene: Scene):
     scene.stand_in("draining")
     scene.site.act(scene.pk, "abort")
@@ -262,6 +265,7 @@ def test_a_foreign_uncordon_is_put_back_once_and_then_the_step_is_held(scene: Sc
     scene.end("succeeded")
 
 
+@pytest.mark.long
 def test_a_node_that_somebody_cordoned_is_left_out_and_stays_cordoned(scene: Scene):
     scene.admin.patch("nodes", scene.second, {"spec": {"unschedulable": True}})
     eventually(lambda: scene.site.node(scene.second)["is_cordoned"])

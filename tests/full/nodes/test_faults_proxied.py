@@ -153,6 +153,7 @@ def waiting_text(site: Site, pk: str) -> str:
     return " ".join([site.rollout(pk)["waiting_for"], *(s["waiting_for"] for s in steps)])
 
 
+@pytest.mark.long
 # ── slowness ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_five_seconds_of_latency_cost_time_only(under: Under, proxy: FaultProxy) -> None:
     under.start()
@@ -162,6 +163,7 @@ def test_five_seconds_of_latency_cost_time_only(under: Under, proxy: FaultProxy)
     met(proxy, "latency")
 
 
+@pytest.mark.long
 def test_answers_that_drip_are_waited_for_with_the_reason_and_go_on(
     under: Under, site: Site, proxy: FaultProxy
 ) -> None:

@@ -57,6 +57,7 @@ def through(site: Site, fleet: KwokFleet, fault: Callable[[], None]) -> str:
     return rollout
 
 
+@pytest.mark.long
 def test_a_restarted_database_costs_time_only(site: Site, fleet: KwokFleet, postgres: Postgres):
     through(site, fleet, lambda: postgres.restart(down_seconds=3))
 
@@ -69,6 +70,7 @@ def test_a_crashed_database_costs_time_only(site: Site, fleet: KwokFleet, postgr
     through(site, fleet, fault)
 
 
+@pytest.mark.long
 def test_a_flushed_broker_costs_a_sweep(site: Site, fleet: KwokFleet, redis_server: Redis):
     def fault() -> None:
         for _ in range(3):
@@ -77,6 +79,7 @@ def test_a_flushed_broker_costs_a_sweep(site: Site, fleet: KwokFleet, redis_serv
     through(site, fleet, fault)
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_costs_time_only(site: Site, fleet: KwokFleet, redis_server: Redis):
     through(site, fleet, lambda: redis_server.restart(down_seconds=3))
 
@@ -126,6 +129,7 @@ def test_a_rollout_without_the_broker_ends_and_each_step_is_done_once(
     assert site.setpoint.status("/readyz") == 200, "pages stay"
 
 
+@pytest.mark.long
 def test_messages_bring_sweeps_again_once_the_broker_is_back(site: Site, fleet: KwokFleet):
     eventually(lambda: broker_state(site) == "ok", lambda: site.setpoint.log("worker") + site.setpoint.log("beat"))
 
@@ -135,6 +139,7 @@ def broker_state(site: Site) -> str:
         return str(json.load(answer)["checks"]["broker"])
 
 
+@pytest.mark.long
 def test_a_dead_watch_slows_a_rollout_and_never_misleads_it(site: Site, fleet: KwokFleet):
     """Law 11: what the rows say is too old to decide upon, so the engine looks for itself."""
     site.await_observed(NODES)

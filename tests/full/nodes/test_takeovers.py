@@ -22,7 +22,7 @@ from tests.full.harness.processes import Installation
 from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import PROCESSES, SETTINGS, Site
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.long]
 
 PATHS = {
     "vm.swappiness": "/proc/sys/vm/swappiness",

@@ -14,7 +14,7 @@ from tests.components.charts.test_real_archives import ARCHIVES
 
 EVERY_RUN = {
     "v3": ("gpu-operator",),
-    "v4": ("cilium", "volcano"),
+    "v4": ("cilium",),
 }
 """Tried in every run; the rest of components and helms where SETPOINT_ALL_CHARTS asks for it: some minutes each."""
 DISKS = [{"name": "nvme", "hostDir": "/mnt/nvme", "volumeMode": "Filesystem", "storageClass": True}]
