@@ -26,7 +26,7 @@ XID, LOST = "fatal-xid", "telemetry-lost"
 
 
 def rules() -> Iterable[AlertRule]:
-    """Yield every rule about GPUs."""
+    """Yield every rule over what exporters report of GPUs."""
     yield from idle.rules()
     yield from nodes.rules()
     yield AlertRule(

@@ -77,6 +77,11 @@ class TicketConnection(Remote):
     name = models.CharField(max_length=80, unique=True)
     secret = models.BinaryField(default=b"", help_text="Sealed for this row alone.")
     secret_key = models.CharField(max_length=16, blank=True, help_text="The fingerprint of the key it is sealed with.")
+    is_active = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text="Without another administrator's consent nothing that it sends is taken.",
+    )
     version = models.PositiveIntegerField(default=1)
     changed_at = models.DateTimeField(default=now)
     changed_by = models.CharField(max_length=150, blank=True)

@@ -38,7 +38,7 @@ NOBODY = "ticket system"
 
 
 class NotSigned(Refusal):
-    """No such connection, no valid signature, or not in time: one answer."""
+    """No such connection, none with another administrator's consent, no valid signature, or not in time: one answer."""
 
     status = 401
     code = "not-signed"
@@ -70,7 +70,7 @@ class TicketState:
 
 def verify(key: UUID, headers: Signed, body: bytes, *, address: str) -> tuple[TicketConnection, datetime]:
     """Return the connection that signed it, and when. Raises NotSigned, and login.TooManyTries after several."""
-    row = TicketConnection.objects.filter(pk=key).first()
+    row = TicketConnection.objects.filter(pk=key, is_active=True).first()
     sent_at = _time_of(headers.timestamp)
     if row is None or sent_at is None or not _is_right(row, headers, body):
         login.count_try(NOBODY, address)

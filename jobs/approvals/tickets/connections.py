@@ -1,4 +1,7 @@
-"""Connections of ticket systems, as an administrator keeps them. No secret is read back."""
+"""Connections of ticket systems, as an administrator keeps them. No secret is read back.
+
+The secret of one is enough to release any plan's change record, so it is active when a second administrator consents.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ from collections.abc import Iterator
 
 from django.db import IntegrityError, transaction
 
-from accounts.models import User
+from accounts.models import PendingChange, User
+from accounts.people import bootstrap, pending
 from accounts.permissions import GLOBAL, may, require_person
 from audit import services as audit
 from clusters.connection import remotes
 from clusters.net import signing
 from common import hooks
-from common.errors import Invalid
+from common.clock import now
+from common.errors import Invalid, WrongState
 from jobs.models import TicketConnection
 
 MOST_CONNECTIONS = 50
 """A judgment: a company has a few ticket systems."""
 DOING = "set up connections of ticket systems"
+ACTIVATE = "ticket-connection.activate"
 
 
 def reason_not_to_change(user: User) -> str:
@@ -29,7 +35,10 @@ def reason_not_to_change(user: User) -> str:
 
 @transaction.atomic
 def create(*, by: User, name: str, secret: str) -> TicketConnection:
-    """`secret`: what the ticket system signs with, in the form of Standard Webhooks. Raises NotAllowed, Invalid."""
+    """`secret`: what the ticket system signs with, in the form of Standard Webhooks. Raises NotAllowed, Invalid.
+
+    It is active at once only where there is no second administrator to consent.
+    """
     require_person(by, "admin", GLOBAL, doing=DOING)
     name = " ".join(name.split())
     form = f"Write {signing.KEY_PREFIX} and base64 of {signing.LEAST_BYTES} to {signing.MOST_BYTES} random bytes."
@@ -42,7 +51,7 @@ def create(*, by: User, name: str, secret: str) -> TicketConnection:
     )
     if TicketConnection.objects.count() >= MOST_CONNECTIONS:
         raise Invalid("There are too many.", fields={"name": [f"At most {MOST_CONNECTIONS}: delete others first."]})
-    row = TicketConnection(name=name, changed_by=str(by)[:150])
+    row = TicketConnection(name=name, changed_by=str(by)[:150], is_active=bootstrap.needs_no_consent(by))
     remotes.seal(row, secret)
     try:
         with transaction.atomic():  # savepoint: judge this one write
@@ -50,7 +59,25 @@ def create(*, by: User, name: str, secret: str) -> TicketConnection:
     except IntegrityError as error:
         raise Invalid("There is such a connection already.", fields={"name": ["Another has it already."]}) from error
     _record(row, by, "create")
+    if not row.is_active:
+        about = f"The ticket system “{name}” may hold and release change records."
+        target = f"ticket-connection:{row.pk}"
+        pending.propose(kind=ACTIVATE, by=by, about=about, target=target, wanted={"version": row.version})
     return row
+
+
+def _consented(change: PendingChange, by: User) -> None:
+    """Activate the very connection that was proposed. Raises WrongState."""
+    rows = TicketConnection.objects.filter(pk=change.target.rpartition(":")[2], version=change.wanted["version"])
+    row = rows.select_for_update().first()
+    if row is None:
+        raise WrongState("The connection is gone or was changed by now: refuse this.")
+    row.is_active, row.version, row.changed_at = True, row.version + 1, now()
+    row.save(update_fields=["is_active", "version", "changed_at"])
+    _record(row, by, "activate")
+
+
+pending.KINDS[ACTIVATE] = _consented
 
 
 @transaction.atomic
@@ -70,7 +97,7 @@ def stored_secrets() -> Iterator[hooks.StoredSecret]:
 
 
 def _record(row: TicketConnection, by: User, verb: str) -> None:
-    fields = {"name": row.name, "has_secret": row.has_secret}
+    fields = {"name": row.name, "has_secret": row.has_secret, "is_active": row.is_active}
     before, after = (fields, None) if verb == "delete" else (None, fields)
     audit.record(
         by=by,

@@ -1,4 +1,7 @@
-"""Writing of change record rules: permission, validation and the record. One rule an environment."""
+"""Writing of change record rules: permission, validation and the record. One rule an environment.
+
+A rule that would ask for less waits for a second administrator's consent, as an approval rule does.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from accounts.models import User
+from accounts.models import PendingChange, User
+from accounts.people import bootstrap, pending
+from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, may, require_person
 from audit import services as audit
 from clusters.models import Cluster
 from common.clock import now
-from common.errors import Invalid, Stale
+from common.errors import Invalid, Stale, WrongState
 from jobs.approvals.tickets import patterns
 from jobs.models import ChangeRecordRule
 
 FIELDS = ("environment", "pattern", "is_required", "must_release")
 DOING = "write change record rules"
+WEAKEN = "change-record-rule.weaken"
 
 
 def reason_not_to_change(user: User) -> str:
@@ -38,11 +44,45 @@ def create(*, by: User, **fields: Any) -> ChangeRecordRule:
 
 
 @transaction.atomic
-def change(row: ChangeRecordRule, *, by: User, version: int, **fields: Any) -> ChangeRecordRule:
-    """Change only the given fields. Plans that wait are judged by it from now on. Raises NotAllowed, Invalid, Stale."""
+def change(row: ChangeRecordRule, *, by: User, version: int, **fields: Any) -> ChangeRecordRule | Proposed:
+    """Change only the given fields. Plans that wait are judged by it from now on. Raises NotAllowed, Invalid, Stale.
+
+    A change by which some plan could start with less waits for consent.
+    """
     require_person(by, "admin", GLOBAL, doing=DOING)
     wanted = _checked(as_json(row) | fields)
     _lock(row, version)
+    if is_weaker(row, wanted) and not bootstrap.needs_no_consent(by):
+        about = (
+            f"Plans of {row.environment} need less: {_describe(row)} becomes {_describe(ChangeRecordRule(**wanted))}."
+        )
+        return _propose(row, by, about, {name: wanted[name] for name in FIELDS if wanted[name] != getattr(row, name)})
+    return _change(row, by, version, wanted)
+
+
+def is_weaker(row: ChangeRecordRule, wanted: Mapping[str, Any] | None) -> bool:
+    """Return whether some plan could start with less; `wanted` None: the rule is deleted.
+
+    Another form may accept what this one refuses, and another environment leaves this one without a rule.
+    """
+    if not _asks(row):
+        return False
+    if wanted is None or wanted["environment"] != row.environment or wanted["pattern"] != row.pattern:
+        return True
+    return not _asks(ChangeRecordRule(**wanted)) or (row.must_release and not wanted["must_release"])
+
+
+def _asks(row: ChangeRecordRule) -> bool:
+    return row.is_required or row.must_release
+
+
+def _describe(row: ChangeRecordRule) -> str:
+    if not _asks(row):
+        return "nothing"
+    return f"a reference of the form {row.pattern} in {row.environment}" + (", released" if row.must_release else "")
+
+
+def _change(row: ChangeRecordRule, by: User, version: int, wanted: Mapping[str, Any]) -> ChangeRecordRule:
     before = as_json(row)
     changed = ChangeRecordRule(pk=row.pk, version=version + 1, changed_at=now(), changed_by=by, **wanted)
     changed._state.adding = False  # written whole, which makes a row that was changed in the table right again
@@ -52,12 +92,42 @@ def change(row: ChangeRecordRule, *, by: User, version: int, **fields: Any) -> C
 
 
 @transaction.atomic
-def delete(row: ChangeRecordRule, *, by: User, version: int) -> None:
-    """Raises NotAllowed, Stale."""
+def delete(row: ChangeRecordRule, *, by: User, version: int) -> Proposed | None:
+    """Delete it; one that asks for something waits for consent. Raises NotAllowed, Stale."""
     require_person(by, "admin", GLOBAL, doing=DOING)
     _lock(row, version)
+    if is_weaker(row, None) and not bootstrap.needs_no_consent(by):
+        about = f"Plans of {row.environment} need no change record: {_describe(row)} is asked for no more."
+        return _propose(row, by, about, None)
+    _delete(row, by)
+    return None
+
+
+def _delete(row: ChangeRecordRule, by: User) -> None:
     _record(row, by, "delete", before=as_json(row), after=None)
     row.delete()
+
+
+def _propose(row: ChangeRecordRule, by: User, about: str, changes: Mapping[str, Any] | None) -> Proposed:
+    """`changes` None: it is deleted."""
+    wanted = {"version": row.version, "changes": None if changes is None else dict(changes)}
+    return pending.propose(kind=WEAKEN, by=by, about=about, target=f"change-record-rule:{row.pk}", wanted=wanted)
+
+
+def _consented(change: PendingChange, by: User) -> None:
+    """Apply a proposed change to the very version that it was proposed for. Raises Stale, Invalid."""
+    row = ChangeRecordRule.objects.filter(pk=int(change.target.rpartition(":")[2])).first()
+    if row is None:
+        raise WrongState("The rule is gone by now: refuse this.")
+    version, changes = change.wanted["version"], change.wanted["changes"]
+    _lock(row, version)
+    if changes is None:
+        _delete(row, by)
+    else:
+        _change(row, by, version, _checked(as_json(row) | changes))
+
+
+pending.KINDS[WEAKEN] = _consented
 
 
 def as_json(row: ChangeRecordRule) -> dict[str, Any]:

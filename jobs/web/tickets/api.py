@@ -7,6 +7,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import mixins
 from rest_framework.response import Response
 
+from accounts.people.pending import Proposed
+from accounts.web.pending_api import PendingChangeOut, proposed
 from common.api import ApiViewSet, created, expected_version, with_etag
 from common.errors import NotAllowed
 from common.requests import UserApiRequest
@@ -39,21 +41,26 @@ class ChangeRecordRuleViewSet(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(
         request=ticket_serializers.ChangeRecordRuleIn(partial=True),
-        responses={200: ticket_serializers.ChangeRecordRuleOut},
+        responses={200: ticket_serializers.ChangeRecordRuleOut, 202: PendingChangeOut},
     )
     def partial_update(self, request: UserApiRequest, pk: object) -> Response:
+        """202: what would ask for less waits for a second administrator's consent."""
         row = self.get_object()
         version = expected_version(request, row)
         form = ticket_serializers.ChangeRecordRuleIn(data=request.data, partial=True)
         form.is_valid(raise_exception=True)
-        row = rulebook.change(row, by=request.user, version=version, **form.validated_data)
+        done = rulebook.change(row, by=request.user, version=version, **form.validated_data)
+        if isinstance(done, Proposed):
+            return proposed(done)
+        row = done
         return with_etag(Response(ticket_serializers.ChangeRecordRuleOut(row).data), row)
 
-    @extend_schema(responses={204: None})
+    @extend_schema(responses={202: PendingChangeOut, 204: None})
     def destroy(self, request: UserApiRequest, pk: object) -> Response:
+        """202: a rule that asks for something is deleted only with a second administrator's consent."""
         row = self.get_object()
-        rulebook.delete(row, by=request.user, version=expected_version(request, row))
-        return Response(status=204)
+        done = rulebook.delete(row, by=request.user, version=expected_version(request, row))
+        return proposed(done) if done else Response(status=204)
 
 
 class TicketConnectionViewSet(mixins.ListModelMixin, ApiViewSet):
@@ -76,6 +83,7 @@ class TicketConnectionViewSet(mixins.ListModelMixin, ApiViewSet):
         request=ticket_serializers.TicketConnectionIn, responses={201: ticket_serializers.TicketConnectionOut}
     )
     def create(self, request: UserApiRequest) -> Response:
+        """`is_active` is false until a second administrator consents, where there is one: see the pending changes."""
         row = connections.create(by=request.user, **read_body(ticket_serializers.TicketConnectionIn, request))
         return created(ticket_serializers.TicketConnectionOut(row).data, f"/api/v1/ticket-connections/{row.pk}", row)
 

@@ -40,7 +40,7 @@ class TicketConnectionOut(serializers.ModelSerializer[TicketConnection]):
 
     class Meta:
         model = TicketConnection
-        fields = ["id", "name", "path", "has_secret", "version", "changed_by", "changed_at"]
+        fields = ["id", "name", "path", "has_secret", "is_active", "version", "changed_by", "changed_at"]
 
     def get_path(self, row: TicketConnection) -> str:
         return reverse("jobs:change_record_hook", args=[row.pk])

@@ -14,8 +14,9 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
+from accounts.people.pending import Proposed
 from clusters.web.forms import add_errors
-from common.errors import NotAllowed, Refusal
+from common.errors import NotAllowed, Refusal, Stale
 from common.requests import UserRequest, posted_version
 from jobs.approvals.tickets import connections, references, rulebook
 from jobs.models import ChangeRecordRule, TicketConnection
@@ -23,24 +24,34 @@ from jobs.reports import selectors
 from jobs.web import views
 from jobs.web.tickets.forms import ChangeRecordRuleForm, TicketConnectionForm
 
+WAITS = "Proposed: some plan could start with less, so it takes effect when another administrator consents."
+
 
 @views.require_safe_or_post
 @login_required
 def change_records(request: UserRequest) -> HttpResponse:
-    """POST writes the rule of an environment, in place of the one that it has."""
-    form = ChangeRecordRuleForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and form.is_valid():
-        fields = form.cleaned_data
+    """POST writes the rule of an environment, or changes the version of it that `?environment=` showed."""
+    if request.method != "POST":
+        shown = ChangeRecordRule.objects.filter(environment=request.GET.get("environment", "")).first()
+        form = ChangeRecordRuleForm(initial=rulebook.as_json(shown) | {"version": shown.version} if shown else None)
+        return _page(request, form, TicketConnectionForm(auto_id="connection_%s"))
+    form = ChangeRecordRuleForm(request.POST)
+    if form.is_valid():
+        fields = dict(form.cleaned_data)
+        version = fields.pop("version") or 0
         row = ChangeRecordRule.objects.filter(environment=fields["environment"]).first()
         try:
-            if row:
-                rulebook.change(row, by=request.user, version=row.version, **fields)
+            if row is None and version:
+                raise Stale("The rule was deleted meanwhile. Reload the page.")
+            if row and version:
+                done = rulebook.change(row, by=request.user, version=version, **fields)
             else:
-                rulebook.create(by=request.user, **fields)
+                done = rulebook.create(by=request.user, **fields)
         except Refusal as refusal:
             add_errors(form, refusal)
         else:
-            messages.success(request, f"The rule of {fields['environment']} applies from now on.")
+            text = WAITS if isinstance(done, Proposed) else f"The rule of {fields['environment']} applies from now on."
+            messages.success(request, text)
             return redirect("jobs:change_records")
     return _page(request, form, TicketConnectionForm(auto_id="connection_%s"))
 
@@ -52,11 +63,11 @@ def rule_delete(request: UserRequest, pk: int) -> HttpResponse:
         return redirect("jobs:change_records")
     row = get_object_or_404(ChangeRecordRule, pk=pk)
     try:
-        rulebook.delete(row, by=request.user, version=posted_version(request))
+        done = rulebook.delete(row, by=request.user, version=posted_version(request))
     except Refusal as refusal:
         messages.error(request, str(refusal))
     else:
-        messages.success(request, f"Plans of {row.environment} need no change record from now on.")
+        messages.success(request, WAITS if done else f"Plans of {row.environment} need no change record from now on.")
     return redirect("jobs:change_records")
 
 
@@ -72,7 +83,10 @@ def connection_new(request: UserRequest) -> HttpResponse:
         except Refusal as refusal:
             add_errors(form, refusal)
         else:
-            messages.success(request, f"{row.name} may hold and release change records from now on.")
+            text = f"{row.name} may hold and release change records " + (
+                "from now on." if row.is_active else "when another administrator consents."
+            )
+            messages.success(request, text)
             return redirect("jobs:change_records")
     return _page(request, ChangeRecordRuleForm(), form)
 

@@ -15,6 +15,7 @@ from jobs.engine import reconcile
 from jobs.models import ChangeRecord, ChangeRecordRule, Plan, Rollout
 from jobs.rollouts import rollout_actions
 from tests.factories import UserFactory
+from tests.jobs.approvals.tickets.ticket_system import consent
 
 CHG = "CHG0030192"
 REBOOT = {"cmdline.iommu": "pt"}
@@ -85,6 +86,7 @@ def test_a_stricter_form_applies_to_what_waits(world, rule, tickets):
     references.enter(plan, CHG, by=world.operator)
     tickets.send(CHG, "release")
     rulebook.change(rule, by=world.admin, version=rule.version, pattern=r"CHG9\d{6}")
+    consent()
     assert "CHG9" in refused(world, plan)
 
 
