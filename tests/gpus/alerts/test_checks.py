@@ -27,8 +27,8 @@ def ran(cluster: Cluster, node: str, outcome: str, *, check: str = "dcgm-medium"
     at = now() - timedelta(hours=hours_ago)
     return CheckRun.objects.create(
         cluster=cluster, node=Node.objects.get(cluster=cluster, name=node), check_name=check, image="r.example/x:1",
-        gpus=8, at_once=1, created_by="operator", outcome=outcome, created_at=at, ended_at=at,
-        **{"status": "ended", "reason": "Memory: GPU 3 has errors.", **more},
+        gpus=8, at_once=1, created_by="operator", outcome=outcome, created_at=at,
+        **{"status": "ended", "ended_at": at, "reason": "Memory: GPU 3 has errors.", **more},
     )  # fmt: skip
 
 
