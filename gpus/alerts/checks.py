@@ -16,7 +16,7 @@ from gpus.services.checks.catalog import CHECKS
 
 FAILED = "check-failed"
 VERDICTS = (CheckRun.Outcome.PASSED, CheckRun.Outcome.FAILED)
-"""A run without a result says nothing of the hardware: the one before it stands."""
+"""A run without a result says nothing of the hardware: the one before it counts."""
 
 
 def rules() -> Iterator[AlertRule]:
@@ -46,12 +46,14 @@ def checks_failed(cluster_id: UUID, _threshold: float) -> RuleResult:
 
 def _condition(runs: list[CheckRun]) -> AlertCondition:
     node = runs[0].node
-    told = [f"{_title(run)}: {run.reason.rstrip('.')}." if run.reason else f"{_title(run)} failed." for run in runs]
+    sentences = [
+        f"{_title(run)}: {run.reason.rstrip('.')}." if run.reason else f"{_title(run)} failed." for run in runs
+    ]
     return AlertCondition(
         SubjectKind.NODE,
         node.uid,
         node.name,
-        " ".join(told)[:500],
+        " ".join(sentences)[:500],
         mend="Read what the check says, cordon the node where its hardware is at fault, and run the check again.",
         link=reverse("clusters:node", args=[node.pk]),
         node=node.pk,

@@ -25,7 +25,7 @@ def other():
     return UserFactory(roles=["admin"])
 
 
-def asked() -> dict[str, object]:
+def stored_rule() -> dict[str, object]:
     return rulebook.as_json(ChangeRecordRule.objects.get())
 
 
@@ -49,16 +49,16 @@ def test_what_asks_for_less_waits_for_another_administrator(admin, other, rule, 
 
     done = ask()
     assert isinstance(done, Proposed)
-    assert asked() == WHOLE
+    assert stored_rule() == WHOLE
     with pytest.raises(NotAllowed):
         pending.consent(pk=done.change.pk, by=admin)
-    assert asked() == WHOLE
+    assert stored_rule() == WHOLE
 
     pending.consent(pk=done.change.pk, by=other)
     if less is None:
         assert not ChangeRecordRule.objects.exists()
     else:
-        assert asked() == WHOLE | less
+        assert stored_rule() == WHOLE | less
 
 
 def test_what_asks_for_more_or_the_same_is_done_at_once(admin, other):
@@ -77,7 +77,7 @@ def test_a_consent_is_for_the_version_that_was_proposed(admin, other, rule):
     rulebook.change(rule, by=other, version=1, is_required=True)
     with pytest.raises(Stale):
         pending.consent(pk=again.change.pk, by=other)
-    assert asked() == WHOLE
+    assert stored_rule() == WHOLE
 
 
 def test_one_administrator_who_is_alone_decides_alone(admin, rule):
@@ -119,7 +119,7 @@ def test_the_page_changes_the_version_that_it_showed_and_rest_answers_that_it_wa
     assert client.post(PAGE, fields).status_code == 422, "not without the version that was seen"
     assert client.post(PAGE, fields | {"version": rule.version + 1}).status_code == 422
     assert client.post(PAGE, fields | {"version": rule.version, "pattern": ".*"}).status_code == 302
-    assert asked() == WHOLE
+    assert stored_rule() == WHOLE
     PendingChange.objects.all().delete()
 
     api = TokenClient(admin)
@@ -128,4 +128,4 @@ def test_the_page_changes_the_version_that_it_showed_and_rest_answers_that_it_wa
     )
     assert answer.status_code == 202
     assert answer.json()["status"] == "waiting"
-    assert asked() == WHOLE
+    assert stored_rule() == WHOLE
