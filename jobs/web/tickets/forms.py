@@ -12,7 +12,7 @@ class ChangeRecordRuleForm(forms.Form):
     """The rule of one environment. What is wrong with the pattern is the rulebook's to say."""
 
     version = forms.IntegerField(required=False, widget=forms.HiddenInput, help_text="Of the rule that it changes.")
-
+    shown = forms.CharField(required=False, widget=forms.HiddenInput, help_text="The environment of that rule.")
     environment = forms.ChoiceField(choices=Cluster.Environment.choices)
     pattern = forms.CharField(
         max_length=patterns.PATTERN_CHARACTERS, label="Form of the reference",

@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from accounts.people.pending import Proposed
 from clusters.web.forms import add_errors
-from common.errors import NotAllowed, Refusal, Stale
+from common.errors import Invalid, NotAllowed, Refusal, Stale
 from common.requests import UserRequest, posted_version
 from jobs.approvals.tickets import connections, references, rulebook
 from jobs.models import ChangeRecordRule, TicketConnection
@@ -33,14 +33,17 @@ def change_records(request: UserRequest) -> HttpResponse:
     """POST writes the rule of an environment, or changes the version of it that `?environment=` showed."""
     if request.method != "POST":
         shown = ChangeRecordRule.objects.filter(environment=request.GET.get("environment", "")).first()
-        form = ChangeRecordRuleForm(initial=rulebook.as_json(shown) | {"version": shown.version} if shown else None)
+        form = ChangeRecordRuleForm(initial=_initial(shown) if shown else None)
         return _page(request, form, TicketConnectionForm(auto_id="connection_%s"))
     form = ChangeRecordRuleForm(request.POST)
     if form.is_valid():
         fields = dict(form.cleaned_data)
-        version = fields.pop("version") or 0
+        version, shown_environment = fields.pop("version") or 0, fields.pop("shown")
         row = ChangeRecordRule.objects.filter(environment=fields["environment"]).first()
         try:
+            if version and fields["environment"] != shown_environment:
+                what = "This form shows another environment's rule: open that of this one, or set a new rule."
+                raise Invalid("The rule is not valid.", fields={"environment": [what]})
             if row is None and version:
                 raise Stale("The rule was deleted meanwhile. Reload the page.")
             if row and version:
@@ -122,6 +125,10 @@ def plan_change_record(request: UserRequest, number: int) -> HttpResponse:
     text = f"{row} belongs to change record {row.change_record}." if row.change_record else f"{row} has none any more."
     messages.success(request, text)
     return redirect("jobs:plan", number)
+
+
+def _initial(row: ChangeRecordRule) -> dict[str, object]:
+    return rulebook.as_json(row) | {"version": row.version, "shown": row.environment}
 
 
 def _page(request: UserRequest, form: ChangeRecordRuleForm, connection_form: TicketConnectionForm) -> HttpResponse:

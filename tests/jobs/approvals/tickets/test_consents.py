@@ -115,11 +115,24 @@ def test_the_page_changes_the_version_that_it_showed_and_rest_answers_that_it_wa
     client.force_login(admin)
     shown = client.get(f"{PAGE}?environment=staging").content.decode()
     assert f'name="version" value="{rule.version}"' in shown
-    fields = {"environment": "staging", "pattern": r"CHG\d{7}", "is_required": "on", "must_release": "on"}
+    fields = {
+        "environment": "staging",
+        "pattern": r"CHG\d{7}",
+        "is_required": "on",
+        "must_release": "on",
+        "shown": "staging",
+    }
     assert client.post(PAGE, fields).status_code == 422, "not without the version that was seen"
     assert client.post(PAGE, fields | {"version": rule.version + 1}).status_code == 422
     assert client.post(PAGE, fields | {"version": rule.version, "pattern": ".*"}).status_code == 302
     assert stored_rule() == WHOLE
+    PendingChange.objects.all().delete()
+    production = rulebook.create(by=admin, environment="production", pattern=r"OPS-\d+")
+    assert production.version == rule.version
+    other_one = fields | {"environment": "production", "version": rule.version}
+    assert client.post(PAGE, other_one).status_code == 422, "the form showed the rule of staging"
+    rulebook.delete(production, by=admin, version=1)
+    pending.consent(pk=PendingChange.objects.get().pk, by=other)
     PendingChange.objects.all().delete()
 
     api = TokenClient(admin)

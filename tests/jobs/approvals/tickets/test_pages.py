@@ -24,7 +24,7 @@ def test_a_rule_and_a_ticket_system_are_set_up_and_the_secret_never_shown(admin)
     assert client.post(PAGE, fields | {"pattern": "(a+)+"}).status_code == 422
     assert client.post(PAGE, fields).status_code == 302
     assert client.post(PAGE, fields | {"must_release": "on"}).status_code == 422, "it has a rule already"
-    assert client.post(PAGE, fields | {"must_release": "on", "version": 1}).status_code == 302
+    assert client.post(PAGE, fields | {"must_release": "on", "version": 1, "shown": "staging"}).status_code == 302
     assert client.post(f"{PAGE}connections/", {"name": "Jira", "secret": "short"}).status_code == 422
     assert client.post(f"{PAGE}connections/", {"name": "Jira", "secret": SECRET}).status_code == 302
 
