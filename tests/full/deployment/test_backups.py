@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -68,6 +69,22 @@ def findings(installation: Installation, area: str) -> dict[str, list[str]]:
     }
 
 
+@contextmanager
+def at_work(installation: Installation) -> Iterator[None]:
+    """Run all processes but the web's, from when each of them has been heard of."""
+    names = ("worker", "helm", "gpus", "beat", "watch")
+    installation.start(*names)
+    try:
+        eventually(
+            lambda: not findings(installation, "processes")["problem"], lambda: findings(installation, "processes")
+        )
+        yield
+    finally:
+        for name in names:
+            if installation.is_running(name):
+                installation.stop(name)
+
+
 def test_a_backup_comes_back_with_roles_triggers_and_the_hold(
     installation: Installation, databases: Postgres, tmp_path: Path
 ) -> None:
@@ -117,11 +134,10 @@ def test_without_the_programs_it_says_what_is_missing(installation: Installation
 @pytest.mark.long
 def test_doctor_sees_workers_come_and_go_and_triggers_vanish(installation: Installation, databases: Postgres) -> None:
     assert len(findings(installation, "broker")["problem"]) == 3
-    installation.start("worker", "helm", "gpus", "beat", "watch")
-    eventually(lambda: not findings(installation, "broker")["problem"], lambda: findings(installation, "broker"))
-    eventually(lambda: not findings(installation, "processes")["problem"], lambda: findings(installation, "processes"))
-    installation.stop("helm")
-    assert ["helm" in text for text in findings(installation, "broker")["problem"]] == [True]
+    with at_work(installation):
+        eventually(lambda: not findings(installation, "broker")["problem"], lambda: findings(installation, "broker"))
+        installation.stop("helm")
+        assert ["helm" in text for text in findings(installation, "broker")["problem"]] == [True]
 
     rows(databases, "ALTER TABLE audit_seal DISABLE TRIGGER audit_seal_append_only")
     assert ["audit_seal" in text for text in findings(installation, "database")["problem"]] == [True]
@@ -131,5 +147,5 @@ def test_doctor_sees_workers_come_and_go_and_triggers_vanish(installation: Insta
 def test_a_database_that_processes_work_on_is_not_replaced(installation: Installation, tmp_path: Path) -> None:
     file = tmp_path / "backup.tgz"
     as_owner(installation, "backup", str(file))
-    with pytest.raises(RuntimeError, match="processes"):
+    with at_work(installation), pytest.raises(RuntimeError, match="processes"):
         as_owner(installation, "restore", str(file), "--replace")
