@@ -8,6 +8,7 @@ class AccountsConfig(AppConfig):
         from accounts import filters
         from accounts.access import factors, repeats
         from accounts.people import factor_resets
+        from accounts.scim import clients
         from accounts.workloads import rules
         from common import hooks
         from common.idempotency import idempotency
@@ -15,5 +16,6 @@ class AccountsConfig(AppConfig):
         idempotency.claim = repeats.claim
         factor_resets.register()
         rules.register()
+        clients.register()
         hooks.stored_secrets.subscribe(factors.stored_secrets)
         hooks.kept_filters.subscribe(lambda page, user: [filters.of_page(page, user)])

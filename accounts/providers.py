@@ -47,6 +47,10 @@ class Provider:
     groups_claim: str = "groups"
     trusts_email: bool = False
     """E-mail addresses count without `email_verified`: the directory assigns them, people cannot write their own."""
+    scim_subject: str = "sub"
+    """The claim of the ID token that is the externalId which SCIM sends for the same person."""
+    scim_groups: str = ""
+    """Roles come from the groups that SCIM sends: matched by `displayName` or `externalId`; empty: from the claim."""
     auth_method: str = ""
     """client_secret_basic or client_secret_post; empty: what the provider's discovery document offers."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
@@ -47,6 +48,7 @@ SECTIONS = {
     ("compliance", "profile_timeline"): "profiles",
     ("accounts", "people"): "people",
     ("accounts", "workloads"): "workloads",
+    ("accounts", "scim_clients"): "provisioning",
     ("jobs", None): "plans",
 }
 """A page's section in the side bar where its app's name is not that section."""
@@ -78,7 +80,12 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     section = SECTIONS.get((app, name)) or SECTIONS.get((app, None)) or app
     user = getattr(request, "user", None)
     theme = user.theme if isinstance(user, User) else ""
-    return {"frame": SimpleLazyObject(lambda: count(user)), "section": section, "theme": theme}
+    return {
+        "frame": SimpleLazyObject(lambda: count(user)),
+        "section": section,
+        "theme": theme,
+        "has_single_sign_on": bool(settings.SETPOINT_OIDC),
+    }
 
 
 def count(user: object) -> Frame:

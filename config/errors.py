@@ -23,6 +23,8 @@ from rest_framework.views import set_rollback
 
 from accounts.access import typed
 from accounts.models import User
+from accounts.scim import refusals as scim
+from accounts.web.scim_views import CONTENT_TYPE as SCIM_TYPE
 from accounts.web.views import ask_to_send, say_ended, session_ended
 from clusters.fleet import FleetError, FleetRefused
 from common.errors import LostRace, Refusal
@@ -185,6 +187,9 @@ def answer(request: HttpRequest, problem: Problem) -> HttpResponse:
     if is_api(request):
         text = json.dumps(problem.document(request.path))
         return HttpResponse(text, status=problem.status, content_type=CONTENT_TYPE, headers=problem.headers)
+    if request.path_info.startswith("/scim/"):
+        text = json.dumps(scim.document(problem.status, problem.detail))
+        return HttpResponse(text, status=problem.status, content_type=SCIM_TYPE, headers=problem.headers)
     context = {
         "status": problem.status,
         "title": problem.title,

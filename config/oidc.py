@@ -18,8 +18,15 @@ from config.env import BadEnvironment
 PREFIX = "SETPOINT_OIDC_"
 LISTED = f"{PREFIX}PROVIDERS"
 REQUIRED = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET", "ROLES")
-OPTIONAL = ("NAME", "SCOPES", "GROUPS_CLAIM", "TRUST_EMAIL", "AUTH_METHOD")
+OPTIONAL = ("NAME", "SCOPES", "GROUPS_CLAIM", "TRUST_EMAIL", "AUTH_METHOD", "SCIM_SUBJECT", "SCIM_GROUPS")
 AUTH_METHODS = ("client_secret_basic", "client_secret_post")
+
+SCIM_GROUPS = ("displayName", "externalId")
+WRITTEN_BY_PEOPLE = frozenset({
+    "email", "email_verified", "name", "nickname", "given_name", "family_name", "preferred_username", "profile",
+    "upn", "unique_name", "website", "picture",
+})  # fmt: skip
+"""Claims that a person may change: none of them leads to an account."""
 
 ROLES = ("viewer", "operator", "approver", "admin", "break-glass", "auditor")
 SCOPE = re.compile(r"\*|env:(development|staging|production)|cluster:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -85,6 +92,8 @@ def _provider(key: str) -> Provider:
         scopes=_scopes(_variable(key, "SCOPES"), given["SCOPES"]),
         groups_claim=given["GROUPS_CLAIM"] or "groups",
         trusts_email=env.flag(_variable(key, "TRUST_EMAIL")),
+        scim_subject=_scim_subject(key, given["SCIM_SUBJECT"], given["GROUPS_CLAIM"]),
+        scim_groups=_scim_groups(_variable(key, "SCIM_GROUPS"), given["SCIM_GROUPS"]),
         auth_method=_auth_method(_variable(key, "AUTH_METHOD"), given["AUTH_METHOD"]),
     )
 
@@ -112,6 +121,20 @@ def _auth_method(name: str, method: str) -> str:
     if method and method not in AUTH_METHODS:
         raise BadEnvironment(f"{name} must be {' or '.join(AUTH_METHODS)}, not {method!r}")
     return method
+
+
+def _scim_subject(key: str, claim: str, groups_claim: str) -> str:
+    claim = claim or "sub"
+    if claim in WRITTEN_BY_PEOPLE | {groups_claim or "groups"} or not _SCOPE_WORD.fullmatch(claim):
+        name = _variable(key, "SCIM_SUBJECT")
+        raise BadEnvironment(f"{name} must be a claim that its person cannot change, such as sub or oid, not {claim!r}")
+    return claim
+
+
+def _scim_groups(name: str, attribute: str) -> str:
+    if attribute and attribute not in SCIM_GROUPS:
+        raise BadEnvironment(f"{name} must be {' or '.join(SCIM_GROUPS)}, not {attribute!r}")
+    return attribute
 
 
 def _mapping(name: str, text: str) -> tuple[GroupRole, ...]:

@@ -308,6 +308,7 @@ SHOTS: tuple[Shot, ...] = (
     Shot("accounts:second_factor", "/account/second-factor/", "Second factor", "Begun with one's password."),
     Shot("accounts:confirm", "/account/confirm/", "Confirm that it is you", "For what takes a recent log-in."),
     Shot("accounts:people", "/people/", "People and roles", "Roles by environment or cluster.", by="admin"),
+    Shot("accounts:scim_clients", "/provisioning/", "Provisioning", "Tokens of directories (SCIM).", by="admin"),
     Shot("accounts:workloads", "/workloads/", "Workload identity", "Rules for tokens of pipelines.", by="admin"),
     Shot("api-docs", "/api/v1/docs", "The API", "OpenAPI from the code."),
     Shot("accounts:login", "/login/", "Log in", "Throttled and recorded.", by=""),
@@ -317,12 +318,15 @@ SHOTS: tuple[Shot, ...] = (
 _ACT = "an act: it answers a form and leads back"
 _PART = "a part of a page that renews itself"
 _PROGRAM = "for programs"
+_SCIM = ("user", "users", "users_search", "group", "groups", "groups_search", "search", "config", "type", "types",
+         "schema", "schemas")  # fmt: skip
 NO_PAGE: dict[str, str] = {
     "accounts:link": "a link that works once opens it",
     "accounts:login_code": "a right password opens it",
     "accounts:sign_on": "leads to a provider of single sign-on",
     "accounts:sign_on_back": "leads back from it",
     **dict.fromkeys(("accounts:token_exchange", "jobs:change_record_hook"), _PROGRAM),
+    **{f"accounts:scim_{name}": _PROGRAM for name in _SCIM},
     **dict.fromkeys(
         (
             "accounts:passkey_log_in_options", "accounts:passkey_second_step_options",

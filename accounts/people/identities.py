@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from accounts.access import sessions
-from accounts.models import Identity, Passkey, RoleBinding, SecondFactor, User
+from accounts.models import Identity, Passkey, RoleBinding, ScimUser, SecondFactor, User
 from accounts.people import bootstrap, invitations, services
 from accounts.providers import Provider
 from audit.services import record
@@ -33,6 +33,8 @@ def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
         raise Invalid("This is no subject.", fields={"subject": ["The claim sub, of 1 to 255 characters."]})
     if Identity.objects.filter(user=user).exists():
         raise WrongState(f"{user.email} has an identity already.")
+    if ScimUser.objects.filter(user=user).exclude(issuer=provider.issuer).exists():
+        raise WrongState(f"{user.email} is of another provider's directory.")
     if row := Identity.objects.select_related("user").filter(issuer=provider.issuer, subject=subject).first():
         raise WrongState(f"{row.user.email} has this identity.")
     invitations.lock_out(user)

@@ -15,7 +15,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from accounts.access import sessions
-from accounts.models import Identity, PendingChange, RoleBinding, User
+from accounts.models import Identity, PendingChange, RoleBinding, ScimUser, User
 from accounts.people import bootstrap, invitations, pending
 from accounts.people.invitations import Link
 from accounts.people.passwords import check_password
@@ -83,6 +83,8 @@ def change_user(*, user: User, by: User, **changes: Any) -> User | Proposed:
     changes = {name: value for name, value in changes.items() if name in CHANGEABLE and getattr(user, name) != value}
     if not changes:
         return user
+    if changes.get("is_active"):
+        _require_the_directory(user)
     if changes.get("is_active") and has_power(user):
         about = f"{user.email}, {powers(user)}, is activated again."
         return pending.propose(
@@ -91,12 +93,26 @@ def change_user(*, user: User, by: User, **changes: Any) -> User | Proposed:
     return _change(user, by, changes)
 
 
-def _change(user: User, by: User, changes: dict[str, Any]) -> User:
+@transaction.atomic
+def change_by_directory(*, user: User, by: str, **changes: Any) -> None:
+    """Change an account as its provider's directory says. Deactivating ends sessions and tokens, for the last
+    administrator too: the caller judges that."""
+    _change(user, by, changes)
+
+
+def _require_the_directory(user: User) -> None:
+    """Raises WrongState for an account that its directory deactivated: its person may have left."""
+    if ScimUser.objects.filter(user=user, is_active=False).exists():
+        raise WrongState(f"{user.email} is deactivated by its directory (SCIM): activate it there.")
+
+
+def _change(user: User, by: User | str, changes: dict[str, Any]) -> User:
     before = _as_recorded(user)
     bootstrap.note()
     User.objects.get(pk=user.pk).put_marked(**changes)
     if changes.get("is_active") is False:
-        _keep_an_admin(f"{user.email} is the last active administrator.")
+        if isinstance(by, User):
+            _keep_an_admin(f"{user.email} is the last active administrator.")
         user.tokens.filter(revoked_at=None).update(revoked_at=now())
         sessions.end_all(user)
     for name, value in changes.items():  # only now: refused, the object must not look changed
@@ -238,7 +254,7 @@ def unbind(*, binding: RoleBinding, by: User) -> None:
 
 def require_local(user: User) -> None:
     """Raises WrongState for an account of single sign-on: its provider has its password, and its groups give roles."""
-    if Identity.objects.filter(user=user).exists():
+    if Identity.objects.filter(user=user).exists() or ScimUser.objects.filter(user=user).exists():
         raise WrongState(f"{user.email} logs in by single sign-on: its roles come from groups, and it has no password.")
 
 
@@ -278,6 +294,7 @@ def _reset_with_both_halves(row: PendingChange, user: User, by: User) -> Link:
 def _consented_activation(row: PendingChange, by: User) -> Link | None:
     user = User.objects.get(pk=int(row.subject_id or 0))
     if not user.is_active:
+        _require_the_directory(user)
         _change(user, by, {"is_active": True})
     return None
 

@@ -17,8 +17,9 @@ from accounts.access.addresses import client_address
 from accounts.models import Identity, User
 from accounts.people import identities, services
 from accounts.providers import Provider
+from accounts.scim import directory
 from accounts.signon import groups
-from accounts.signon.refusals import AccountExists, BadClaims, Closed, SignOnRefused
+from accounts.signon.refusals import AccountExists, BadClaims, Closed, NoRole, SignOnRefused
 from audit.services import record
 from common.errors import Invalid
 
@@ -38,7 +39,7 @@ def admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) -
 
 
 def _admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) -> User:
-    roles = groups.roles(provider, claims)
+    roles = _roles(provider, claims)
     if isinstance(roles, SignOnRefused):
         if identity := _identity(provider, claims):
             identities.shut_out(identity.user, str(roles), provider.actor)
@@ -51,11 +52,26 @@ def _admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) 
             raise Closed(f"The account {user.email} is deactivated in this installation.")
         if not user.is_genuine:
             raise Closed(f"The account {user.email} was changed in the database.")
+        if provider.scim_groups and not (roles := directory.roles_of(user, provider)):  # changed since it was read
+            raise _without_role(provider)
         _follow_email(user, provider, claims)
         identities.set_roles(user, roles, provider.actor)
         proved_at = freshness.at_provider(claims)
         login.enter(request, user, proved_at=proved_at, way=f"by {provider.name}", is_complete=True)
     return user
+
+
+def _roles(provider: Provider, claims: Mapping[str, Any]) -> frozenset[tuple[str, str]] | SignOnRefused:
+    """Return the roles of the person's groups: those of the claim, or those that the directory sent. Raises Closed."""
+    if not provider.scim_groups:
+        return groups.roles(provider, claims)
+    identity = _identity(provider, claims)
+    known = identity or directory.awaited(provider, claims.get(provider.scim_subject))
+    return (directory.roles_of(known.user, provider) if known else frozenset()) or _without_role(provider)
+
+
+def _without_role(provider: Provider) -> NoRole:
+    return NoRole(f"The directory of {provider.name} has put you into no group that gives a role in this installation.")
 
 
 def _identity(provider: Provider, claims: Mapping[str, Any]) -> Identity | None:
@@ -70,6 +86,8 @@ def _identity(provider: Provider, claims: Mapping[str, Any]) -> Identity | None:
 def _account(provider: Provider, claims: Mapping[str, Any]) -> User:
     if identity := _identity(provider, claims):
         return identity.user
+    if user := _awaited(provider, claims):
+        return user
     email = _email(provider, claims)
     try:
         with transaction.atomic():
@@ -78,6 +96,20 @@ def _account(provider: Provider, claims: Mapping[str, Any]) -> User:
         if identity := _identity(provider, claims):  # by another log-in of the same person, which was faster
             return identity.user
         raise _taken(provider, claims, email) from None
+
+
+def _awaited(provider: Provider, claims: Mapping[str, Any]) -> User | None:
+    """Link the account that the directory made for this person: by the externalId, never by an address."""
+    row = directory.awaited(provider, claims.get(provider.scim_subject))
+    if row is None:
+        return None
+    user = User.objects.select_for_update().get(pk=row.user_id)
+    identity = Identity.objects.filter(user=user).first()  # by another log-in at the same time
+    if identity is None:
+        identities.add(user, provider, claims["sub"], provider.actor)
+    elif identity.subject != claims["sub"]:
+        raise Closed(f"The account {user.email} is linked to another person of {provider.name}.")
+    return user
 
 
 def _new_account(provider: Provider, claims: Mapping[str, Any], email: str) -> User:

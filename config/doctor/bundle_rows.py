@@ -195,7 +195,8 @@ KINDS = frozenset(
     {
         "account", "alert", "alert-rule", "audit", "calendar-rule", "chart-archive", "chart-repository", "cluster",
         "filter", "freeze", "gpu", "identity", "installation", "issuer", "node", "nodes", "notice-channel",
-        "notice-delivery", "plan", "pool", "profile", "record", "revision", "rollout", "rows", "rule", "site-entry",
+        "notice-delivery", "plan", "pool", "profile", "record", "revision", "rollout", "rows", "rule", "scim-group",
+        "scim-token", "site-entry",
         "token", "user", "workload-rule",
     }
 )  # fmt: skip

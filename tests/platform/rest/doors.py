@@ -15,9 +15,11 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from accounts.models import PendingChange, RoleBinding, SavedFilter, User, WorkloadRule
+from accounts.models import PendingChange, RoleBinding, SavedFilter, ScimClient, User, WorkloadRule
 from accounts.people import services
 from accounts.people.pending import Proposed
+from accounts.providers import Provider
+from accounts.scim import clients
 from audit.models import Record
 from clusters.models import Cluster, GpuJob
 from common.clock import now
@@ -223,10 +225,18 @@ def _rule() -> WorkloadRule:
     )  # fmt: skip
 
 
+def _scim_client() -> ScimClient:
+    """A directory's token; its text is not kept."""
+    provider = Provider("corp", "Corp", "https://corp.example.com", "c", "s", ())
+    return clients.issue(provider=provider, name="directory", days=1, by="x")[0]
+
+
 def _accounts(other: User) -> dict[str, Any]:
     """Another person, with roles, changes that wait for consent, tokens and sessions."""
     return {
         **dict.fromkeys(("workload-rules/<uuid:pk>", "workloads/<uuid:pk>"), _rule().pk),
+        "provisioning/<slug:pk>": _scim_client().pk,
+        **dict.fromkeys((f"{kind}/<str:pk>" for kind in ("Users", "Groups", "ResourceTypes", "Schemas")), "x"),
         **dict.fromkeys(("users/<int:pk>", "people/<int:pk>"), other.pk),
         "link/<str:secret>": "x" * 43,
         "changes/<uuid:pk>": _change(other).pk,

@@ -64,6 +64,7 @@ OF_EVERYTHING = {
     "api/v1/notice-deliveries": 403,
     "people/": 403,
     "workloads/": 403,
+    "provisioning/": 403,
     "api/v1/workload-rules": 403,
     "POST api/v1/workload-rules": 403,
     "PATCH api/v1/workload-rules/<": 403,
