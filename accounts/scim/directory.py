@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from django.db import transaction
@@ -14,6 +15,9 @@ from accounts.providers import Provider
 from accounts.scim.clients import Caller
 from accounts.scim.people import key_of
 from accounts.scim.refusals import ScimRefused
+
+AT_ONCE = 500
+"""People whose groups are read by one query."""
 
 
 class LastAdministrator(ScimRefused):
@@ -69,24 +73,44 @@ def _adopt(identity: Identity, provider: Provider) -> None:
 # ── Roles ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def roles_of(user: User, provider: Provider) -> frozenset[tuple[str, str]]:
     """Return (role, scope) of the person's groups, by the operator's mapping. Rows made in the table give nothing."""
+    return provider.roles_of(_groups_of([user.pk], provider)[user.pk])
+
+
+def _groups_of(user_ids: Collection[int], provider: Provider) -> dict[int, set[str]]:
+    """Return the names of groups, as the mapping has them, by the id of the account."""
     memberships = ScimMember.objects.filter(
-        member__user=user, member__issuer=provider.issuer, group__issuer=provider.issuer, member__deleted_at=None
-    ).select_related("group", "member")
-    groups = {
-        row.group.external_id if provider.scim_groups == "externalId" else row.group.display_name
-        for row in memberships
-        if row.is_genuine and row.group.is_genuine and row.member.is_genuine
-    }
-    return provider.roles_of(groups - {""})
+        member__user__in=user_ids, member__issuer=provider.issuer, group__issuer=provider.issuer,
+        member__deleted_at=None,
+    ).select_related("group", "member")  # fmt: skip
+    groups: dict[int, set[str]] = defaultdict(set)
+    for row in memberships:
+        name = row.group.external_id if provider.scim_groups == "externalId" else row.group.display_name
+        if name and row.is_genuine and row.group.is_genuine and row.member.is_genuine:
+            groups[row.member.user_id].add(name)
+    return groups
 
 
 def follow(user_ids: Collection[int], caller: Caller) -> None:
     """Give these people the roles of their groups, in the directory's transaction. Those without any are shut out."""
     if not caller.provider.scim_groups:
         return
-    for user in User.objects.select_for_update().filter(pk__in=user_ids).order_by("pk"):
-        wanted = roles_of(user, caller.provider)
-        held = set(RoleBinding.objects.filter(user=user).values_list("role", "scope"))
+    listed = sorted(set(user_ids))
+    for start in range(0, len(listed), AT_ONCE):
+        _follow(listed[start : start + AT_ONCE], caller)
+
+
+def _follow(user_ids: Sequence[int], caller: Caller) -> None:
+    """Write only for those whose roles change: a group that everyone is in has thousands."""
+    users = list(User.objects.select_for_update().filter(pk__in=user_ids).order_by("pk"))
+    groups = _groups_of(user_ids, caller.provider)
+    bindings: dict[int, list[RoleBinding]] = defaultdict(list)
+    for binding in RoleBinding.objects.filter(user__in=user_ids):
+        bindings[binding.user_id].append(binding)
+    for user in users:
+        wanted = caller.provider.roles_of(groups[user.pk])
+        held = {(row.role, row.scope) for row in bindings[user.pk]}
+        if wanted == held and all(row.is_genuine for row in bindings[user.pk]):
+            continue
         if wanted:
             identities.set_roles(user, wanted, caller.actor)
         elif held and user.is_active:

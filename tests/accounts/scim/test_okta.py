@@ -69,6 +69,16 @@ def test_groups_are_pushed_renamed_and_deleted_with_their_roles_at_once(corp: Di
     corp.refused("GET", path, status=404)
 
 
+def test_a_group_whose_people_have_its_roles_already_costs_no_query_a_person(
+    corp: Directory, django_assert_max_num_queries: Any
+) -> None:
+    people = [corp.person(f"p{number}@example.com")["id"] for number in range(30)]
+    corp.group("ops", *people)
+    made = corp.group("ops-too", *people)
+    with django_assert_max_num_queries(45):
+        corp.patch(f"Groups/{made['id']}", {"op": "replace", "value": {"displayName": "renamed"}})
+
+
 def test_a_put_that_leaves_out_active_and_external_id_ends_and_loses_nobody(corp: Directory) -> None:
     made = corp.ok("POST", "Users", sent())
     answer = corp.ok("PUT", f"Users/{made['id']}", {"schemas": [USER], "userName": "ada@example.com"})
