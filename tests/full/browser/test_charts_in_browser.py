@@ -12,7 +12,8 @@ from clusters.models import Node
 from gpus.models import GpuDevice
 from tests.clusters.factories import ClusterFactory
 from tests.factories import PASSWORD, UserFactory
-from tests.full.browser.test_pages_in_browser import AXE, CHROMIUM, VENDORED, Visit, browser, obstacles, visit
+from tests.full.browser.test_pages_in_browser import AXE, VENDORED, Visit, browser, obstacles, visit
+from tests.full.harness.browser import needs_browser
 from tests.gpus.recording import Recording
 from tools.page_wait import until
 
@@ -20,7 +21,7 @@ __all__ = ["browser", "visit"]
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.skipif(not (AXE.exists() and VENDORED.exists()), reason="no axe-core or icons: make vendor"),
 ]
 API = "/api/v1/gpus"

@@ -12,28 +12,18 @@ import pytest
 
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.full.harness.browser import launched, needs_browser
 from tests.full.harness.machine import Machine, other
 from tests.full.harness.processes import ROOT, Installation
 from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import PASSWORD, SETTINGS, Site
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 KEYS = ("vm.swappiness", "transparent_hugepage.enabled", "hugepages-2Mi", "net.core.somaxconn")
 ROLLOUT_MS = 120_000
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.skipif(not (ROOT / "static/vendor").is_dir(), reason="no vendored libraries: make vendor"),
 ]
 
@@ -64,14 +54,11 @@ def machine(empty_site: Site, deployed: Plane, cluster_admin: Admin, tmp_path: P
 @pytest.fixture
 def browse(empty_site: Site) -> Iterator[Callable[[str], Any]]:
     """`browse("operator")`: a window in which that person is logged in. A complaint in its console fails the test."""
-    from playwright.sync_api import sync_playwright
-
     complaints: list[str] = []
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+    with launched() as running:
 
         def go(name: str) -> Any:
-            page = chromium.new_context(base_url=empty_site.setpoint.url).new_page()
+            page = running.new_context(base_url=empty_site.setpoint.url).new_page()
             page.set_default_timeout(20_000)
             page.on("console", lambda m: complaints.append(f"{page.url}: {m.text}") if m.type == "error" else None)
             page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
@@ -83,7 +70,6 @@ def browse(empty_site: Site) -> Iterator[Callable[[str], Any]]:
             return page
 
         yield go
-        chromium.close()
     assert not complaints
 
 

@@ -8,14 +8,15 @@ import pytest
 
 from simfleet.fleets import training_cluster
 from tests.factories import PASSWORD
-from tests.full.browser.test_pages_in_browser import CHROMIUM, WIDTHS, Visit, browser, obstacles, visit
+from tests.full.browser.test_pages_in_browser import WIDTHS, Visit, browser, obstacles, visit
+from tests.full.harness.browser import needs_browser
 from tests.gpus.web.test_pages import World
 
 __all__ = ["browser", "visit"]
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.long,
 ]
 

@@ -13,7 +13,6 @@ from jobs.models import Plan, Rollout
 from jobs.rollouts import freezes, rollout_actions
 from tests.full.browser.test_pages_in_browser import (  # noqa: F401
     AXE,
-    CHROMIUM,
     VENDORED,
     Visit,
     browser,
@@ -21,11 +20,12 @@ from tests.full.browser.test_pages_in_browser import (  # noqa: F401
     visit,
     world,
 )
+from tests.full.harness.browser import needs_browser
 from tests.jobs.conftest import World
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.skipif(not (AXE.exists() and VENDORED.exists()), reason="no axe-core or icons: make vendor"),
 ]
 

@@ -20,22 +20,12 @@ from jobs.models import Rollout
 from jobs.rollouts import possible_actions
 from tests.factories import PASSWORD
 from tests.full.harness.answers import answers_ended
+from tests.full.harness.browser import launched, needs_browser
 from tests.jobs.conftest import World
 from tests.platform.rest.doors import WHO, Doors, expected
 
-CHROMIUM = Path("/usr/bin/chromium")
 AXE = Path(__file__).resolve().parents[3] / "node_modules/axe-core/axe.min.js"
 VENDORED = Path(__file__).resolve().parents[3] / "static/vendor/icons.svg"
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 WIDTHS = {"desktop": 1440, "phone": 390}
 VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} at ${event.sourceFile}:${event.lineNumber} ${event.sample}`))"""
@@ -43,22 +33,18 @@ VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.skipif(not (AXE.exists() and VENDORED.exists()), reason="no axe-core or icons: make vendor"),
 ]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
     # Playwright keeps an event loop in this thread, which Django takes for asynchronous code.
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield chromium
-        chromium.close()
+    with launched() as running:
+        yield running
     if before is None:
         del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 

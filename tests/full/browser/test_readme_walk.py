@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.full.browser.test_pages_in_browser import CHROMIUM, FLAGS, VENDORED
+from tests.full.browser.test_pages_in_browser import VENDORED
+from tests.full.harness.browser import launched, needs_browser
 from tests.full.harness.demo import Demo
 
 README = Path(__file__).resolve().parents[3] / "README.md"
@@ -29,7 +30,7 @@ SEE_MS = 240_000
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.skipif(not VENDORED.exists(), reason="no icons: make vendor"),
 ]
 
@@ -55,8 +56,8 @@ def as_shown(text: str) -> str:
 class Windows:
     """Each person's browser window, opened and logged in when first needed."""
 
-    def __init__(self, chromium: Any, values: Mapping[str, str]) -> None:
-        self.chromium, self.values = chromium, values
+    def __init__(self, running: Any, values: Mapping[str, str]) -> None:
+        self.running, self.values = running, values
         self.pages: dict[str, Any] = {}
         self.page: Any = None
 
@@ -65,7 +66,7 @@ class Windows:
             self.page = self.pages[name]
             self.page.reload()
             return
-        self.page = self.pages[name] = self.chromium.new_context(viewport={"width": 1440, "height": 900}).new_page()
+        self.page = self.pages[name] = self.running.new_context(viewport={"width": 1440, "height": 900}).new_page()
         self.page.set_default_timeout(SEE_MS)
         self.page.goto(self.values["SETPOINT_URL"])
         self.page.fill("#id_email", f"{name}@example.com")
@@ -112,12 +113,8 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, st
 
 @pytest.fixture
 def windows(values: Mapping[str, str]) -> Iterator[Windows]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield Windows(chromium, values)
-        chromium.close()
+    with launched() as running:
+        yield Windows(running, values)
     os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)
 
 

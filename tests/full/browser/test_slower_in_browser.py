@@ -8,14 +8,15 @@ import pytest
 
 from clusters.models import Node
 from tests.factories import PASSWORD, UserFactory
-from tests.full.browser.test_pages_in_browser import CHROMIUM, WIDTHS, Visit, browser, obstacles, visit
+from tests.full.browser.test_pages_in_browser import WIDTHS, Visit, browser, obstacles, visit
+from tests.full.harness.browser import needs_browser
 from tests.gpus.paced import Paced, troubled
 
 __all__ = ["browser", "visit"]
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.long,
 ]
 

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.full.harness.browser import launched, needs_browser
 from tools.site import __main__ as program
 
 ROOT = Path(__file__).resolve().parents[3]
-CHROMIUM = Path("/usr/bin/chromium")
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 LOADED = {
     "link": "href",
@@ -37,7 +37,7 @@ PAGES = ("index", "README", "reference/settings", "reference/rest", "reference/a
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium: apt-get install chromium"),
+    needs_browser,
     pytest.mark.long,
 ]
 
@@ -166,13 +166,10 @@ def requests_of(page: Any) -> list[str]:
 
 
 def test_pages_are_read_searched_and_accessible_without_another_host(address: str) -> None:
-    from playwright.sync_api import sync_playwright
-
     axe = AXE.read_text(encoding="utf-8")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+    with launched() as running:
         for scheme, width in (("light", 1440), ("dark", 390)):
-            context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            context = running.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
             page = context.new_page()
             requested = requests_of(page)
             for name in PAGES:
@@ -189,4 +186,3 @@ def test_pages_are_read_searched_and_accessible_without_another_host(address: st
             page.wait_for_url("**/docs/profiles.html*")
             assert {url for url in requested if not url.startswith((address, "data:"))} == set()
             context.close()
-        chromium.close()

@@ -1,8 +1,8 @@
 """Builds the Dockerfiles without a container engine's daemon, on a base image made from Debian's packages.
 
 No registry of images is needed: mmdebstrap makes the base once for each machine, from Debian's archive; buildah builds
-on it, with chroot for isolation and plain folders for layers. It needs root and the right to mount, no kernel feature
-besides.
+on it, with chroot for isolation. Its layers are overlays; where the file system below cannot hold those, as in a
+container on an overlay of its own, they are plain folders. It needs root and the right to mount, nothing besides.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Images:
 
     def __enter__(self) -> Images:
         self._folder = Path(tempfile.mkdtemp(prefix="setpoint-images-"))
+        self._driver = self._storage_driver()
         made = self._buildah("from", "scratch")
         self._buildah("add", made, str(base()), "/")
         self._buildah("config", "--env=PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin", made)
@@ -111,8 +112,19 @@ class Images:
         self.archive(name, reference, target)
 
     def _buildah(self, *arguments: str) -> str:
-        where = [f"--root={self._folder}/storage", f"--runroot={self._folder}/run", "--storage-driver=vfs"]
-        return ran("buildah", *where, *arguments)
+        return ran("buildah", *self._where(self._driver), *arguments)
+
+    def _where(self, driver: str) -> list[str]:
+        own = self._folder / driver
+        return [f"--root={own}/storage", f"--runroot={own}/run", f"--storage-driver={driver}"]
+
+    def _storage_driver(self) -> str:
+        """Return `overlay` where buildah can use it: `vfs` copies all files for each stage, image and container."""
+        try:
+            ran("buildah", *self._where("overlay"), "info")
+        except ImageFailed:
+            return "vfs"
+        return "overlay"
 
     def _package_indexes(self) -> Iterator[str]:
         """This machine's way to its package indexes, mounted while the build runs: no layer keeps any of it."""
