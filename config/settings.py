@@ -293,6 +293,7 @@ CELERY_BEAT_SCHEDULE = {
     "check-gates": every("gpus.tasks.check_gates", 30),
     "look-at-paces": every("gpus.tasks.look_at_paces", 60),
     "look-at-checks": every("gpus.tasks.look_at_checks", 5),
+    "look-at-check-schedules": every("gpus.tasks.look_at_check_schedules", 60),
     "evaluate-alerts": every("notices.tasks.tick", 5),
     "send-notices": every("notices.tasks.notice", 5),
     "digest": every("notices.tasks.digest", 300),

@@ -17,6 +17,7 @@ from gpus.web import (
     source_urls,
 )
 from gpus.web.checks import api as checks_api
+from gpus.web.checks import schedule_api
 from gpus.web.cost import api as cost_api
 from gpus.web.cost import statement_api
 
@@ -28,6 +29,7 @@ router.register("gpus/waits", queue_api.WorkloadWaitViewSet, basename="gpu-wait"
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
 router.register("gpus/check-runs", checks_api.CheckRunViewSet, basename="gpu-check-run")
+router.register("gpus/check-schedules", schedule_api.CheckScheduleViewSet, basename="gpu-check-schedule")
 router.register("gpus/prices", cost_api.GpuPriceViewSet, basename="gpu-price")
 router.register("gpus/teams", cost_api.GpuTeamViewSet, basename="gpu-team")
 urlpatterns = [

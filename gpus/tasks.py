@@ -15,7 +15,7 @@ from gpus.capacity import pending
 from gpus.effects import gates, studies
 from gpus.peers import job
 from gpus.services import polling
-from gpus.services.checks import runs
+from gpus.services.checks import queueing, runs
 from gpus.storage import retention
 
 READINGS_AT_ONCE = 2
@@ -25,6 +25,7 @@ LOOK_SECONDS = 10.0
 STUDY_SECONDS = 30.0
 PACE_SECONDS = 60.0
 CHECK_SECONDS = 5.0
+SCHEDULE_SECONDS = 60.0
 readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
 pacing = threading.BoundedSemaphore(1)
 
@@ -129,3 +130,16 @@ def look_at_checks() -> None:
 def advance_check(pk: str) -> None:
     """A slice of one run. Delivered twice, one of them does it."""
     runs.advance(UUID(pk))
+
+
+@shared_task(ignore_result=True)
+def look_at_check_schedules() -> None:
+    """Beat, every minute: schedules of checks whose clusters are connected."""
+    for pk in queueing.due():
+        queue_checks.apply_async((pk,), expires=SCHEDULE_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def queue_checks(pk: int) -> None:
+    """Queue what one schedule may now. Delivered twice, the second one finds nothing."""
+    queueing.queue(pk)

@@ -13,6 +13,7 @@ from gpus.web import (
     source_views,
     views,
 )
+from gpus.web.checks import schedule_views
 from gpus.web.checks import views as check_views
 from gpus.web.cost import views as cost_views
 
@@ -42,6 +43,9 @@ urlpatterns = [
     path("gpus/checks/", check_views.checks, name="checks"),
     path("gpus/checks/<slug:name>/image/", check_views.image, name="check_image"),
     path("gpus/checks/runs/<uuid:pk>/stop/", check_views.stop, name="check_stop"),
+    path("gpus/checks/schedules/", schedule_views.add, name="check_schedules"),
+    path("gpus/checks/schedules/<int:pk>/", schedule_views.change, name="check_schedule"),
+    path("gpus/checks/schedules/<int:pk>/remove/", schedule_views.remove, name="check_schedule_remove"),
     path("gpus/cost/", cost_views.cost, name="cost"),
     path("gpus/cost/statement.csv", cost_views.cost_file, {"form": "csv"}, name="cost_csv"),
     path("gpus/cost/focus.csv", cost_views.cost_file, {"form": "focus"}, name="cost_focus"),

@@ -1,6 +1,6 @@
 """Rows of GPU telemetry: sources, devices with their samples and history, studies of rollouts, nodes against peers."""
 
-from gpus.models.checks import CheckImage, CheckRun, CheckRunQuerySet
+from gpus.models.checks import CheckImage, CheckRun, CheckRunQuerySet, CheckSchedule
 from gpus.models.peers import NodePace, PaceLook
 from gpus.models.queues import QueueStep, WorkloadWait
 from gpus.models.showback import GpuPrice, GpuUse, JobUse, Team, TeamRules
@@ -23,6 +23,7 @@ __all__ = [
     "CheckImage",
     "CheckRun",
     "CheckRunQuerySet",
+    "CheckSchedule",
     "GpuBand",
     "GpuDevice",
     "GpuDeviceQuerySet",

@@ -1,8 +1,9 @@
-"""Runs of active checks, one row a node and check, and the image that the site gives for each check."""
+"""Runs of active checks, one row a node and check, their schedules, and the image that the site gives each check."""
 
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import ClassVar
 
 from django.db import models
@@ -23,6 +24,37 @@ class CheckImage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.check_name}: {self.image}"
+
+
+class CheckSchedule(models.Model):
+    """A check that repeats by itself on idle nodes of one cluster, as gpus.services.checks.queueing queues it."""
+
+    LEAST_DAYS, MOST_DAYS = 1, 90
+    MOST_AT_ONCE = 50
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="check_schedules", db_index=False)
+    check_name = models.CharField(max_length=40)
+    every_days = models.PositiveSmallIntegerField(help_text="From one result of a node to its next run.")
+    at_once = models.PositiveSmallIntegerField(help_text="Its runs that wait or run at the same time, at most.")
+    queued_at = models.DateTimeField(null=True, help_text="When it last queued a run.")
+    created_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=now)
+    changed_by = models.CharField(max_length=200)
+    changed_at = models.DateTimeField(default=now)
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ["cluster__name", "check_name", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "check_name"], name="one_schedule_per_cluster_and_check"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.check_name} every {self.every_days} days"
+
+    @property
+    def interval(self) -> timedelta:
+        return timedelta(days=self.every_days)
 
 
 class CheckRunQuerySet(models.QuerySet["CheckRun"]):
@@ -55,10 +87,19 @@ class CheckRun(models.Model):
         NOT_RUN = "not-run", "Not run"
 
     ON_NODE: ClassVar[tuple[str, ...]] = (Status.STARTING, Status.RUNNING, Status.ENDING)
+    VERDICTS: ClassVar[tuple[str, ...]] = (Outcome.PASSED, Outcome.FAILED)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="check_runs", db_index=False)
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="check_runs", db_index=False)
+    schedule = models.ForeignKey(
+        CheckSchedule,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="runs",
+        db_index=False,
+        help_text="That queued it; null: a person started it, or the schedule was deleted.",
+    )
     check_name = models.CharField(max_length=40)
     image = models.CharField(max_length=500, help_text="As it was set when the run was made.")
     model = models.CharField(max_length=120, blank=True, help_text="Of the node's GPUs then.")
@@ -91,6 +132,7 @@ class CheckRun(models.Model):
             models.Index(fields=["node", "check_name", "-created_at"], name="gpus_check_of_node"),
             models.Index(fields=["cluster", "status"], name="gpus_check_status"),
             models.Index(fields=["check_name", "model", "-created_at"], name="gpus_check_peers"),
+            models.Index(fields=["schedule", "-ended_at"], name="gpus_check_of_schedule"),
         ]
 
     def __str__(self) -> str:

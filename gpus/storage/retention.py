@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from clusters.models import Cluster, GpuJob
 from common.clock import now
-from gpus.models import CheckRun, GpuBand, GpuPacked, GpuUse, JobUse, NodePace, QueueStep, WorkloadWait
+from gpus.models import CheckRun, CheckSchedule, GpuBand, GpuPacked, GpuUse, JobUse, NodePace, QueueStep, WorkloadWait
 from gpus.storage.accumulator import COARSE, FINE
 
 AT_ONCE = 500
@@ -38,7 +38,9 @@ def forget_old() -> int:
     old = Q(seconds=FINE, start__lt=fine) | Q(seconds=COARSE, start__lt=bands)
     of_nodes = Q(scope=GpuBand.Scope.NODE, seconds=COARSE, start__lt=hours)
     others = _forget(NodePace, Q(until__lt=now() - UNSEEN))
-    others += _forget(CheckRun, Q(status=CheckRun.Status.ENDED, ended_at__lt=bands))
+    # A schedule looks for the last result of a node: forgotten before its interval is over, the node would be due.
+    runs = min(bands, now() - timedelta(days=CheckSchedule.MOST_DAYS))
+    others += _forget(CheckRun, Q(status=CheckRun.Status.ENDED, ended_at__lt=runs))
     others += _forget(GpuUse, Q(day__lt=bands.date())) + _forget(JobUse, Q(day__lt=bands.date()))
     others += _forget(GpuJob, Q(ended_at__lt=bands)) + _forget_most(GpuJob, MOST_JOBS, Q())
     # The last wait of an object that is there stays: without it the object would be taken for another.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 from zoneinfo import ZoneInfo
+
+from django.db.models import Q
 
 from clusters.models import Cluster
 from common.clock import now
@@ -64,7 +67,29 @@ def active_freeze(
     """
     if row := Freeze.standing(cluster.pk).first():
         return ActiveFreeze(row.reason, row.until)
-    opening = opening_of(cluster, pool_id) if calendar is None else opening_at(calendar, now())
+    return _of_calendar(opening_of(cluster, pool_id) if calendar is None else opening_at(calendar, now()))
+
+
+def active_freezes(clusters: Sequence[Cluster]) -> dict[UUID, ActiveFreeze]:
+    """Return the freezes that are in effect for whole clusters, as `active_freeze` does of one. Two queries."""
+    by_hand = list(Freeze.in_effect().filter(Q(cluster=None) | Q(cluster__in=clusters)).order_by("pk"))
+    rules = list(CalendarRule.objects.in_effect().filter(Q(cluster=None) | Q(cluster__in=clusters), pool=None))
+    out: dict[UUID, ActiveFreeze] = {}
+    for cluster in clusters:
+        if row := next((row for row in by_hand if row.cluster_id in (None, cluster.pk)), None):
+            out[cluster.pk] = ActiveFreeze(row.reason, row.until)
+            continue
+        of_cluster = [
+            rule
+            for rule in rules
+            if rule.environment in ("", cluster.environment) and rule.cluster_id in (None, cluster.pk)
+        ]
+        if freeze := _of_calendar(opening_at(entries(of_cluster), now())):
+            out[cluster.pk] = freeze
+    return out
+
+
+def _of_calendar(opening: Opening) -> ActiveFreeze | None:
     return ActiveFreeze(f"{opening.freeze.name}, of the calendar.", opening.freeze.end) if opening.freeze else None
 
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
+from django.db.models import Exists, OuterRef, Q, TextField
+from django.db.models.functions import Cast
+
+from clusters import objects
 from clusters.models import Cluster, GpuPod, Node
+from clusters.models.clusters import NodeQuerySet
 from gpus.models import CheckRun
 from gpus.services.checks import pods
-from gpus.services.checks.catalog import CHECKS
+from gpus.services.checks.catalog import CHECKS, RESOURCES, Check
 from jobs.calendars import targets
 from jobs.models import Step
+
+_SHARED = "|".join(re.escape(name + objects.SHARED_SUFFIX) for name in objects.GPU_RESOURCES)
+_MIG = re.escape(objects.MIG_PREFIX) + '[^"]+'
+_PARTS = rf'"({_MIG}|amd\.com/(spx|dpx|tpx|qpx|cpx)_nps[0-9]{{1,2}}|{_SHARED})": "?0*[1-9]'
+"""In the text of `Node.allocatable`: parts of GPUs, of which there is one or more (`Node.instances`)."""
+_PARTS_BY_CLAIM = '"[^"]+": 0*[1-9]'
+"""In the text of `Node.gpus_by_claim`: a profile that has a name, whole GPUs have none."""
 
 
 def objection(run: CheckRun) -> str:
@@ -39,6 +53,28 @@ def unfit(node: Node) -> str:
     return ""
 
 
+def takers(check: Check) -> NodeQuerySet:
+    """Select the present nodes with whole GPUs that a check can take: `starting.start` refuses all others."""
+    names = "|".join(re.escape(RESOURCES[vendor]) for vendor in check.vendors)
+    nodes = Node.objects.present().filter(gpu_count__gt=0, gpu_shares={})
+    nodes = nodes.alias(offered=Cast("allocatable", TextField()), claimed=Cast("gpus_by_claim", TextField()))
+    whole = Q(("offered__regex", rf'"({names})": "?0*[1-9][0-9]*"?[,}}]'))
+    return nodes.filter(whole, ~Q(("offered__regex", _PARTS)), ~Q(("claimed__regex", _PARTS_BY_CLAIM)))
+
+
+def idle(nodes: NodeQuerySet) -> NodeQuerySet:
+    """Select those to which `objection` has nothing to say, and on which no check waits or runs."""
+    on_node = GpuPod.objects.filter(cluster=OuterRef("cluster"), node_name=OuterRef("name"))
+    return nodes.filter(
+        ~Exists(CheckRun.objects.live().filter(node=OuterRef("pk"))),
+        ~Exists(Step.objects.filter(node=OuterRef("pk"), is_live=True)),
+        ~Exists(on_node),
+        is_ready=True,
+        is_cordoned=False,
+        driver_upgrade="",
+    )
+
+
 def right_of_way(node_id: int) -> str:
     """Return the rollout that has the node, or waits for it: it goes first."""
     step = Step.objects.filter(node=node_id, is_live=True).select_related("rollout").first()
@@ -48,6 +84,9 @@ def right_of_way(node_id: int) -> str:
 def not_ours(run: CheckRun) -> str:
     if run.node.gone_at is not None:
         return "The node was deleted or replaced."
-    if run.cluster.ownership != Cluster.Ownership.OURS:
-        return "The cluster belongs to another installation of Setpoint."
-    return ""
+    return of_others(run.cluster)
+
+
+def of_others(cluster: Cluster) -> str:
+    is_ours = cluster.ownership == Cluster.Ownership.OURS
+    return "" if is_ours else "The cluster belongs to another installation of Setpoint."

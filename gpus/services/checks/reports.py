@@ -24,7 +24,6 @@ COMPARED_FOR = timedelta(days=60)
 """Older results say little of a node now."""
 MOST_COMPARED = 5_000
 TREND = 10
-CONCLUSIVE = (CheckRun.Outcome.PASSED, CheckRun.Outcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def of_node(user: User, node: Node) -> list[CheckLine]:
 
 
 def _line(check: Check, rows: Sequence[CheckRun], peers: Mapping[tuple[str, str], list[float]]) -> CheckLine:
-    with_figures = [run for run in rows if run.measures and run.outcome in CONCLUSIVE][:TREND]
+    with_figures = [run for run in rows if run.measures and run.outcome in CheckRun.VERDICTS][:TREND]
     lines = []
     for measure in check.measures:
         values = [float(run.measures[measure.name]) for run in with_figures if measure.name in run.measures]
@@ -113,7 +112,7 @@ def _peers(user: User, of: Sequence[CheckRun]) -> dict[tuple[str, str], list[flo
         check_name__in={run.check_name for run in of},
         model=of[0].model,
         gpus=of[0].gpus,
-        outcome__in=CONCLUSIVE,
+        outcome__in=CheckRun.VERDICTS,
         ended_at__gte=now() - COMPARED_FOR,
         node__gone_at=None,
     )

@@ -38,6 +38,8 @@ AGAIN = timedelta(seconds=5)
 WAITS_AGAIN = timedelta(seconds=30)
 LONGEST_WAIT = timedelta(hours=2)
 """For an idle node. After it the run is given up, so that no check surprises anyone the next day."""
+SCHEDULED_WAIT = timedelta(minutes=10)
+"""Of a run that a schedule queued: its node was idle, and will be taken when it is idle again."""
 PLACING = timedelta(minutes=5)
 """For the scheduler to place the pod, and the kubelet to pull an image that it can pull."""
 PULLING = timedelta(minutes=15)
@@ -102,8 +104,9 @@ def _wait(run: CheckRun) -> dict[str, Any]:
     if run.check_name not in CHECKS:
         return _ended(Outcome.NOT_RUN, "The catalog has no such check any more.")
     reason = idleness.objection(run)
-    if at - run.created_at > LONGEST_WAIT:
-        return _ended(Outcome.NOT_RUN, f"Given up after {LONGEST_WAIT.seconds // 3600} hours. {reason}".strip())
+    longest, words = (SCHEDULED_WAIT, "10 minutes") if run.schedule_id else (LONGEST_WAIT, "2 hours")
+    if at - run.created_at > longest:
+        return _ended(Outcome.NOT_RUN, f"Given up after {words}. {reason}".strip())
     if not reason and _takes_slot(run):
         return {"not_before": None}
     return {"reason": reason or "As many checks as may run at once do.", "not_before": at + WAITS_AGAIN}
@@ -112,12 +115,14 @@ def _wait(run: CheckRun) -> dict[str, Any]:
 def _takes_slot(run: CheckRun) -> bool:
     """Give the run its node, if fewer of its cluster have theirs than `at_once` and the cluster's budget allow.
 
-    The cluster's row orders those who ask at the same time.
+    `at_once` counts runs of the same schedule, or those that people started: else one that allows many would keep one
+    that allows few from ever starting. The cluster's row orders those who ask at the same time.
     """
     with transaction.atomic():
         cluster = Cluster.objects.select_for_update().get(pk=run.cluster_id)
-        allowed = min(run.at_once, cluster.budget)
-        if CheckRun.objects.on_node().filter(cluster=run.cluster_id).count() >= allowed:
+        on_node = CheckRun.objects.on_node().filter(cluster=run.cluster_id)
+        alike = on_node.filter(schedule=run.schedule_id)
+        if alike.count() >= run.at_once or on_node.count() >= cluster.budget:
             return False
         taken = CheckRun.objects.filter(pk=run.pk, status=Status.WAITING)
         return bool(taken.update(status=Status.STARTING, started_at=now(), reason=""))

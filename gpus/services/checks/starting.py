@@ -14,12 +14,12 @@ from audit import services as audit
 from clusters.models import Cluster, Node
 from common.clock import now
 from common.errors import Invalid, Missing, WrongState
-from gpus.models import CheckImage, CheckRun
+from gpus.models import CheckImage, CheckRun, CheckSchedule
 from gpus.services.checks import pods
 from gpus.services.checks.catalog import CHECKS, Check
 
 MOST_NODES = 500
-MOST_AT_ONCE = 50
+MOST_AT_ONCE = CheckSchedule.MOST_AT_ONCE
 _IMAGE = re.compile(
     r"[a-z0-9][a-z0-9.-]*(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
@@ -100,7 +100,10 @@ def start(name: str, cluster: Cluster, node_names: Sequence[str], *, at_once: in
         raise Invalid(refused[0], fields={"nodes": refused[:20]})
     try:
         with transaction.atomic():
-            runs = [_create(check, row.image, nodes[name], at_once, by) for name in wanted]
+            author = audit.actor_of(by)
+            runs = [new_run(check, row.image, nodes[name], at_once=at_once, author=author) for name in wanted]
+            for run in runs:
+                run.save(force_insert=True)
             audit.record(
                 by=by,
                 action="check.start",
@@ -115,16 +118,20 @@ def start(name: str, cluster: Cluster, node_names: Sequence[str], *, at_once: in
     return runs
 
 
-def _create(check: Check, image: str, node: Node, at_once: int, by: User) -> CheckRun:
-    return CheckRun.objects.create(
+def new_run(
+    check: Check, image: str, node: Node, *, at_once: int, author: str, schedule: CheckSchedule | None = None
+) -> CheckRun:
+    """Return a run that is not stored yet."""
+    return CheckRun(
         cluster_id=node.cluster_id,
         node=node,
+        schedule=schedule,
         check_name=check.name,
         image=image,
         model=node.gpu_product,
         gpus=pods.resource_of(check, node.allocatable)[1],
         at_once=at_once,
-        created_by=audit.actor_of(by)[:200],
+        created_by=author[:200],
     )
 
 

@@ -59,9 +59,9 @@ class CheckRunOut(serializers.ModelSerializer[CheckRun]):
     class Meta:
         model = CheckRun
         fields = [
-            "id", "check_name", "cluster", "cluster_name", "node", "node_name", "image", "model", "gpus", "at_once",
-            "status", "outcome", "reason", "measures", "notes", "program_version", "stopped_by", "created_by",
-            "created_at", "started_at", "ended_at",
+            "id", "check_name", "schedule", "cluster", "cluster_name", "node", "node_name", "image", "model", "gpus",
+            "at_once", "status", "outcome", "reason", "measures", "notes", "program_version", "stopped_by",
+            "created_by", "created_at", "started_at", "ended_at",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -1,12 +1,15 @@
 """The page of active checks, and the card of a node.
 
 gpus/checks.html        page of gpus.models.CheckRun, catalog [gpus.services.checks.reports.CatalogLine], form, filters,
-                        asked, cluster_names, may_start, may_set, typed {name, image, why} of a refused image
+                        asked, cluster_names, may_start, may_set, typed {name, image, why} of a refused image,
+                        schedules [(gpus.services.checks.schedule_lines.ScheduleLine, may_change)], schedule_count,
+                        schedule_form
 gpus/_node_checks.html  panel: node, lines [gpus.services.checks.reports.CheckLine]
 """
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -20,12 +23,15 @@ from clusters.reports.selectors import clusters_visible_to
 from clusters.web.forms import add_errors
 from common.errors import Refusal
 from common.requests import UserRequest
-from gpus.services.checks import reports, starting
+from gpus.services.checks import reports, schedule_lines, schedules, starting
 from gpus.services.checks.catalog import CHECKS
 from gpus.services.checks.reports import CheckRunFilter
-from gpus.web.checks.forms import StartForm
+from gpus.services.checks.schedule_lines import CheckScheduleFilter
+from gpus.web.checks.forms import ScheduleForm, StartForm
 
 ROWS = 50
+MOST_SCHEDULES = 50
+"""On the page; the filter of runs, and REST, lead to the others."""
 
 
 @require_http_methods(["GET", "POST"])
@@ -49,7 +55,12 @@ def checks(request: UserRequest) -> HttpResponse:
 
 
 def _page(
-    request: UserRequest, form: StartForm, *, status: int = 200, typed: tuple[str, str, str] = ("", "", "")
+    request: UserRequest,
+    form: StartForm,
+    *,
+    status: int = 200,
+    typed: tuple[str, str, str] = ("", "", ""),
+    schedule_form: ScheduleForm | None = None,
 ) -> HttpResponse:
     """`typed`: the check, an image that was refused, and why."""
     filterset = CheckRunFilter(request.GET, queryset=reports.runs(request.user))
@@ -66,8 +77,24 @@ def _page(
         "may_start": starting.may_start(request.user),
         "may_set": starting.may_set(request.user),
         "typed": dict(zip(("name", "image", "why"), typed, strict=True)),
+        **_schedules(request),
+        "schedule_form": schedule_form or ScheduleForm(initial={"every_days": 7, "at_once": 1}, user=request.user),
     }
     return render(request, "gpus/checks.html", context, status=status)
+
+
+def _schedules(request: UserRequest) -> dict[str, Any]:
+    rows = CheckScheduleFilter(request.GET, queryset=schedules.visible_to(request.user)).qs
+    lines = schedule_lines.lines(list(rows[:MOST_SCHEDULES]))
+    return {
+        "schedules": [(line, schedules.may_change(request.user, line.schedule)) for line in lines],
+        "schedule_count": rows.count(),
+    }
+
+
+def with_schedule_form(request: UserRequest, form: ScheduleForm, *, status: int) -> HttpResponse:
+    """Show the page with a schedule that was refused."""
+    return _page(request, StartForm(initial={"at_once": 1}, user=request.user), status=status, schedule_form=form)
 
 
 @require_POST

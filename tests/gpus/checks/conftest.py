@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from clusters.models import Cluster
-from gpus.models import CheckRun
-from gpus.services.checks import runs, starting
+from common.clock import now
+from gpus.models import CheckRun, CheckSchedule
+from gpus.services.checks import holds, queueing, runs, schedules, starting
 from simfleet.controllers.programs import Program
 from tests.gpus.checks import outputs
 from tests.jobs.conftest import World, make_world
@@ -65,3 +67,41 @@ class Checking:
 @pytest.fixture
 def checking(make_world: Any) -> Checking:
     return Checking(make_world(nodes=3))
+
+
+class Scheduling(Checking):
+    """A world with six idle nodes and a budget of 10."""
+
+    def add(self, *, every_days: int = 7, at_once: int = 10, name: str = "dcgm-medium") -> CheckSchedule:
+        return schedules.add(name, self.world.cluster, every_days=every_days, at_once=at_once, by=self.world.operator)
+
+    def minute(self) -> list[str]:
+        """Do what beat does once a minute, and return the nodes of new runs, in the order of their queue."""
+        before = set(CheckRun.objects.values_list("pk", flat=True))
+        for pk in queueing.due():
+            queueing.queue(pk)
+        return sorted(CheckRun.objects.exclude(pk__in=before).values_list("node__name", flat=True))
+
+    def ran(self, node: str, outcome: str, *, ago: timedelta, **fields: object) -> CheckRun:
+        at = now() - ago
+        given = {"cluster": self.world.cluster, "node": self.world.node(node), "check_name": "dcgm-medium",
+                 "image": IMAGE, "gpus": 8, "at_once": 1, "status": "ended", "outcome": outcome,
+                 "created_at": at, "ended_at": at}  # fmt: skip
+        return CheckRun.objects.create(**given | fields)
+
+    def end_all(self, outcome: str = "not-run", reason: str = "No image.") -> None:
+        CheckRun.objects.live().update(status="ended", outcome=outcome, reason=reason, ended_at=now())
+
+    def pass_(self, clock: object, **time: float) -> None:
+        """Let time pass in which the watch hears the cluster, and nothing happens there."""
+        clock.forward(**time)
+        Cluster.objects.update(observed_at=now())
+
+    def reason(self, schedule: CheckSchedule) -> str:
+        row = CheckSchedule.objects.select_related("cluster").get(pk=schedule.pk)
+        return holds.states([row])[row.pk].reason
+
+
+@pytest.fixture
+def scheduling(make_world: Any) -> Scheduling:
+    return Scheduling(make_world(nodes=6))

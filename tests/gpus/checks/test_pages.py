@@ -6,12 +6,16 @@ import random
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from audit.models import Record
 from common.clock import now
-from gpus.models import CheckImage, CheckRun
-from gpus.services.checks import comparison, reports, starting
+from gpus.models import CheckImage, CheckRun, CheckSchedule
+from gpus.services.checks import comparison, reports, schedules, starting
 from gpus.services.checks.catalog import CHECKS, BadCatalog, read
+from jobs.models import Freeze
+from tests.clusters.factories import ClusterFactory
 from tests.factories import TokenClient, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -131,6 +135,107 @@ def test_only_an_administrator_names_an_image(checking):
     assert operator.put(path, body).status_code == 403
     assert admin.put(path, body).json()["image"] == body["image"]
     assert starting.find("fio-scratch") is FIO
+
+
+# ── Schedules ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+SCHEDULE = {"check_name": "dcgm-medium", "cluster": "atlas", "every_days": "7", "at_once": "2"}
+
+
+def scheduled(world, **fields):
+    given = {"every_days": 7, "at_once": 1, "by": world.operator} | fields
+    return schedules.add("dcgm-medium", world.cluster, **given)
+
+
+def test_the_page_adds_changes_and_deletes_a_schedule(checking, client):
+    client.force_login(checking.world.operator)
+    wrong = client.post("/gpus/checks/schedules/", SCHEDULE | {"every_days": "91"})
+    assert (wrong.status_code, b'id="schedule_every_days-error"' in wrong.content) == (422, True)
+    assert client.post("/gpus/checks/schedules/", SCHEDULE).status_code == 302
+    again = client.post("/gpus/checks/schedules/", SCHEDULE)
+    assert (again.status_code, b'id="schedule_check_name-error"' in again.content) == (422, True)
+    row = CheckSchedule.objects.get()
+    path = f"/gpus/checks/schedules/{row.pk}/"
+    assert b'value="7"' in client.get(path).content
+    change = {"every_days": "14", "at_once": "1"}
+    assert client.post(path, change | {"version": "1"}).status_code == 302
+    stale = client.post(path, {"every_days": "30", "at_once": "1", "version": "1"})
+    assert (stale.status_code, b'name="version" value="2"' in stale.content) == (412, True)
+    assert client.post(f"{path}remove/", {"version": "1"}).status_code == 412
+    assert CheckSchedule.objects.get().every_days == 14
+    assert client.post(f"{path}remove/", {"version": "2"}).status_code == 302
+    assert not CheckSchedule.objects.exists()
+
+
+def test_the_page_shows_how_many_nodes_were_checked_and_why_nothing_is_queued(checking, client):
+    world = checking.world
+    scheduled(world)
+    for name in ("n1", "n2"):
+        ended(world, name, value=0, check="dcgm-medium", measures={})
+    client.force_login(world.operator)
+    text = " ".join(client.get("/gpus/checks/").content.decode().split())
+    assert "2 of 3 nodes" in text
+    assert "1 node is due" in text
+    Freeze.objects.create(cluster=world.cluster, reason="end of the <year>")
+    assert "end of the &lt;year&gt;" in client.get("/gpus/checks/").content.decode()
+    Freeze.objects.all().delete()
+    ended(world, "n3", value=0, check="dcgm-medium", measures={}, ago=24)
+    assert "The next node is due <time" in " ".join(client.get("/gpus/checks/").content.decode().split())
+
+
+def test_a_viewer_sees_schedules_and_no_form(checking, client):
+    row = scheduled(checking.world)
+    client.force_login(UserFactory(roles=["viewer"]))
+    page = client.get("/gpus/checks/").content.decode()
+    assert "0 of 3 nodes" in page
+    assert "/gpus/checks/schedules/" not in page
+    assert client.get(f"/gpus/checks/schedules/{row.pk}/").status_code == 403
+    assert client.post(f"/gpus/checks/schedules/{row.pk}/remove/", {"version": "1"}).status_code == 403
+    client.force_login(UserFactory(roles=["operator@env:production"]))
+    assert "0 of 3 nodes" not in client.get("/gpus/checks/").content.decode()
+    assert client.get(f"/gpus/checks/schedules/{row.pk}/").status_code == 404
+
+
+def test_an_operator_of_another_cluster_may_not_choose_this_one(checking, client):
+    client.force_login(UserFactory(roles=["viewer", "operator@env:production"]))
+    assert client.post("/gpus/checks/schedules/", SCHEDULE).status_code == 422
+    assert not CheckSchedule.objects.exists()
+
+
+def test_rest_adds_changes_and_deletes_a_schedule(checking):
+    world = checking.world
+    api, path = TokenClient(world.operator, ["read", "apply"]), "/api/v1/gpus/check-schedules"
+    body = {"check_name": "dcgm-medium", "cluster": str(world.cluster.pk), "every_days": 7}
+    made = api.post(path, body)
+    assert (made.status_code, made["ETag"], made.json()["at_once"], made.json()["nodes"]) == (201, '"1"', 1, 3)
+    address = f"{path}/{made.json()['id']}"
+    assert api.get(path + "?check=dcgm-medium&cluster=atlas").json()["results"] == [made.json()]
+    assert api.get(path + "?check=fio-scratch").json()["results"] == []
+    assert api.get(address + "?fields=nodes").json() == {"nodes": 3}
+    wrong = api.post(path, body | {"check_name": "nothing", "every_days": 9})
+    assert (wrong.status_code, [e["field"] for e in wrong.json()["errors"]]) == (422, ["check_name"])
+    for field in ({"every_days": 0}, {"at_once": 51}, {"every_day": 1}, {"cluster": str(world.cluster.pk)}):
+        refused = api.patch(address, field, headers={"If-Match": '"1"'})
+        assert (refused.status_code, [e["field"] for e in refused.json()["errors"]]) == (422, list(field))
+    assert api.patch(address, {"every_days": 9}).status_code == 428
+    assert api.patch(address, {"every_days": 9}, headers={"If-Match": '"7"'}).status_code == 412
+    assert api.patch(address, {"every_days": 9}, headers={"If-Match": '"1"'}).json()["version"] == 2
+    assert api.patch(address, {}, headers={"If-Match": '"2"'}).json()["version"] == 2
+    assert api.delete(address, headers={"If-Match": '"1"'}).status_code == 412
+    assert api.delete(address, headers={"If-Match": '"2"'}).status_code == 204
+    assert api.get(address).status_code == 404
+
+
+def test_as_many_queries_for_the_page_with_many_schedules(checking, client, django_assert_max_num_queries):
+    world = checking.world
+    client.force_login(world.operator)
+    scheduled(world)
+    with CaptureQueriesContext(connection) as few:
+        client.get("/gpus/checks/")
+    for _ in range(60):
+        schedules.add("dcgm-medium", ClusterFactory(), every_days=3, at_once=1, by=world.operator)
+    with django_assert_max_num_queries(len(few)):
+        page = client.get("/gpus/checks/").content.decode()
+    assert "50 of 61 schedules" in page
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from components.catalog import catalog
 from components.charts import archives
 from components.plans.authority import Authority
 from components.plans.prepared import Prepared
-from gpus.models import CheckRun, GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
+from gpus.models import CheckRun, CheckSchedule, GpuDevice, GpuPrice, NodePace, Study, StudyNode, Team
 from jobs.approvals import reviews
 from jobs.models import (
     ApprovalRule,
@@ -314,6 +314,7 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
     check_run = CheckRun.objects.create(
         node=node, cluster=world.cluster, check_name="fio-scratch", image="r.example/fio:1", gpus=8, at_once=1
     )
+    schedule = CheckSchedule.objects.create(cluster=world.cluster, check_name="fio-scratch", every_days=7, at_once=1)
     named = {"namespace": "a", "kind": "Job", "name": "b", "key": "u-1"}
     job = GpuJob.objects.create(cluster=world.cluster, queued_at=node.changed_at, **named)
     component = ComponentStanding.objects.create(cluster=world.cluster, name="cilium", pool=world.pool)
@@ -325,6 +326,7 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         "gpus/checks/<slug:name>": "fio-scratch",
         "gpus/checks/runs/<uuid:pk>": check_run.pk,
         "gpus/check-runs/<uuid:pk>": check_run.pk,
+        **dict.fromkeys(("gpus/checks/schedules/<int:pk>", "gpus/check-schedules/<int:pk>"), schedule.pk),
         "gpus/jobs/<int:pk>": job.pk,
         "gpus/waits/<int:pk>": waiting(world.cluster, node.changed_at).pk,
         "jobs/<slug:key>": job.key,

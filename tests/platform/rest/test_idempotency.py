@@ -63,6 +63,7 @@ REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
     "BindingInRequest": lambda room: {"user": room.world.author.email},
     "CalendarRuleInRequest": lambda room: {"cluster": room.world.cluster.pk},
     "CheckRunInRequest": Room.checked,
+    "CheckScheduleInRequest": lambda room: {"cluster": room.world.cluster.pk, "check_name": "dcgm-long"},
     "ConfirmedInRequest": Room.selection,
     "ConnectInRequest": lambda room: {"server": SERVER, "ca": "", "token": "s3cret"},
     "RepositoryInRequest": lambda room: {"stands_for": ""},  # cilium's has a mirror already, among the doors

@@ -174,6 +174,8 @@ ALL = [
     Sent("POST", "api/v1/gpus/prices", _price, ("admin",)),
     Sent("PUT", "api/v1/gpus/checks/<slug:name>/image", _always(image="r.example/fio:1"), ("admin",)),
     Sent("POST", "api/v1/gpus/check-runs", _on_a_node, ("operator",), now="wrong-state"),
+    Sent("POST", "api/v1/gpus/check-schedules", _here(check_name="dcgm-long", every_days=7), ("operator",)),
+    Sent("PATCH", "api/v1/gpus/check-schedules/<int:pk>", _always(every_days=9), ("operator",)),
     Sent("POST", "api/v1/gpus/teams", _always(name="B", budget="100.00"), ("admin",)),
     Sent("PATCH", "api/v1/gpus/teams/<int:pk>", _always(budget="10.00"), ("admin",)),
     Sent("PUT", "api/v1/gpus/team-rules", _always(rules=TEAM_RULES), ("admin",)),
