@@ -15,7 +15,6 @@ from gpus.models import CheckRun
 from gpus.services.checks.catalog import CHECKS
 
 FAILED = "check-failed"
-"""A run without a result says nothing of the hardware: the one before it counts."""
 
 
 def rules() -> Iterator[AlertRule]:
@@ -32,6 +31,7 @@ def rules() -> Iterator[AlertRule]:
 
 def checks_failed(cluster_id: UUID, _threshold: float) -> RuleResult:
     """One condition a node, whichever checks it failed. One query."""
+    # A run without a verdict says nothing of the hardware: the one before it counts.
     judged = CheckRun.objects.filter(status=CheckRun.Status.ENDED, outcome__in=CheckRun.VERDICTS)
     later = judged.filter(
         node=OuterRef("node"), check_name=OuterRef("check_name"), created_at__gt=OuterRef("created_at")
