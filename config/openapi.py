@@ -84,6 +84,7 @@ _BASED_ON_A_VERSION = frozenset(
         "clusters_telemetry_update", "alert_rules_update", "alert_rules_reset", "clusters_alert_rules_update",
         "clusters_alert_rules_reset", "notice_channels_partial_update", "notice_channels_destroy",
         "gpus_teams_partial_update", "gpus_team_rules_replace",
+        "gpus_check_schedules_partial_update", "gpus_check_schedules_destroy",
         "change_record_rules_partial_update", "change_record_rules_destroy", "ticket_connections_destroy",
         "site_entries_partial_update", "site_entries_destroy", "site_entries_actions_classify_create",
     }

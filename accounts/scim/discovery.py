@@ -47,7 +47,13 @@ def schemas() -> list[dict[str, Any]]:
                 _attribute("userName", required=True, uniqueness="server"),
                 _attribute("externalId", exact=True),
                 _attribute("displayName"),
-                _attribute("name", kind="complex", parts=[_attribute("givenName"), _attribute("familyName")]),
+                _attribute(
+                    "name", kind="complex",
+                    parts=[
+                        _attribute("givenName"), _attribute("familyName"),
+                        _attribute("formatted", mutability="readOnly"),
+                    ],
+                ),
                 _attribute(
                     "emails", kind="complex", many=True, required=True,
                     parts=[

@@ -51,7 +51,7 @@ def one_group(row: ScimGroup, query: Mapping[str, str]) -> dict[str, Any]:
 
 def user(row: ScimUser, groups: Iterable[ScimGroup]) -> dict[str, Any]:
     account = row.user
-    name = {"givenName": account.first_name, "familyName": account.last_name}
+    name = {"givenName": account.first_name, "familyName": account.last_name, "formatted": account.get_full_name()}
     answer = {
         "schemas": [USER],
         "id": str(row.pk),

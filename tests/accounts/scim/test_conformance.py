@@ -15,8 +15,8 @@ from tests.accounts.scim.conftest import Directory
 from tests.factories import UserFactory
 
 WRONG = {Status.ERROR, Status.CRITICAL, Status.DEVIATION}
-OURS = {"display", "type", "primary"}
-"""Parts of `emails` and `members` that the service writes itself: the checker expects back what it sent of them."""
+OURS = {"display", "type", "primary", "formatted"}
+"""Parts of `emails`, `members` and `name` that the service writes: the checker expects back what it sent of them."""
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -29,10 +29,11 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
 def is_of_ours_alone(result: CheckResult) -> bool:
     data = result.data if isinstance(result.data, dict) else {}
     sent, kept = data.get("expected"), data.get("modify_actual")
-    return data.get("urn") in ("emails", "members") and bool(sent) and without_ours(sent) == without_ours(kept)
+    return data.get("urn") in ("emails", "members", "name") and bool(sent) and without_ours(sent) == without_ours(kept)
 
 
-def without_ours(parts: list[ComplexAttribute]) -> list[dict[str, Any]]:
+def without_ours(value: list[ComplexAttribute] | ComplexAttribute) -> list[dict[str, Any]]:
+    parts = value if isinstance(value, list) else [value]
     return [{name: value for name, value in part.model_dump().items() if name not in OURS} for part in parts]
 
 
