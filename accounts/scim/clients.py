@@ -19,8 +19,7 @@ from django.db.models import Q
 
 from accounts.access.networks import admits, canonical
 from accounts.access.tokens import USED_EVERY, hash_of
-from accounts.login_models import ScimClient
-from accounts.models import PendingChange, User
+from accounts.models import PendingChange, ScimClient, User
 from accounts.people import bootstrap, pending
 from accounts.permissions import GLOBAL, Role, require_person
 from accounts.providers import Provider

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from accounts.login_models import ScimDirectory, ScimMember, ScimUser
-from accounts.models import Identity, RoleBinding, User
+from accounts.models import Identity, RoleBinding, ScimDirectory, ScimMember, ScimUser, User
 from accounts.people import bootstrap, identities
 from accounts.providers import Provider
 from accounts.scim.clients import Caller

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.login_models import ScimGroup, ScimMember, ScimUser
+from accounts.models import ScimGroup, ScimMember, ScimUser
 from accounts.scim import directory, documents
 from accounts.scim.clients import Caller
 from accounts.scim.documents import GROUP, text

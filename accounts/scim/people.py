@@ -11,7 +11,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
-from accounts.login_models import ScimUser
+from accounts.models import ScimUser
 from accounts.scim import documents
 from accounts.scim.documents import IGNORED, READ_ONLY, REFUSED, USER, text, truth
 from accounts.scim.filters import bare

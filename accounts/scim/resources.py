@@ -11,7 +11,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Model, Q, QuerySet
 
-from accounts.login_models import ScimGroup, ScimMember, ScimUser
+from accounts.models import ScimGroup, ScimMember, ScimUser
 from accounts.scim import filters
 from accounts.scim.clients import Caller
 from accounts.scim.documents import GROUP, USER

@@ -12,8 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from accounts.login_models import ScimMember, ScimUser
-from accounts.models import User
+from accounts.models import ScimMember, ScimUser, User
 from accounts.people import identities, services
 from accounts.scim import directory
 from accounts.scim import people as attributes

@@ -13,26 +13,8 @@ from django.db import models
 from django.utils.functional import cached_property
 
 from accounts.browsers import described
-from accounts.login_models import (
-    Passkey,
-    ScimClient,
-    ScimDirectory,
-    ScimGroup,
-    ScimMember,
-    ScimUser,
-    SpentChallenge,
-    UsedAssertion,
-    WorkloadRule,
-)
 from audit.marked import Marked, MarkedQuerySet
 from common.clock import now
-
-__all__ = [
-    "ApiToken", "ApiTokenQuerySet", "Identity", "Invitation", "LiveSession", "LoginAttempt", "Passkey",
-    "PendingChange", "People", "RecoveryCode", "RepeatableRequest", "RoleBinding", "SavedFilter", "ScimClient",
-    "ScimDirectory", "ScimGroup", "ScimMember", "ScimUser", "SecondFactor", "Setup", "SpentChallenge",
-    "UsedAssertion", "User", "WorkloadRule", "granted_by",
-]  # fmt: skip
 
 
 class People(UserManager["User"]):

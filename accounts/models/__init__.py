@@ -1,0 +1,61 @@
+"""Rows of accounts: people with roles and tokens, what proves them at a log-in, and what directories have sent."""
+
+from accounts.models.logins import (
+    Passkey,
+    SpentChallenge,
+    UsedAssertion,
+    WorkloadRule,
+)
+from accounts.models.people import (
+    ApiToken,
+    ApiTokenQuerySet,
+    Identity,
+    Invitation,
+    LiveSession,
+    LoginAttempt,
+    PendingChange,
+    People,
+    RecoveryCode,
+    RepeatableRequest,
+    RoleBinding,
+    SavedFilter,
+    SecondFactor,
+    Setup,
+    User,
+    granted_by,
+)
+from accounts.models.scim import (
+    ScimClient,
+    ScimDirectory,
+    ScimGroup,
+    ScimMember,
+    ScimUser,
+)
+
+__all__ = [
+    "ApiToken",
+    "ApiTokenQuerySet",
+    "Identity",
+    "Invitation",
+    "LiveSession",
+    "LoginAttempt",
+    "Passkey",
+    "PendingChange",
+    "People",
+    "RecoveryCode",
+    "RepeatableRequest",
+    "RoleBinding",
+    "SavedFilter",
+    "ScimClient",
+    "ScimDirectory",
+    "ScimGroup",
+    "ScimMember",
+    "ScimUser",
+    "SecondFactor",
+    "Setup",
+    "SpentChallenge",
+    "UsedAssertion",
+    "User",
+    "WorkloadRule",
+    "granted_by",
+]
