@@ -138,6 +138,7 @@ lock: ## requirements/*.txt from pyproject.toml (needs uv); UPGRADE=1 takes the 
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test --group lint --group docs -c requirements/lint.txt -o requirements/docs.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group test --group lint --group docs --group release -c requirements/docs.txt -o requirements/release.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --group node -o requirements/node.txt
+	$(BIN)/python -m tools.pins requirements/test.txt requirements/lint.txt requirements/docs.txt requirements/release.txt
 
 clean: ## everything made here except var/ (an installation's data) and the control plane's cache
 	rm -rf $(VENV) node_modules static/vendor staticfiles .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -94,3 +95,10 @@ def test_what_setpoint_imports_is_of_the_base_alone(tmp_path: Path) -> None:
     imported = {canonicalize_name(name) for name in json.loads(done.stdout)}
     assert len(imported) > 20
     assert imported - locked("base.txt").keys() <= BESIDE.keys()
+
+
+@pytest.mark.parametrize("file", GROWING[1:])
+def test_a_package_pinned_with_an_extra_is_pinned_without_it_too(file: str) -> None:
+    """pip refuses it else to those that require it plainly, such as kubernetes its pydantic."""
+    pins = set(re.findall(r"^([a-z0-9\[\], -]+)==", (REQUIREMENTS / file).read_text("utf-8"), re.MULTILINE))
+    assert {pin.partition("[")[0] for pin in pins} <= pins
