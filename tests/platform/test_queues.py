@@ -77,7 +77,7 @@ def test_without_a_broker_a_task_of_the_schedule_reaches_those_that_it_sends(
     sending.standing_in[queue] = local
     for module, name in [
         *((of_gpus.polling, "due"), (of_gpus.pending, "due"), (of_gpus.studies, "due")),
-        *((of_gpus.gates, "due"), (of_gpus.job, "due"), (of_gpus.runs, "due")),
+        *((of_gpus.gates, "due"), (of_gpus.job, "due"), (of_gpus.runs, "due"), (of_gpus.queueing, "due")),
     ]:
         monkeypatch.setattr(module, name, lambda: [1])
     for module, name in [(of_gpus.polling, "reconcile"), (of_gpus.pending, "reconcile"), (of_gpus.job, "reconcile")]:
