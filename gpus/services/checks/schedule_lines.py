@@ -45,13 +45,9 @@ class ScheduleLine:
         if not self.coverage.nodes:
             return "The cluster has no node with whole GPUs that this check takes."
         due = self.coverage.due
-        if not due:
-            return ""
-        return (
-            "1 node is due: it is checked when it is idle."
-            if due == 1
-            else (f"{due} nodes are due: each is checked when it is idle.")
-        )
+        if due == 1:
+            return "1 node is due: it is checked when it is idle."
+        return f"{due} nodes are due: each is checked when it is idle." if due else ""
 
     @property
     def next_at(self) -> datetime | None:
