@@ -15,7 +15,7 @@ from accounts.models import User
 from accounts.permissions import may
 from clusters.models import Cluster
 from common.errors import NotAllowed, WrongState
-from jobs.approvals import verdicts
+from jobs.approvals import rings, verdicts
 from jobs.approvals.tickets import obstacles
 from jobs.diffs import cluster_scope
 from jobs.forecast import blast_radius
@@ -258,6 +258,7 @@ _OF_A_START: tuple[Callable[[Plan], str], ...] = (
     _unapproved_reason,
     _refused_by_policy,
     obstacles.obstacle,
+    rings.reason_not_to_start,
     _owned_by_another_pool,
     _beyond_the_budget,
     _not_ours,

@@ -154,9 +154,14 @@ def withdraw(plan: Plan, *, by: User, comment: str = "") -> Plan:
     """Close one's own plan, or any plan as admin."""
     plan_actions.require(plan, "withdraw", by)
     check_length(comment, COMMENT_CHARACTERS, "comment")
-    with transaction.atomic():
-        _move(plan, Status.WITHDRAWN)
-        _record(plan, by, "plan.withdraw", comment)
+    return close(plan, by=by, comment=comment)
+
+
+@transaction.atomic
+def close(plan: Plan, *, by: User, comment: str) -> Plan:
+    """Withdraw a plan as the consequence of what the caller has judged that this person may do. Raises WrongState."""
+    _move(plan, Status.WITHDRAWN)
+    _record(plan, by, "plan.withdraw", comment)
     return plan
 
 

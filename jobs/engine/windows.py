@@ -1,4 +1,5 @@
-"""Windows of a rollout's target, and holds of its change record, as they decide about starts (laws 15 and 2).
+"""Windows of a rollout's target, and holds of its change record and of its fleet run, as they decide about starts (laws
+15 and 2).
 
 Evaluated as of now, never frozen into a plan: a window only restricts, so no change of it widens what was approved.
 What has been disturbed is finished or put back at any time, because a node that is left half done is worse
@@ -14,7 +15,7 @@ from django.db.models import Q
 
 from common.clock import now
 from common.templatetags.setpoint import duration
-from jobs.approvals import glass
+from jobs.approvals import glass, rings
 from jobs.approvals.tickets import obstacles
 from jobs.calendars import targets
 from jobs.calendars.open_times import WINDOW, CalendarEntry, Opening, opening_at
@@ -39,11 +40,16 @@ def closed_reason(rollout: Rollout, opening: Opening) -> str:
     """Explain, in a sentence, why no step of the target starts now; empty: the window is open, or some step may
     start all the same.
     """
-    stopped = obstacles.stop_reason(rollout.plan)
+    stopped = stop_reason(rollout)
     if opening.is_open and not stopped:
         return ""
     unbound = rollout.steps.filter(_unbound(), status=Step.Status.QUEUED)
     return "" if unbound.exists() else stopped or targets.closed_sentence(opening)
+
+
+def stop_reason(rollout: Rollout) -> str:
+    """Explain, in a sentence, what holds the rollout at any hour: change record or fleet run; empty: neither."""
+    return obstacles.stop_reason(rollout.plan) or rings.hold_reason(rollout.plan)
 
 
 def is_bound(step: Step) -> bool:
@@ -62,8 +68,8 @@ class StartGate:
     def __init__(self, rollout: Rollout) -> None:
         self._rollout, self._entries = rollout, calendar(rollout)
         self.opening = opening_at(self._entries, now())
-        self.stopped = obstacles.stop_reason(rollout.plan)
-        """Why the ticket system holds the rollout; empty: it does not."""
+        self.stopped = stop_reason(rollout)
+        """Why the ticket system, or its fleet run, holds the rollout; empty: neither does."""
         self._needed: dict[str, float] = {}
 
     def refusal(self, step: Step) -> str:

@@ -4,6 +4,7 @@ legal."""
 from jobs.models.approvals import Approval, ApprovalRule
 from jobs.models.break_glass import BreakGlass, BreakGlassQuerySet, GlassReview
 from jobs.models.calendars import CalendarRule, CalendarRuleQuerySet
+from jobs.models.fleet_runs import FleetRun
 from jobs.models.gates import Freeze, Signal
 from jobs.models.ledger import Ledger, Slot
 from jobs.models.ownership import ComponentOwner
@@ -30,6 +31,7 @@ __all__ = [
     "ChangeSet",
     "ComponentOwner",
     "Counter",
+    "FleetRun",
     "Freeze",
     "GlassReview",
     "Ledger",

@@ -12,6 +12,7 @@ from django.db.models import Q
 from audit.marked import Marked, MarkedQuerySet
 from clusters.models import Cluster, Node, Pool
 from common.clock import now
+from jobs.models.fleet_runs import FleetRun
 from jobs.models.state_machine import Moves
 from profiles.models import Revision
 
@@ -134,6 +135,14 @@ class Plan(Moves, Marked):
         max_length=64, blank=True, default="", db_default="", editable=False,
         help_text="The mark of the process that wrote the reference.",
     )  # fmt: skip
+    fleet_run = models.ForeignKey(
+        FleetRun, null=True, on_delete=models.PROTECT, related_name="plans",
+        help_text="It starts in its ring of this run; no part of what is approved.",
+    )  # fmt: skip
+    ring = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="From 1; 0: in no run.")
+    ring_left = models.CharField(
+        max_length=500, blank=True, default="", db_default="", help_text="Why the run does not wait for it any more."
+    )
     request_key = models.CharField(
         max_length=64, null=True, help_text="SHA-256 of the request that it answers; null: of none that names itself."
     )

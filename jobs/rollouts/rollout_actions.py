@@ -23,7 +23,7 @@ from jobs.diffs import cluster_scope
 from jobs.engine import batch_gates, event_log, reverting
 from jobs.engine.commit import change_status, deadline_for
 from jobs.forecast.strategy import Strategy
-from jobs.models import Plan, Rollout, Signal, Slot, Step, short_numbers
+from jobs.models import FleetRun, Plan, Rollout, Signal, Slot, Step, short_numbers
 from jobs.policy import judgement
 from jobs.rollouts import engine_signals
 from jobs.rollouts.conflicts import (
@@ -51,6 +51,8 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
     plan_actions.require_person(plan, "start", by)
     at = _checked_start(at)
     with transaction.atomic():
+        if plan.fleet_run_id:  # before the plan, as everywhere: a hold comes before this start and counts, or after it
+            FleetRun.objects.select_for_update().get(pk=plan.fleet_run_id)
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
         obstacles.lock_record(plan)
         plan_actions.require(plan, "start", by)
@@ -58,6 +60,7 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
         policy = judgement.active_version()
         judged_by: dict[str, object] = {"policy": policy.number} if policy else {}
         judged_by |= {"change_record": plan.change_record} if plan.change_record else {}
+        judged_by |= {"fleet_run": str(plan.fleet_run), "ring": plan.ring} if plan.fleet_run else {}
         record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest, **judged_by)
     return rollout
 

@@ -89,12 +89,22 @@ class World:
 
     __test__ = False
 
-    def __init__(self, clock: Any, *, nodes: int = 1, gpus: int = 8, environment: str = "staging") -> None:
+    def __init__(
+        self,
+        clock: Any,
+        *,
+        nodes: int = 1,
+        gpus: int = 8,
+        environment: str = "staging",
+        name: str = "atlas",
+        beside: World | None = None,
+    ) -> None:
+        """`beside`: another world, whose people and clock this one has; it then needs a name of its own."""
         self.clock = clock
         self._seen: dict[str, list[tuple[str, str]]] = {}
         """By kind, what the watch last heard: UIDs and versions."""
         self._parts: dict[Any, bool] = {}
-        self.sim = SimCluster(seed=1, clock=TestClock(clock))
+        self.sim = SimCluster(seed=1 + Cluster.objects.count(), clock=TestClock(clock))
         for number in range(1, nodes + 1):
             self.sim.add_node(f"n{number}", gpus=gpus, labels={"pool": "train"})
         self.fleet = SimFleet(self.sim)
@@ -104,7 +114,7 @@ class World:
         self.fleet.claim(installation)
         self.cluster = Cluster.objects.create(
             uid=self.sim.uid,
-            name="atlas",
+            name=name,
             environment=environment,
             server="https://127.0.0.1:1",
             credential=b"-",
@@ -114,9 +124,10 @@ class World:
             budget=1,
         )
         registry.install(self.cluster.pk, self.fleet)
-        self.operator, self.author, self.approver, self.second, self.admin = people(
-            operator="operator", author="operator", approver="approver", second="approver", admin="admin"
-        )
+        names = ("operator", "author", "approver", "second", "admin")
+        roles = dict(zip(names, ("operator", "operator", "approver", "approver", "admin"), strict=True))
+        made = [getattr(beside, one) for one in names] if beside else people(**roles)
+        self.operator, self.author, self.approver, self.second, self.admin = made
         self.observe()
         self.pool = Pool.objects.create(cluster=self.cluster, name="train", selector={"matchLabels": {"pool": "train"}})
 
