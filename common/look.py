@@ -63,6 +63,19 @@ OPERATION: Mapping[str, Appearance] = {
     "skipped": Appearance("Skipped", "player-skip-forward", "neu"),
     "none": Appearance("None", "minus", "nil"),
 }
+FLEET: Mapping[str, Appearance] = {
+    "failed": OPERATION["failed"],
+    "held": OPERATION["held"],
+    "waiting": OPERATION["waiting"],
+    "soaking": Appearance("Soaking", "hourglass", "run"),
+    "open": Appearance("Open", "player-play", "run"),
+    "running": OPERATION["running"],
+    "draft": Appearance("Not started", "clock", "neu"),
+    "finished": Appearance("Finished", "checks", "ok"),
+    "succeeded": OPERATION["succeeded"],
+    "cancelled": OPERATION["cancelled"],
+}
+"""Of a fleet run, and of its rings."""
 STEP: Mapping[str, Appearance] = {
     **{name: OPERATION[name] for name in ("failed", "held", "queued", "succeeded", "reverted", "skipped")},
     **{
@@ -272,6 +285,7 @@ AXES: Mapping[str, Mapping[str, Appearance]] = {
     "job": JOB,
     "xid": XID,
     "effect": EFFECT,
+    "fleet": FLEET,
     "pace": PACE,
     "alert": ALERT,
     "policy": POLICY,

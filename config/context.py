@@ -49,6 +49,9 @@ SECTIONS = {
     ("accounts", "people"): "people",
     ("accounts", "workloads"): "workloads",
     ("accounts", "scim_clients"): "provisioning",
+    ("jobs", "fleet_runs"): "rollouts",
+    ("jobs", "fleet_run_new"): "rollouts",
+    ("jobs", "fleet_run"): "rollouts",
     ("jobs", None): "plans",
 }
 """A page's section in the side bar where its app's name is not that section."""

@@ -359,6 +359,7 @@ SPECTACULAR_SETTINGS = {
         "PendingStatus": "accounts.models.PendingChange.Status",
         "PlanStatus": "jobs.models.Plan.Status",
         "RolloutStatus": "jobs.models.Rollout.Status",
+        "FleetRunStatus": "jobs.models.FleetRun.Status",
         "StepStatus": "jobs.models.Step.Status",
         "CalendarRuleKind": "jobs.models.CalendarRule.Kind",
         "NodeComplianceOutStateEnum": "compliance.models.NodeStanding.STATES",

@@ -5,6 +5,7 @@ from rest_framework.routers import SimpleRouter
 
 from jobs.web import bulk_api, freeze_api, plan_api, rollout_api, rule_api, takeover_api, timeline_views
 from jobs.web.calendars import api as calendar_api
+from jobs.web.fleet import api as fleet_api
 from jobs.web.glass import api as glass_api
 from jobs.web.plan_requests import api as plan_request_api
 from jobs.web.policy import api as policy_api
@@ -15,6 +16,7 @@ router.register("plans", plan_api.PlanViewSet, basename="plan")
 router.register("plans/<uuid:plan_pk>/nodes", plan_api.PlanNodeViewSet, basename="plan-node")
 router.register("plans/<uuid:plan_pk>/components", plan_api.PlanComponentViewSet, basename="plan-component")
 router.register("plan-requests", plan_request_api.PlanRequestViewSet, basename="plan-request")
+router.register("fleet-runs", fleet_api.FleetRunViewSet, basename="fleet-run")
 router.register("rollouts", rollout_api.RolloutViewSet, basename="rollout")
 router.register("rollouts/<uuid:rollout_pk>/steps", rollout_api.StepViewSet, basename="step")
 router.register("rollouts/<uuid:rollout_pk>/events", rollout_api.EventViewSet, basename="event")

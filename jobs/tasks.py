@@ -15,7 +15,7 @@ from jobs.engine import component_runner, reconcile, sweeping
 from jobs.engine.sweeping import CELERY
 from jobs.models import Rollout, Step
 from jobs.planning import new_nodes, plan_requests
-from jobs.rollouts import takeovers
+from jobs.rollouts import fleet_runs, takeovers
 from jobs.single_flight import SingleFlight
 
 LONGEST_REST_SECONDS = 1.0
@@ -58,6 +58,7 @@ def sweep(self: Task) -> None:
     for pk in Rollout.objects.due().values_list("pk", flat=True):
         advance.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
     wake_planning()
+    wake_fleet()
     for pk in takeovers.due_takeovers():
         take_over.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
 
@@ -66,6 +67,19 @@ def wake_planning() -> None:
     """Send a message for each plan that was asked for and is due. Lost, it costs a sweep."""
     for pk in plan_requests.due_requests():
         make_plan.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
+
+
+def wake_fleet() -> None:
+    """Send a message for each fleet run in progress. Lost, it costs a sweep."""
+    for pk in fleet_runs.due():
+        advance_fleet.apply_async((str(pk),), expires=settings.SETPOINT_SWEEP_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def advance_fleet(run_id: str) -> None:
+    """Start the plans of a fleet run that may start now."""
+    for rollout_id in fleet_runs.advance(UUID(run_id)):
+        wake(rollout_id)
 
 
 @shared_task(ignore_result=True)

@@ -13,6 +13,7 @@ from jobs.web import (
 )
 from jobs.web.calendars import file_views as calendar_file_views
 from jobs.web.calendars import views as calendar_views
+from jobs.web.fleet import views as fleet_views
 from jobs.web.glass import views as glass_views
 from jobs.web.plan_requests import views as plan_request_views
 from jobs.web.policy import views as policy_views
@@ -57,6 +58,14 @@ urlpatterns = [
         r"^approvals/policy/v(?P<number>[0-9]{1,9})/(?P<verb>activate|withdraw)/$",
         policy_views.policy_act,
         name="policy_act",
+    ),
+    path("fleet-runs/", fleet_views.fleet_run_list, name="fleet_runs"),
+    path("fleet-runs/new/", fleet_views.fleet_run_new, name="fleet_run_new"),
+    path("fleet-runs/F-<int:number>/", fleet_views.fleet_run, name="fleet_run"),
+    re_path(
+        r"^fleet-runs/F-(?P<number>[0-9]{1,9})/(?P<verb>request|start|hold|release|open-ring|leave-out|add|cancel)/$",
+        fleet_views.fleet_run_act,
+        name="fleet_run_act",
     ),
     path("rollouts/", list_views.rollouts, name="rollouts"),
     path("rollouts/R-<int:number>/", views.rollout, name="rollout"),

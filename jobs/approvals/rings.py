@@ -24,8 +24,6 @@ IN_WORDS: dict[str, str] = {
     RS.FAILED: "failed", RS.CANCELLED: "was cancelled", RS.REVERTED: "was reverted", RS.STOPPED: "stopped at failures",
 }  # fmt: skip
 """Others: "is running"."""
-NAMED = 3
-"""Nodes that a sentence names."""
 
 
 class MemberState(enum.StrEnum):
@@ -62,17 +60,17 @@ class Member:
 
     @property
     def obstacle(self) -> str:
-        """A sentence about what keeps its ring from being finished; empty: nothing."""
+        """A sentence about what keeps its ring from being finished; empty: nothing. It names no cluster and no node,
+        for it is shown to people of other clusters."""
         state, rollout = self.state, self.rollout
         if state in (MemberState.LEFT, MemberState.DONE):
             return ""
-        where = f"of {self.plan.cluster}"
         if rollout:
             words = IN_WORDS.get(rollout.status, f"is {rollout.get_status_display().lower()}")
-            return f"{rollout} {where} {words}."
+            return f"{rollout} {words}."
         if state is MemberState.LOST:
-            return f"{self.plan} {where} will not start any more: leave it out, or cancel the run."
-        return f"{self.plan} {where} is {self.plan.state_in_words} and has not started."
+            return f"{self.plan} will not start any more: leave it out, or cancel the run."
+        return f"{self.plan} is {self.plan.state_in_words} and has not started."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +95,14 @@ class Ring:
 
     @property
     def finished_at(self) -> datetime | None:
-        """When the last of its rollouts ended; None: none has."""
+        """Time at which the last of its rollouts ended; None: none has."""
         ends = [member.rollout.finished_at for member in self.members
                 if member.state is MemberState.DONE and member.rollout and member.rollout.finished_at]  # fmt: skip
         return max(ends, default=None)
 
     @property
     def soaked_at(self) -> datetime | None:
-        """When its soak ends, or ended; None while it has not finished, or nothing of it was carried out."""
+        """Time at which its soak ends, or ended; None while it has not finished, or nothing of it was carried out."""
         end = self.finished_at
         return None if end is None or self.unfinished else end + timedelta(minutes=self.soak_minutes)
 
@@ -171,19 +169,13 @@ def _soaking(ring: Ring) -> str:
 
 
 def unhealthy(ring: Ring) -> str:
-    """Explain what is wrong with what the ring changed; empty: nothing. What is not known counts as wrong.
-
-    Two queries.
-    """
+    """Explain what is wrong with what the ring changed; empty: nothing. The unknown counts as wrong. One query."""
     plans = [member.plan for member in ring.members if member.state is MemberState.DONE]
-    for plan in plans:
-        if not plan.cluster.is_current:
-            return f"the nodes of {plan.cluster} are not known now: {plan.cluster.why_unknown}"
+    if not all(plan.cluster.is_current for plan in plans):
+        return "what the nodes of one of its clusters run is not known now."
     changed = PlanNode.objects.filter(plan__in=plans, left_out="", node__gone_at=None)
     off = (ComplianceState.DRIFTED, ComplianceState.UNKNOWN)
-    bad = changed.filter(Q(node__is_ready=False) | Q(node__standing__state__in=off) | unheard("node__"))
-    names = list(bad.order_by("name", "pk").values_list("name", flat=True)[: NAMED + 1])
-    if not names:
+    bad = changed.filter(Q(node__is_ready=False) | Q(node__standing__state__in=off) | unheard("node__")).count()
+    if not bad:
         return ""
-    more = f" and {bad.count() - NAMED} more" if len(names) > NAMED else ""
-    return f"not ready, not heard or not compliant any more: {', '.join(names[:NAMED])}{more}."
+    return f"{bad:,} of its nodes {'is' if bad == 1 else 'are'} not ready, not heard or not compliant any more."

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.paginator import Paginator
 
 from accounts.models import User
-from jobs.approvals import plan_actions, verdicts
+from jobs.approvals import plan_actions, rings, verdicts
 from jobs.approvals.tickets import obstacles, references
 from jobs.calendars import targets
 from jobs.diffs import staleness
@@ -48,6 +48,11 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
         "rollout": getattr(plan, "rollout", None),
         "freeze": freeze,
         "ticket": _ticket_context(plan, user),
+        "ring_reason": rings.hold_reason(plan)
+        if _is_live(plan)
+        else rings.reason_not_to_start(plan)
+        if is_to_start
+        else "",
         "fits": window_forecasts.window_forecast(plan, calendar, freeze) if calendar and is_to_start else None,
         "can": {verb.replace("-", "_"): answer for verb, answer in can.items()},
         "may_judge": any(can[verb].is_possible for verb in VERDICTS),

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, Subquery, When
 
 from accounts.models import User
 from accounts.permissions import restrict, visible_scopes
 from clusters.models import Cluster
 from common.clock import now
 from jobs.approvals import rules
-from jobs.models import Approval, ApprovalRule, Freeze, Plan, PlanQuerySet, PlanRequest, Rollout
+from jobs.models import Approval, ApprovalRule, FleetRun, Freeze, Plan, PlanQuerySet, PlanRequest, Rollout
 from profiles.models import Revision
 
 SHOWN_WAITING = 20
 
 
 def visible_plans(user: User) -> PlanQuerySet:
-    related = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by")
+    related = ("cluster", "pool__cluster", "revision__profile", "created_by", "requested_by", "superseded_by",
+               "fleet_run")  # fmt: skip
     return restrict(Plan.objects.select_related(*related), user)
+
+
+def visible_fleet_runs(user: User) -> QuerySet[FleetRun]:
+    """Those with a plan of a cluster that this person may see; of their other plans only the number is shown."""
+    own = restrict(Plan.objects.filter(fleet_run=OuterRef("pk")), user)
+    return FleetRun.objects.filter(Exists(own)).select_related("created_by", "started_by")
 
 
 def visible_plan_requests(user: User) -> QuerySet[PlanRequest]:

@@ -33,6 +33,7 @@ NAME_CHARACTERS = 80
 RS = FleetRun.Status
 OPEN = (RS.DRAFT, RS.RUNNING, RS.HELD)
 FROM: dict[str, tuple[tuple[str, ...], str]] = {
+    "request": (OPEN, "it is over"),
     "start": ((RS.DRAFT,), "it was started already"),
     "hold": ((RS.RUNNING,), "it is not running"),
     "release": ((RS.HELD,), "it is not held"),
@@ -42,6 +43,8 @@ FROM: dict[str, tuple[tuple[str, ...], str]] = {
     "cancel": (OPEN, "it is over"),
 }
 """Each verb, in which states of a run it is possible, and why not in others."""
+TOKEN_SCOPE_FOR = {"request": "plan", "add": "plan"}
+"""Which scope a token needs for a verb; `apply` for those that are not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,17 @@ def reasons_of_state(run: FleetRun) -> dict[str, str]:
 
 def reasons_of_person(run: FleetRun, user: User) -> dict[str, str]:
     """Return, by verb, why this person may not; empty where they may. To hold, the role for one cluster is enough."""
-    clusters = _clusters(run)
-    allowed = [may(user, "operator", cluster.scopes) for cluster in clusters]
-    lacking = [cluster.name for cluster, is_operator in zip(clusters, allowed, strict=True) if not is_operator]
-    if not plan_actions.token_allows(user, "apply"):
-        return dict.fromkeys(FROM, "This token may not do that: it needs the token scope apply.")
-    everywhere = f"This needs the role operator for each of its clusters, also for {', '.join(lacking[:3])}."
+    allowed = [may(user, "operator", cluster.scopes) for cluster in _clusters(run)]
+    everywhere = "This needs the role operator for each of its clusters."  # unnamed: some may not be seen
     some = "This needs the role operator for one of its clusters."
-    return {
-        verb: ("" if any(allowed) else some) if verb == "hold" else (everywhere if lacking or not clusters else "")
+    out = {
+        verb: ("" if any(allowed) else some) if verb == "hold" else ("" if allowed and all(allowed) else everywhere)
         for verb in FROM
+    }
+    needs = {verb: TOKEN_SCOPE_FOR.get(verb, "apply") for verb in FROM}
+    without = {verb: scope for verb, scope in needs.items() if not plan_actions.token_allows(user, scope)}
+    return out | {
+        verb: f"This token may not do that: it needs the token scope {scope}." for verb, scope in without.items()
     }
 
 
@@ -150,6 +154,19 @@ def _take_in(run: FleetRun, ring: int, plan: Plan) -> None:
 
 
 # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@transaction.atomic
+def request(run: FleetRun, *, by: User, message: str = "") -> FleetRun:
+    """Ask for the review of each of its drafts, all or none. Raises NotAllowed, Invalid, WrongState."""
+    run = _locked(run, "request", by)
+    drafts = [member.plan for ring in rings.rings_of(run) for member in ring.members
+              if member.state is MemberState.WAITING and member.plan.status == Plan.Status.DRAFT]  # fmt: skip
+    if not drafts:
+        raise WrongState("Not possible: none of its plans is a draft.")
+    for plan in drafts:
+        reviews.request(plan, by=by, message=message)
+    return run
 
 
 @transaction.atomic

@@ -126,7 +126,7 @@ class World:
         registry.install(self.cluster.pk, self.fleet)
         names = ("operator", "author", "approver", "second", "admin")
         roles = dict(zip(names, ("operator", "operator", "approver", "approver", "admin"), strict=True))
-        made = [getattr(beside, one) for one in names] if beside else people(**roles)
+        made = [getattr(beside, role) for role in names] if beside else people(**roles)
         self.operator, self.author, self.approver, self.second, self.admin = made
         self.observe()
         self.pool = Pool.objects.create(cluster=self.cluster, name="train", selector={"matchLabels": {"pool": "train"}})

@@ -115,7 +115,7 @@ def test_a_plan_of_a_later_ring_cannot_be_started_by_hand_and_says_what_it_waits
     with pytest.raises(WrongState, match="has not been started"):
         rollout_actions.start(fleet.plan(1), by=fleet.operator)
     fleet.start()
-    with pytest.raises(WrongState, match=r"Waits for ring 1 .*R-\d+ of atlas is"):
+    with pytest.raises(WrongState, match=r"Waits for ring 1 .*R-\d+ is"):
         rollout_actions.start(fleet.plan(2), by=fleet.operator)
     fleet.finish(1)
     with pytest.raises(WrongState, match="soaks until"):
@@ -155,7 +155,7 @@ def test_what_goes_wrong_in_a_ring_keeps_the_next_closed_until_it_is_left_out_wi
             Rollout.objects.filter(pk=rollout.pk).update(status="failed")
     fleet.wait(10 * SOAK)
     assert fleet.rollout(2) is None
-    assert "R-1 of atlas" in fleet.run.waiting_for
+    assert "R-1" in fleet.run.waiting_for
 
     with pytest.raises(Invalid) as refused:
         fleet_runs.leave_out(fleet.run, fleet.plan(1), by=fleet.operator, reason=" ")
@@ -184,8 +184,7 @@ def test_drift_and_lost_nodes_of_a_finished_ring_keep_the_next_closed_after_its_
     fleet.first.sim.kernel("n1").write("/proc/sys/vm/swappiness", "33")
     fleet.first.tick(90)
     waiting = fleet.wait(2 * SOAK).waiting_for
-    assert "n1" in waiting
-    assert "compliant" in waiting
+    assert "1 of its nodes" in waiting
     assert fleet.rollout(2) is None
 
     fleet.first.sim.kernel("n1").write("/proc/sys/vm/swappiness", "10")
@@ -202,13 +201,13 @@ def test_a_cluster_that_is_not_read_counts_as_not_healthy(soaking):
     fleet_runs.advance(fleet.run.pk)
     assert fleet.rollout(2) is None
     fleet.run.refresh_from_db()
-    assert "atlas are not known" in fleet.run.waiting_for
+    assert "not known" in fleet.run.waiting_for
 
 
 def test_a_person_opens_the_next_ring_early_only_once_the_one_before_has_finished(fleet):
     fleet.approve()
     fleet.start()
-    with pytest.raises(WrongState, match="R-1 of atlas"):
+    with pytest.raises(WrongState, match="R-1"):
         fleet_runs.open_ring(fleet.run, by=fleet.operator, reason="in a hurry")
     fleet.finish(1)
     fleet_runs.open_ring(fleet.run, by=fleet.operator, reason="in a hurry")
@@ -343,7 +342,7 @@ class TestMaking:
         with pytest.raises(NotAllowed):
             fleet_runs.create(by=some, name="x", wanted=wanted(plans))
         run = fleet_runs.create(by=pair[0].operator, name="x", wanted=wanted(plans))
-        with pytest.raises(NotAllowed, match="borea"):
+        with pytest.raises(NotAllowed, match="each of its clusters"):
             fleet_runs.start(run, by=some)
         fleet_runs.start(run, by=pair[0].operator)
         fleet_runs.hold(run, by=some, reason="it burns")  # to stop it, one cluster is enough

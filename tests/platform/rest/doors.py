@@ -35,6 +35,7 @@ from jobs.models import (
     ApprovalRule,
     CalendarRule,
     ChangeRecordRule,
+    FleetRun,
     Plan,
     PlanComponent,
     PlanRequest,
@@ -146,6 +147,7 @@ class Doors:
             **_notices(world),
             **_compliance(world, plan.revision),
             **_plan_request(plan),
+            **_fleet_run(plan),
         }
 
     def address(self, route: str) -> str:
@@ -186,6 +188,15 @@ def _plan_request(plan: Plan) -> dict[str, Any]:
     of_plan = {"cluster": plan.cluster, "pool": plan.pool, "revision": plan.revision, "strategy": plan.strategy}
     row = PlanRequest.objects.create(**of_plan, requested_by=plan.created_by, content="x")
     return dict.fromkeys(("plan-requests/<uuid:pk>", "plans/requests/<uuid:pk>"), row.pk)
+
+
+def _fleet_run(plan: Plan) -> dict[str, Any]:
+    """A run of one ring, which has not started. Its plan is no draft, which only its making would mind."""
+    run = FleetRun.objects.create(number=1, name="x", rings=[{"name": "a", "soak_minutes": 0}])
+    Plan.objects.filter(pk=plan.pk).update(fleet_run=run, ring=1)
+    verbs = "(?P<verb>request|start|hold|release|open-ring|leave-out|add|cancel)"
+    numbered = dict.fromkeys(("fleet-runs/F-<int:number>", "^fleet-runs/F-(?P<number>[0-9]{1,9})"), run.number)
+    return {**numbered, "fleet-runs/<uuid:pk>": run.pk, verbs: "hold"}
 
 
 def _tickets() -> dict[str, Any]:

@@ -67,6 +67,21 @@ def _plan(world: World, doors: Doors) -> dict[str, Any]:
     return {"pool": world.pool.pk, "revision": Plan.objects.get(status="review").revision_id}
 
 
+def _fleet_run(world: World, doors: Doors) -> dict[str, Any]:
+    plan = world.plan(world.revision({"vm.swappiness": "31"}))
+    return {"name": "x", "rings": [{"name": "a", "plans": [str(plan.pk)]}]}
+
+
+def _member(world: World, doors: Doors) -> dict[str, Any]:
+    return {"plan": str(Plan.objects.get(status="review").pk), "reason": "x"}
+
+
+def _added(world: World, doors: Doors) -> dict[str, Any]:
+    """Another plan of the pool, in place of the one that the run has."""
+    Plan.objects.filter(status="review").update(ring_left="x")
+    return {"plan": str(world.plan(world.revision({"vm.swappiness": "31"})).pk), "ring": 1}
+
+
 def _silence(world: World, doors: Doors) -> dict[str, Any]:
     return {"until": (now() + timedelta(hours=2)).isoformat(), "note": "known"}
 
@@ -133,6 +148,7 @@ NEW = {"name": "new", "environment": "staging", "server": OTHER, "token": "fresh
 POLICY = "facts: 1\nzone: UTC\nrules: [{name: a, when: 'plan.nodes > 3', refuse: No.}]\n"
 NIGHT = {"name": "nightly", "kind": "window", "starts": "2026-01-05T22:00", "zone": "UTC", "minutes": 60}
 NIGHT |= {"rule": "FREQ=DAILY"}
+FLEET = "api/v1/fleet-runs/<uuid:pk>/actions"
 EVENT = "BEGIN:VEVENT\nUID:n\nSUMMARY:nights\nDTSTART:20260105T220000Z\nDURATION:PT1H\nEND:VEVENT"
 NIGHTS = f"BEGIN:VCALENDAR\n{EVENT}\nEND:VCALENDAR\n"
 ALL = [
@@ -148,6 +164,12 @@ ALL = [
     Sent("POST", "api/v1/profiles", _always(name="mine", source=SOURCE), ("operator",), elsewhere=True),
     Sent("PATCH", "api/v1/profiles/<slug:name>", _always(source=SOURCE), ("operator",), elsewhere=True),
     Sent("POST", "api/v1/plans", _plan, ("operator",)),
+    Sent("POST", "api/v1/fleet-runs", _fleet_run, ("operator",)),
+    Sent("POST", f"{FLEET}/hold", _always(reason="x"), ("operator",), now="wrong-state"),
+    Sent("POST", f"{FLEET}/open-ring", _always(reason="x"), ("operator",), now="wrong-state"),
+    Sent("POST", f"{FLEET}/leave-out", _member, ("operator",)),
+    Sent("POST", f"{FLEET}/add", _added, ("operator",)),
+    Sent("POST", f"{FLEET}/cancel", _always(reason="x"), ("operator",)),
     Sent("POST", "api/v1/freezes", _here(reason="night"), ("operator",)),
     Sent("POST", "api/v1/approval-rules", _here(name="more", approvers=3), ("admin",)),
     Sent("PATCH", "api/v1/approval-rules/<int:pk>", _always(approvers=3), ("admin",)),
