@@ -25,8 +25,10 @@ def visible_plans(user: User) -> PlanQuerySet:
 
 def visible_fleet_runs(user: User) -> QuerySet[FleetRun]:
     """Those with a plan of a cluster that this person may see; of their other plans only the number is shown."""
-    own = restrict(Plan.objects.filter(fleet_run=OuterRef("pk")), user)
-    return FleetRun.objects.filter(Exists(own)).select_related("created_by", "started_by")
+    rows = FleetRun.objects.select_related("created_by", "started_by")
+    if "*" in visible_scopes(user):
+        return rows  # those whose clusters were disconnected, too
+    return rows.filter(Exists(restrict(Plan.objects.filter(fleet_run=OuterRef("pk")), user)))
 
 
 def visible_plan_requests(user: User) -> QuerySet[PlanRequest]:

@@ -66,6 +66,7 @@ REAL: dict[str, Callable[[Room], dict[str, Any]]] = {
     "CheckScheduleInRequest": lambda room: {"cluster": room.world.cluster.pk, "check_name": "dcgm-long"},
     "ConfirmedInRequest": Room.selection,
     "ConnectInRequest": lambda room: {"server": SERVER, "ca": "", "token": "s3cret"},
+    "FleetRunInRequest": lambda room: {"rings": [{"name": "a", "plans": [str(room.world.plan().pk)]}]},
     "RepositoryInRequest": lambda room: {"stands_for": ""},  # cilium's has a mirror already, among the doors
     "TakeoverInRequest": lambda room: room.newer(),
     "WorkloadRuleInRequest": lambda room: {"account": UserFactory(is_service=True).email},
