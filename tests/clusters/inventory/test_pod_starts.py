@@ -125,7 +125,12 @@ def test_the_probe_of_a_container_without_gpus_says_nothing_of_the_model():
         0, {"name": "proxy", "state": {"running": {"startedAt": stamp(40)}}, "restartCount": 0}
     )
     parts = start_times.described(raw)
-    assert (parts["image"], parts["has_probe"], parts["load_seconds"], parts["prepare_seconds"]) == (IMAGE, False, None, 60)
+    assert (parts["image"], parts["has_probe"], parts["load_seconds"], parts["prepare_seconds"]) == (
+        IMAGE,
+        False,
+        None,
+        60,
+    )
 
 
 def test_readiness_gates_are_no_part_of_the_load_time():
