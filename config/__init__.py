@@ -1,5 +1,9 @@
 """Settings, addresses, Celery, errors as answers, the embedded server, the demo and the commands."""
 
-from config.celery import app as celery_app
+from config import memory
+
+memory.load()
+
+from config.celery import app as celery_app  # noqa: E402  what `load` comes before
 
 __all__ = ["celery_app"]

@@ -20,12 +20,14 @@ from gpus.web.checks import api as checks_api
 from gpus.web.checks import schedule_api
 from gpus.web.cost import api as cost_api
 from gpus.web.cost import statement_api
+from gpus.web.starts import api as starts_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", api.GpuViewSet, basename="gpu")
 router.register("gpus/paces", peers_api.PaceViewSet, basename="gpu-pace")
 router.register("gpus/jobs", jobs_api.GpuJobViewSet, basename="gpu-job")
 router.register("gpus/waits", queue_api.WorkloadWaitViewSet, basename="gpu-wait")
+router.register("gpus/starts", starts_api.PodStartViewSet, basename="gpu-start")
 router.register("gpus/effects", effects_api.StudyViewSet, basename="gpu-effect")
 router.register("gpus/effects/<uuid:rollout_pk>/nodes", effects_api.StudyNodeViewSet, basename="gpu-effect-node")
 router.register("gpus/check-runs", checks_api.CheckRunViewSet, basename="gpu-check-run")
@@ -45,6 +47,7 @@ urlpatterns = [
     path("gpus/jobs/<int:pk>/hosts", host_api.JobHostsView.as_view(), name="gpu-job-hosts"),
     path("gpus/queues", queue_api.QueuesView.as_view(), name="gpu-queues"),
     path("gpus/queues/reclaim", queue_api.ReclaimView.as_view(), name="gpu-queues-reclaim"),
+    path("gpus/starts/summary", starts_api.StartSummaryView.as_view(), name="gpu-starts-summary"),
     path("gpus/inference", inference_api.InferenceView.as_view(), name="gpu-inference"),
     path("gpus/jobs/<int:pk>/inference", inference_api.JobInferenceView.as_view(), name="gpu-job-inference"),
     path("gpus/prometheus-rule", export_views.PrometheusRule.as_view(), name="gpu-prometheus-rule"),

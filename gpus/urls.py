@@ -16,6 +16,7 @@ from gpus.web import (
 from gpus.web.checks import schedule_views
 from gpus.web.checks import views as check_views
 from gpus.web.cost import views as cost_views
+from gpus.web.starts import views as start_views
 
 app_name = "gpus"
 urlpatterns = [
@@ -32,6 +33,7 @@ urlpatterns = [
     path("gpus/queues/waits.json", queue_views.export, {"form": "json"}, name="waits_json"),
     path("gpus/nodes/<int:pk>/host/live/", host_views.node, name="node_host"),
     path("gpus/clusters/<uuid:pk>/jobs/<slug:key>/", job_views.job_of, name="job_of"),
+    path("gpus/starts/", start_views.starts, name="starts"),
     path("gpus/slower/", peers_views.slower, name="slower"),
     path("gpus/clusters/<uuid:pk>/", views.cluster, name="cluster"),
     path("gpus/clusters/<uuid:pk>/fit/", views.cluster_fit, name="fit"),

@@ -348,9 +348,13 @@ NO_PAGE: dict[str, str] = {
     "gpus:team": "a form of two fields",
     "gpus:job_of": "it leads to the job",
     **dict.fromkeys(
-        ("gpus:checks", "gpus:check_schedule", "jobs:window", "jobs:policy", "jobs:change_records", "jobs:policy_version",
-         "jobs:fleet_runs", "jobs:fleet_run_new", "jobs:fleet_run"), "the demo has none"),
-    "gpus:queues": "the pictures have their full size already",
+        (
+            "gpus:checks", "gpus:check_schedule", "jobs:window", "jobs:policy", "jobs:change_records",
+            "jobs:policy_version", "jobs:fleet_runs", "jobs:fleet_run_new", "jobs:fleet_run",
+        ),
+        "the demo has none",
+    ),
+    **dict.fromkeys(("gpus:queues", "gpus:starts"), "the pictures have their full size already"),
     "gpus:inference": "its parts are read when they are scrolled into view",
     "components:site_entry_file": "a file to keep",
     "jobs:plan_request": "the demo's pools are small: their plans are made within the request",

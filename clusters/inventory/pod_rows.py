@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from clusters.inventory import allocation, device_rows, job_rows, rows, write_lock
+from clusters.inventory import allocation, device_rows, job_rows, rows, start_rows, write_lock
 from clusters.inventory.job_rows import PodChange, PodEnd
+from clusters.inventory.start_rows import StartEnd
 from clusters.inventory.versions import Observation, Recorded
 from clusters.inventory.write_lock import NodeChanges, Raw
 from clusters.models import Cluster, GpuJob, GpuPod
@@ -21,6 +22,7 @@ class _StoredPod:
     pk: int
     recorded: Recorded
     values: rows.Values
+    is_starting: bool
 
 
 @dataclass(slots=True)
@@ -31,6 +33,8 @@ class _PodWrites:
     dead: dict[str, str] = field(default_factory=dict)
     changed: dict[str, rows.Values] = field(default_factory=dict)
     recorded: set[str] = field(default_factory=set)
+    starting: set[str] = field(default_factory=set)
+    """Of those changed: pods that were never ready."""
     known: Mapping[str, _StoredPod] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -50,20 +54,20 @@ def observe(
     at = at or now()
     observation = Observation(at, complete, version)
     seen = _parsed(cluster, raws, deleted)
-    versions = {uid: rows.resource_version(raw) for raw in (*raws, *deleted) if (uid := rows.identity(raw)[0])}
+    by_uid = {uid: raw for raw in (*raws, *deleted) if (uid := rows.identity(raw)[0])}
+    versions = {uid: rows.resource_version(raw) for uid, raw in by_uid.items()}
     ended = set()
     if not complete:
         ended = {rows.identity(raw)[0] for raw in (*raws, *deleted) if rows.holds_gpus(raw)} & _none(seen)
-    if not _judge(cluster, seen, versions, ended, observation):
+    if not _judge(cluster, seen, by_uid, ended, observation):
         return NodeChanges()
     with write_lock.of_rows(cluster):
         if any(values and values["claims"] for values in seen.values()):
             seen = _parsed(cluster, raws, deleted)  # what their claims were given may have been written meanwhile
-        writes = _judge(cluster, seen, versions, ended, observation)
-        ends = {
-            uid: job_rows.end_of(raw, at) for raw in (*raws, *deleted) if (uid := rows.identity(raw)[0]) in writes.over
-        }
+        writes = _judge(cluster, seen, by_uid, ended, observation)
+        ends = {uid: job_rows.end_of(by_uid[uid], at) for uid in writes.over & by_uid.keys()}
         _track(cluster, writes, ends, at)
+        _record_starts(cluster, writes, by_uid, ends, at)
         changed = _write(cluster, writes, versions, at)
     return write_lock.tell(cluster, NodeChanges(changed=changed))
 
@@ -85,11 +89,12 @@ def _none(seen: Mapping[str, rows.Values | None]) -> set[str]:
 def _judge(
     cluster: Cluster,
     seen: Mapping[str, rows.Values | None],
-    versions: Mapping[str, str],
+    by_uid: Mapping[str, Raw],
     ended: set[str],
     observation: Observation,
 ) -> _PodWrites:
     """Final within `writing.of_rows`; before, whether anything is to be done at all."""
+    versions = {uid: rows.resource_version(raw) for uid, raw in by_uid.items()}
     writes = _PodWrites(known=(known := _stored(cluster, None if observation.complete else list(seen))))
     for uid, there in known.items():
         if (uid in seen and seen[uid] is None and observation.replaces(versions[uid], there.recorded)) or (
@@ -104,25 +109,31 @@ def _judge(
         if values is None:
             continue
         row, tomb, version = known.get(uid), buried.get(uid), versions[uid]
+        was_starting = row is not None and row.is_starting
+        is_starting = start_rows.is_starting(by_uid[uid], was=was_starting)
         if row is None:
-            if tomb is None or observation.revives(version, tomb):
-                writes.changed[uid] = values
-        elif version != row.recorded.version and observation.replaces(version, row.recorded):
-            if row.values == values:
-                writes.recorded.add(uid)
-            else:
-                writes.changed[uid] = values
+            if tomb is not None and not observation.revives(version, tomb):
+                continue
+            writes.changed[uid] = values
+        elif version == row.recorded.version or not observation.replaces(version, row.recorded):
+            continue
+        elif row.values == values and was_starting == is_starting:
+            writes.recorded.add(uid)
+        else:
+            writes.changed[uid] = values
+        if is_starting:
+            writes.starting.add(uid)
     return writes
 
 
 def _stored(cluster: Cluster, uids: Sequence[str] | None) -> dict[str, _StoredPod]:
     stored = GpuPod.every.filter(cluster=cluster)
     parts = [stored] if uids is None else [stored.filter(uid__in=chunk) for chunk in write_lock.chunks(uids)]
-    columns = ("uid", "pk", "resource_version", "versioned_at", *rows.POD_FIELDS)
+    columns = ("uid", "pk", "resource_version", "versioned_at", "is_starting", *rows.POD_FIELDS)
     return {
-        uid: _StoredPod(pk, Recorded(version, at), dict(zip(rows.POD_FIELDS, values, strict=True)))
+        uid: _StoredPod(pk, Recorded(version, at), dict(zip(rows.POD_FIELDS, values, strict=True)), is_starting)
         for part in parts
-        for uid, pk, version, at, *values in part.values_list(*columns)
+        for uid, pk, version, at, is_starting, *values in part.values_list(*columns)
     }
 
 
@@ -134,6 +145,18 @@ def _track(cluster: Cluster, writes: _PodWrites, ends: Mapping[str, PodEnd], at:
     job_rows.track(cluster, [change for change in changes if change.values["gpus"]], at)
 
 
+def _record_starts(
+    cluster: Cluster, writes: _PodWrites, by_uid: Mapping[str, Raw], ends: Mapping[str, PodEnd], at: datetime
+) -> None:
+    """Store the starts of pods that are ready now, or are gone, and were not ready before."""
+    gone = PodEnd(GpuJob.Outcome.DELETED, at)
+    was_starting = {uid for uid, pod in writes.known.items() if pod.is_starting}
+    over = [StartEnd(uid, writes.known[uid].values, ends.get(uid, gone)) for uid in writes.over & was_starting]
+    ready = was_starting & writes.changed.keys() - writes.starting
+    over += [StartEnd(uid, writes.changed[uid], None) for uid in ready]
+    start_rows.record(cluster, over, by_uid, at)
+
+
 def _write(cluster: Cluster, writes: _PodWrites, versions: Mapping[str, str], at: datetime) -> list[int]:
     known = writes.known
     for chunk in write_lock.chunks(sorted(writes.over)):
@@ -142,13 +165,20 @@ def _write(cluster: Cluster, writes: _PodWrites, versions: Mapping[str, str], at
     write_lock.record(GpuPod, {known[uid].pk: versions[uid] for uid in writes.recorded}, at)
     GpuPod.every.bulk_create(
         [
-            GpuPod(cluster=cluster, uid=uid, resource_version=versions[uid], versioned_at=at, **values)
+            GpuPod(
+                cluster=cluster,
+                uid=uid,
+                resource_version=versions[uid],
+                versioned_at=at,
+                is_starting=uid in writes.starting,
+                **values,
+            )
             for uid, values in sorted(writes.changed.items())
         ],
         batch_size=write_lock.CHUNK,
         update_conflicts=True,
         unique_fields=["cluster", "uid"],
-        update_fields=["resource_version", "versioned_at", *rows.POD_FIELDS],
+        update_fields=["resource_version", "versioned_at", "is_starting", *rows.POD_FIELDS],
     )
     before = {known[uid].values["node_name"] for uid in (*writes.over, *writes.changed) if uid in known}
     return allocation.recount(cluster, before | {values["node_name"] for values in writes.changed.values()}, at)

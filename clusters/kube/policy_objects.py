@@ -11,6 +11,8 @@ from clusters.kube.discovery import Resource
 from contract import names
 
 _KUEUE = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+_FLUID, _SECRETS, _ROOK = ("data.fluid.io/v1alpha1",), ("external-secrets.io/v1",), ("ceph.rook.io/v1",)
+_SLINKY, _MONITORING = ("slinky.slurm.net/v1beta1",), ("monitoring.coreos.com/v1",)
 RESOURCES: Mapping[tuple[str, str], Resource] = {
     (version, kind): Resource(version, kind, plural, is_namespaced)
     for versions, kind, plural, is_namespaced in (
@@ -46,6 +48,29 @@ RESOURCES: Mapping[tuple[str, str], Resource] = {
         (("rbac.authorization.k8s.io/v1",), "RoleBinding", "rolebindings", True),
         (("autoscaling/v2",), "HorizontalPodAutoscaler", "horizontalpodautoscalers", True),
         (("autoscaling.k8s.io/v1",), "VerticalPodAutoscaler", "verticalpodautoscalers", True),
+        (_FLUID, "Dataset", "datasets", True),
+        (_FLUID, "AlluxioRuntime", "alluxioruntimes", True),
+        (_FLUID, "JuiceFSRuntime", "juicefsruntimes", True),
+        (_FLUID, "DataLoad", "dataloads", True),
+        (_SECRETS, "SecretStore", "secretstores", True),
+        (_SECRETS, "ClusterSecretStore", "clustersecretstores", False),
+        (_SECRETS, "ExternalSecret", "externalsecrets", True),
+        (_SECRETS, "ClusterExternalSecret", "clusterexternalsecrets", False),
+        (_ROOK, "CephCluster", "cephclusters", True),
+        (_ROOK, "CephBlockPool", "cephblockpools", True),
+        (_ROOK, "CephFilesystem", "cephfilesystems", True),
+        (_ROOK, "CephObjectStore", "cephobjectstores", True),
+        (("networking.istio.io/v1",), "VirtualService", "virtualservices", True),
+        (("networking.istio.io/v1",), "DestinationRule", "destinationrules", True),
+        (("networking.istio.io/v1",), "Gateway", "gateways", True),
+        (("security.istio.io/v1",), "PeerAuthentication", "peerauthentications", True),
+        (("security.istio.io/v1",), "AuthorizationPolicy", "authorizationpolicies", True),
+        (_SLINKY, "Controller", "controllers", True),
+        (_SLINKY, "NodeSet", "nodesets", True),
+        (_SLINKY, "LoginSet", "loginsets", True),
+        (_MONITORING, "ServiceMonitor", "servicemonitors", True),
+        (_MONITORING, "PodMonitor", "podmonitors", True),
+        (_MONITORING, "PrometheusRule", "prometheusrules", True),
     )
     for version in versions
 }

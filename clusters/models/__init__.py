@@ -19,6 +19,7 @@ from clusters.models.clusters import (
 from clusters.models.devices import DeviceClaim, DeviceSlice
 from clusters.models.gpu_jobs import GpuJob, JobPod
 from clusters.models.gpu_pods import GpuPod
+from clusters.models.pod_starts import PodStart
 from clusters.models.sync import RowCheck, RowWriter, Tombstone, Watcher
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Node",
     "NodeQuerySet",
     "NodeTuning",
+    "PodStart",
     "Pool",
     "RowCheck",
     "RowWriter",

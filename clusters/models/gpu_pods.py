@@ -48,6 +48,9 @@ class GpuPod(models.Model):
     started_at = models.DateTimeField(null=True)
     memory_kills = models.PositiveIntegerField(default=0, help_text="Containers whose last end was OOMKilled.")
     memory_killed_at = models.DateTimeField(null=True, help_text="When the latest of them ended.")
+    is_starting = models.BooleanField(
+        default=False, db_default=False, help_text="It was not ready yet whenever it was seen."
+    )
     tolerations = models.JSONField(default=list, help_text="Those that count for NoExecute; see clusters.tolerations.")
 
     objects = PodsWithGpus()

@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent / "entries"
+NO_COMPONENTS: Mapping[str, Component] = {}
 
 
 class Unknown(Missing):
@@ -76,10 +77,10 @@ class Catalog:
         return (*sorted(wanted - {*known}), *known)
 
 
-def load(*folders: Path) -> Catalog:
-    """Every file of these folders. Raises BadCatalog, which names file and path."""
-    described: dict[str, tuple[Component, Path]] = {}
-    for folder in folders or (HERE,):
+def load(*folders: Path, base: Mapping[str, Component] = NO_COMPONENTS) -> Catalog:
+    """Every file of these folders, besides `base`, which HERE has. Raises BadCatalog, which names file and path."""
+    described = {name: (component, HERE / f"{name}.yaml") for name, component in base.items()}
+    for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
             component = read(path)
             if component.name in described:
@@ -170,7 +171,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else "."
 
 
-_loaded = [load()]
+_loaded = [load(HERE)]
 """The one in use is the last."""
 _held: ContextVar[list[Catalog] | None] = ContextVar("held", default=None)
 """The catalog that is held, once it was asked for."""
@@ -224,7 +225,7 @@ def current() -> Catalog:
 @contextmanager
 def extended(*folders: Path) -> Iterator[Catalog]:
     """The catalog with these folders' components besides, for as long as the context lasts, in this process."""
-    _loaded.append(load(HERE, *folders))
+    _loaded.append(load(*folders, base=_loaded[0].components))  # parsing HERE again takes a second
     try:
         yield _loaded[-1]
     finally:

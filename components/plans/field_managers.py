@@ -79,9 +79,14 @@ def _key(*lists: list[Any]) -> str:
         ]
         if len(named) < len(lists):
             return ""
-        if all(None not in names and len({*map(str, names)}) == len(names) for names in named):
+        if all(map(_tells_apart, named)):
             return key
     return ""
+
+
+def _tells_apart(names: list[Any]) -> bool:
+    """A gateway of Istio has a mapping under `port`, which names nothing."""
+    return all(isinstance(name, str | int) for name in names) and len({*map(str, names)}) == len(names)
 
 
 def text(path: Path) -> str:

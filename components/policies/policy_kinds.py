@@ -11,8 +11,8 @@ from typing import Any
 
 from clusters.fleet import Fleet
 from components.blast.judgment import GPU_PODS, LIVE, NETWORK, NEW_PODS
-from components.catalog.effects import ChangeEffect
-from components.policies import policy_readiness
+from components.catalog.effects import ALL_NODES, ChangeEffect
+from components.policies import component_readiness, policy_readiness
 from components.values.clauses import Clause
 from profiles.policies.kinds import KINDS
 
@@ -45,8 +45,10 @@ class KindRow:
     """Before it exists nothing is in it and nothing names it."""
 
 
-def _effect(kind: str, worst: str, why: str, *paths: str, unless: tuple[Clause, ...] = ()) -> ChangeEffect:
-    return ChangeEffect(kind, worst, why, paths=paths, unless=unless)
+def _effect(
+    kind: str, worst: str, why: str, *paths: str, unless: tuple[Clause, ...] = (), nodes: str = ""
+) -> ChangeEffect:
+    return ChangeEffect(kind, worst, why, paths=paths, unless=unless, nodes=nodes)
 
 
 REFUSES = "Running pods stay; new ones beyond it are refused."
@@ -57,7 +59,17 @@ _RETAINS = Clause("spec.persistentVolumeReclaimPolicy", "Retain")
 _DELETES = "Once its claim is deleted, the volume's data is deleted, too, and nothing brings it back."
 NO_ONES = "what is in it is not ours to delete."
 
+_CACHE = "Pods that mount the dataset read through this cache, whose own pods may restart."
+_STORE = "From another store other values come, which pods read when they start."
+_CEPH = "Daemons of Ceph restart, and pods that store in it wait; disks that it names become Ceph's."
+_POOL = "Pods that store in it wait while Ceph moves data, and fail where what they use is taken away."
+_MESH = "Requests to what it names go another way, or are refused, from then on."
+_OBSERVED = "It only tells Prometheus what to look at."
+
 VOLUMES = ("PersistentVolume", "PersistentVolumeClaim")
+CEPH = ("CephCluster", "CephBlockPool", "CephFilesystem", "CephObjectStore")
+HOLD_DATA = (*VOLUMES, *CEPH)
+"""Kinds that may hold data: the version that was looked at decides whether one is removed."""
 
 ROWS: Mapping[str, KindRow] = {
     "Namespace": KindRow(
@@ -157,6 +169,97 @@ ROWS: Mapping[str, KindRow] = {
     "AdmissionCheck": KindRow(2, idle=policy_readiness.kueue_active),
     "Queue": KindRow(3, idle=policy_readiness.queue),
     "LocalQueue": KindRow(4),
+    "Dataset": KindRow(
+        3,
+        (_effect("Dataset", GPU_PODS, "Pods that mount it see other data, or none where a mount is taken away."),),
+        idle=component_readiness.dataset,
+        is_idle_at_first=True,
+    ),
+    "AlluxioRuntime": KindRow(
+        4,
+        (_effect("AlluxioRuntime", GPU_PODS, _CACHE),),
+        idle=component_readiness.alluxio_runtime,
+        reads=2,
+        is_idle_at_first=True,
+    ),
+    "JuiceFSRuntime": KindRow(
+        4,
+        (_effect("JuiceFSRuntime", GPU_PODS, _CACHE),),
+        idle=component_readiness.juicefs_runtime,
+        reads=2,
+        is_idle_at_first=True,
+    ),
+    "DataLoad": KindRow(
+        5,
+        (_effect("DataLoad", LIVE, "It reads into the cache; running pods keep what they read."),),
+        idle=component_readiness.data_load,
+    ),
+    **{
+        kind: KindRow(2, (_effect(kind, NEW_PODS, _STORE),), idle=component_readiness.external_secrets, reads=2)
+        for kind in ("SecretStore", "ClusterSecretStore")
+    },
+    **{
+        kind: KindRow(
+            3,
+            (_effect(kind, NEW_PODS, "The Secret that it makes changes; pods read it when they start."),),
+            idle=component_readiness.external_secrets,
+        )
+        for kind in ("ExternalSecret", "ClusterExternalSecret")
+    },
+    "CephCluster": KindRow(
+        2,
+        (_effect("CephCluster", GPU_PODS, _CEPH, nodes=ALL_NODES),),
+        idle=component_readiness.ceph_cluster,
+        stays=component_readiness.holds_ceph,
+        reads=2,
+    ),
+    **{
+        kind: KindRow(
+            3,
+            (_effect(kind, GPU_PODS, _POOL, nodes=ALL_NODES),),
+            idle=component_readiness.ceph,
+            stays=component_readiness.holds_ceph,
+            reads=2,
+            is_idle_at_first=True,
+        )
+        for kind in CEPH[1:]
+    },
+    "Gateway": KindRow(2, (_effect("Gateway", NETWORK, _MESH),), idle=component_readiness.istio),
+    **{
+        kind: KindRow(3, (_effect(kind, NETWORK, _MESH),), idle=component_readiness.istio)
+        for kind in ("DestinationRule", "PeerAuthentication", "AuthorizationPolicy")
+    },
+    "VirtualService": KindRow(4, (_effect("VirtualService", NETWORK, _MESH),), idle=component_readiness.istio),
+    "Controller": KindRow(
+        3,
+        (
+            _effect(
+                "Controller", NEW_PODS, "While Slurm's controller restarts, running jobs continue and new ones wait."
+            ),
+        ),
+        idle=component_readiness.slurm_controller,
+    ),
+    "NodeSet": KindRow(
+        4,
+        (
+            _effect(
+                "NodeSet", GPU_PODS, "Nodes of Slurm are pods, which are made again or ended, and their jobs with them."
+            ),
+        ),
+        idle=component_readiness.node_set,
+        reads=2,
+        is_idle_at_first=True,
+    ),
+    "LoginSet": KindRow(
+        4,
+        (_effect("LoginSet", NEW_PODS, "People who are logged in are cut off; jobs run on."),),
+        idle=component_readiness.login_set,
+        is_idle_at_first=True,
+    ),
+    **{
+        kind: KindRow(4, (_effect(kind, LIVE, _OBSERVED),), idle=component_readiness.monitored)
+        for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule")
+    },
 }
 
 

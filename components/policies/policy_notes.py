@@ -8,7 +8,7 @@ from typing import Any
 from clusters.fleet import Fleet, FleetRefused, ObjectRef
 from components.plans.prepared import INFO, WARN, PlanNote
 from components.policies.ownership import live_of
-from components.policies.policy_kinds import VOLUMES
+from components.policies.policy_kinds import CEPH, VOLUMES
 from components.policies.prepared_objects import PreparedObject
 from components.values.clauses import look_up
 from contract import names
@@ -41,6 +41,9 @@ def kept(policy: PreparedObject) -> Iterator[PlanNote]:
         )
     if policy.ref.kind in VOLUMES and policy.change in ("created", "unvalidated"):
         title = f"{policy.title} stays when the plan is reverted, once a claim and a volume are bound"
+        yield PlanNote(INFO, "volume-stays", title, "What is stored there is not ours to delete.")
+    if policy.ref.kind in CEPH and policy.change in ("created", "unvalidated"):
+        title = f"{policy.title} stays when the plan is reverted, once Rook has taken it on"
         yield PlanNote(INFO, "volume-stays", title, "What is stored there is not ours to delete.")
     if policy.change != "same" and _deletes_data(policy.manifest):
         title = f"With {policy.title}, a claim that is deleted takes its data along"

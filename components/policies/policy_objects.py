@@ -3,7 +3,7 @@
 As `components.release.work` is for Helm releases, over the port: what would differ is the API server's own answer to a
 dry run, and only what Setpoint owns of an object is compared. What another party holds is a conflict, told in the plan;
 of an object that is Setpoint's own, an approved plan takes it back, field by field (`takeover`). A namespace is never
-removed, nor a volume or claim that holds data: what is in it is not ours to delete.
+removed, nor a volume, claim or Ceph object that holds data: what is in it is not ours to delete.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _remove(fleet: Fleet, policy: PreparedObject, live: Mapping[str, Any]) -> st
     for _ in range(takeover.TRIES):
         if why := row.stays(live):
             return f"{policy.title} stays: {why}"
-        at = takeover.version(live) if policy.ref.kind in policy_kinds.VOLUMES else ""
+        at = takeover.version(live) if policy.ref.kind in policy_kinds.HOLD_DATA else ""
         try:
             fleet.remove_policy(policy.ref, uid_of(live), at)
         except Conflict:

@@ -15,17 +15,17 @@ from contract import quantities
 _CLASS = "storage.k8s.io/v1"
 
 
-def _status(live: Mapping[str, Any]) -> Mapping[str, Any]:
+def status_of(live: Mapping[str, Any]) -> Mapping[str, Any]:
     status: Mapping[str, Any] = live.get("status") or {}
     return status
 
 
 def _condition(live: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    conditions = _status(live).get("conditions") or ()
+    conditions = status_of(live).get("conditions") or ()
     return next((condition for condition in conditions if condition.get("type") == name), {})
 
 
-def _lacks(live: Mapping[str, Any], name: str, words: str) -> str:
+def lacks(live: Mapping[str, Any], name: str, words: str) -> str:
     """Explain that a condition is not true yet, with its controller's message."""
     condition = _condition(live, name)
     if condition.get("status") == "True":
@@ -36,31 +36,31 @@ def _lacks(live: Mapping[str, Any], name: str, words: str) -> str:
 
 # ── Queues ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def queue(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    state = _status(live).get("state", "Open")
+    state = status_of(live).get("state", "Open")
     return "" if state == "Open" else f"is {state}, not Open."
 
 
 def cluster_queue(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    return _lacks(live, "Active", "active")
+    return lacks(live, "Active", "active")
 
 
 def hyper_node(fleet: Fleet, live: Mapping[str, Any]) -> str:
     """Volcano's controller counts its nodes; without any, no gang is placed by it."""
-    return "" if _status(live).get("nodeCount") else "has no node yet: does any have that name or those labels?"
+    return "" if status_of(live).get("nodeCount") else "has no node yet: does any have that name or those labels?"
 
 
 # ── Storage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def volume(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    phase = _status(live).get("phase") or "Pending"
+    phase = status_of(live).get("phase") or "Pending"
     if phase in ("Available", "Bound", "Released"):
         return ""
-    why = str(_status(live).get("message") or "")
+    why = str(status_of(live).get("message") or "")
     return f"is {phase}{f': {why[:300]}' if why else ''}."
 
 
 def claim(fleet: Fleet, live: Mapping[str, Any]) -> str:
     """A claim whose class waits for the first pod is as it should be while it is pending."""
-    phase, spec = _status(live).get("phase") or "Pending", live.get("spec") or {}
+    phase, spec = status_of(live).get("phase") or "Pending", live.get("spec") or {}
     if phase == "Bound":
         return ""
     if phase == "Pending" and (name := spec.get("storageClassName")) and not spec.get("volumeName"):
@@ -75,24 +75,24 @@ def claim(fleet: Fleet, live: Mapping[str, Any]) -> str:
 
 def holds_volume(live: Mapping[str, Any]) -> str:
     """A volume that a claim had holds its data; one that none had yet goes without a loss."""
-    is_fresh = (_status(live).get("phase") or "Pending") in ("Pending", "Available")
+    is_fresh = (status_of(live).get("phase") or "Pending") in ("Pending", "Available")
     return "" if is_fresh else "what a claim stored in it is not ours to delete."
 
 
 def holds_claim(live: Mapping[str, Any]) -> str:
-    is_fresh = (_status(live).get("phase") or "Pending") == "Pending"
+    is_fresh = (status_of(live).get("phase") or "Pending") == "Pending"
     return "" if is_fresh else "its volume, and what is stored there, would go with it."
 
 
 # ── Networks and autoscalers ──────────────────────────────────────────────────────────────────────────────────────────
 def cilium_network_policy(fleet: Fleet, live: Mapping[str, Any]) -> str:
     """Cilium before 1.16 says nothing of it; what it says of an invalid one is that no agent enforces it."""
-    return _lacks(live, "Valid", "valid") if _condition(live, "Valid").get("status") == "False" else ""
+    return lacks(live, "Valid", "valid") if _condition(live, "Valid").get("status") == "False" else ""
 
 
 def horizontal(fleet: Fleet, live: Mapping[str, Any]) -> str:
     """Its target is there and can be scaled. That its metrics come is not waited for: they may need running pods."""
-    return _lacks(live, "AbleToScale", "able to scale its target")
+    return lacks(live, "AbleToScale", "able to scale its target")
 
 
 def vertical(fleet: Fleet, live: Mapping[str, Any]) -> str:
@@ -109,7 +109,7 @@ _SHOWN = 3
 
 def nic_cluster_policy(fleet: Fleet, live: Mapping[str, Any]) -> str:
     """Its own word, part by part; and each resource that its device plugins are told to offer, on some node."""
-    status = _status(live)
+    status = status_of(live)
     if status.get("state") != "ready":
         parts = status.get("appliedStates") or ()
         behind = [str(part.get("name")) for part in parts if part.get("state") not in ("ready", "ignore")]
@@ -164,7 +164,7 @@ def sriov_node_policy(fleet: Fleet, live: Mapping[str, Any]) -> str:
     if not chosen:
         return "has no NIC on any node yet that it selects."
     for name, state in sorted(chosen.items()):
-        status = _status(state)
+        status = status_of(state)
         if (sync := status.get("syncStatus")) != "Succeeded":
             why = str(status.get("lastSyncError") or "")
             return f"is {sync or 'not begun'} on node {name}{f': {why[:200]}' if why else ''}."
@@ -196,12 +196,12 @@ def sriov_network(fleet: Fleet, live: Mapping[str, Any]) -> str:
 
 # ── Backups, other clusters ───────────────────────────────────────────────────────────────────────────────────────────
 def schedule(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    phase = _status(live).get("phase") or "New"
+    phase = status_of(live).get("phase") or "New"
     if phase == "Enabled":
         return ""
-    errors = _status(live).get("validationErrors") or ()
+    errors = status_of(live).get("validationErrors") or ()
     return f"is {phase}, not Enabled{f': {errors[0]}' if errors else ''}."
 
 
 def kueue_active(fleet: Fleet, live: Mapping[str, Any]) -> str:
-    return _lacks(live, "Active", "active")
+    return lacks(live, "Active", "active")

@@ -16,7 +16,7 @@ from clusters.inventory import daily_counts, enrolment, inspection, reachability
 from clusters.models import Cluster, Pool
 from clusters.services import lifecycle
 from common.clock import now
-from config.demo import queues, telemetry
+from config.demo import queues, starts, telemetry
 from config.demo.fleet import ServedCluster
 from config.demo.journey import Journey
 from gpus.capacity import pending
@@ -172,6 +172,7 @@ class Operations:
             self.journey.jump_to(left)
             self.read_gpus()
             self.read_queues(left)
+            starts.pass_by(left)
 
     def read_gpus(self) -> None:
         for cluster in Cluster.objects.filter(name__in=self.clusters).order_by("name"):

@@ -71,5 +71,7 @@ def unzipped(data: bytes) -> Any:
 
 def short(value: float) -> float:
     """Six significant digits; whole numbers without a fraction."""
+    if -1e6 < value < 1e6 and value == (whole := int(value)):  # most are, and formatting takes six times as long
+        return whole
     rounded = float(f"{value:.6g}")
     return int(rounded) if rounded.is_integer() else rounded

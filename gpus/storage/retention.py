@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q
 
-from clusters.models import Cluster, GpuJob
+from clusters.models import Cluster, GpuJob, PodStart
 from common.clock import now
 from gpus.models import CheckRun, CheckSchedule, GpuBand, GpuPacked, GpuUse, JobUse, NodePace, QueueStep, WorkloadWait
 from gpus.storage.accumulator import COARSE, FINE
@@ -18,6 +18,8 @@ MOST = 20_000
 """Rows of a kind and run; beat comes again."""
 MOST_JOBS = 100_000
 """Ended ones of a cluster."""
+MOST_STARTS = 200_000
+"""Of pods of a cluster."""
 MOST_WAITS = 200_000
 """Ended ones of a cluster whose objects are gone."""
 UNSEEN = timedelta(days=2)
@@ -43,6 +45,7 @@ def forget_old() -> int:
     others += _forget(CheckRun, Q(status=CheckRun.Status.ENDED, ended_at__lt=runs))
     others += _forget(GpuUse, Q(day__lt=bands.date())) + _forget(JobUse, Q(day__lt=bands.date()))
     others += _forget(GpuJob, Q(ended_at__lt=bands)) + _forget_most(GpuJob, MOST_JOBS, Q())
+    others += _forget(PodStart, Q(ended_at__lt=bands)) + _forget_most(PodStart, MOST_STARTS, Q())
     # The last wait of an object that is there stays: without it the object would be taken for another.
     gone = Q(is_present=False)
     others += _forget(WorkloadWait, gone & Q(ended_at__lt=bands)) + _forget_most(WorkloadWait, MOST_WAITS, gone)

@@ -3,7 +3,7 @@
 gpus/jobs.html    listing (of GpuJob, as gpus.peers.lives.selectors.jobs), states, clusters,
                   rows [(job, GPU-hours, active percent or None)]
 gpus/job.html     report (gpus.peers.lives.reports.JobReport), job, ranks (the first MOST_ROWS), nodes, more_ranks,
-                  more_nodes, may_serve
+                  more_nodes, may_serve, starts [(PodStart, words of each part)]
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET
 
-from clusters.models import GpuJob
+from clusters.models import GpuJob, PodStart
 from clusters.reports.selectors import clusters_visible_to
 from common import listing, look
 from common.requests import UserRequest
 from gpus.peers.lives import reports, selectors
 from gpus.peers.lives.ranks import Rank
 from gpus.reports.inference.deployments import BATCH
+from gpus.reports.starts import figures
+from gpus.reports.starts import selectors as starts
 
 MOST_ROWS = 100
 
@@ -53,6 +55,7 @@ def job(request: UserRequest, pk: int) -> HttpResponse:
         "ranks": ranks[:MOST_ROWS],
         "more_ranks": max(0, len(ranks) - MOST_ROWS),
         "nodes": nodes[:MOST_ROWS],
+        "starts": [(start, *_words(start)) for start in starts.of_job(row)],
         "may_serve": row.kind not in BATCH,
         "more_nodes": max(0, report.around.nodes_count - MOST_ROWS),
     }
@@ -65,6 +68,11 @@ def job_of(request: UserRequest, pk: UUID, key: str) -> HttpResponse:
     """Redirect to the job of this key: pods know no other name of it."""
     row = get_object_or_404(selectors.jobs(request.user).defer("pods"), cluster=pk, key=key)
     return redirect("gpus:job", row.pk)
+
+
+def _words(start: PodStart) -> list[str]:
+    """Return how long each part of a start took."""
+    return [figures.words(seconds) for seconds in (start.queue_seconds, start.prepare_seconds, start.load_seconds)]
 
 
 def _first(rank: Rank) -> tuple[bool, bool, float, str]:

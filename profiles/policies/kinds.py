@@ -10,9 +10,7 @@ the module of their checks. The API server has the last word, in the plan's dry 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from profiles.policies import (
     attachments,
@@ -29,34 +27,12 @@ from profiles.policies import (
     rights,
     storage,
 )
-from profiles.policies.kubernetes import Judge
+from profiles.policies.components import rows
+from profiles.policies.kind import PolicyKind
 
 MAX_OBJECTS = 200
 MAX_OBJECT = 32 * 1024
 """Characters of one object as JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyKind:
-    name: str
-    versions: tuple[str, ...]
-    """apiVersions that are understood, the one to write first."""
-    is_namespaced: bool
-    fields: frozenset[str]
-    """Fields allowed beside apiVersion, kind and metadata."""
-    check: Callable[[Judge, Mapping[str, Any]], None]
-    component: str = ""
-    """Which brings the kind's definition; empty: Kubernetes itself."""
-    also: tuple[str, ...] = ()
-    """Other components that bring it."""
-    fixed: tuple[str, ...] = ()
-    """Paths that Kubernetes never changes once the object exists: another value needs another object."""
-    is_kept_out: bool = False
-    """Of no namespace of Kubernetes or of Setpoint itself."""
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        return (self.component, *self.also) if self.component else ()
 
 
 _SPEC = frozenset({"spec"})
@@ -213,5 +189,6 @@ KINDS: Mapping[str, PolicyKind] = {
             "vertical-pod-autoscaler",
             is_kept_out=True,
         ),
+        *rows.ROWS,
     )
 }

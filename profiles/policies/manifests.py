@@ -9,7 +9,8 @@ from typing import Any
 from contract import names
 from profiles.content.cluster import WantedObject
 from profiles.policies import node_labels
-from profiles.policies.kinds import KINDS, PolicyKind
+from profiles.policies.kind import PolicyKind
+from profiles.policies.kinds import KINDS
 from profiles.policies.kubernetes import Judge
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")

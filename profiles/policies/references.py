@@ -77,6 +77,41 @@ def _claim_template(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[R
             yield f"{at}.firstAvailable[{number}].deviceClassName", "DeviceClass", other["deviceClassName"]
 
 
+def _runtime(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    """A runtime of Fluid caches the Dataset of its own name."""
+    yield "metadata.name", "Dataset", f"{policy.namespace}/{policy.name}"
+
+
+def _data_load(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    yield "spec.dataset.name", "Dataset", f"{policy.namespace}/{spec['dataset']['name']}"
+
+
+def _external_secret(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    yield from _store("spec", policy.namespace, spec)
+
+
+def _cluster_external_secret(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    yield from _store("spec.externalSecretSpec", "", spec["externalSecretSpec"])
+
+
+def _store(at: str, namespace: str, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    store = spec.get("secretStoreRef") or {}
+    if store.get("name"):
+        kind = store.get("kind") or "SecretStore"
+        name = store["name"] if kind == "ClusterSecretStore" else f"{namespace}/{store['name']}"
+        yield f"{at}.secretStoreRef.name", kind, name
+
+
+def _virtual_service(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    for index, name in enumerate(spec.get("gateways") or ()):
+        if name != "mesh":
+            yield f"spec.gateways[{index}]", "Gateway", name if "/" in name else f"{policy.namespace}/{name}"
+
+
+def _slurm_pods(policy: WantedObject, spec: Mapping[str, Any]) -> Iterator[Reference]:
+    yield "spec.controllerRef.name", "Controller", f"{policy.namespace}/{spec['controllerRef']['name']}"
+
+
 _OF_KIND: Mapping[str, Callable[[WantedObject, Mapping[str, Any]], Iterator[Reference]]] = {
     "Queue": _queue,
     "LocalQueue": _local_queue,
@@ -88,4 +123,12 @@ _OF_KIND: Mapping[str, Callable[[WantedObject, Mapping[str, Any]], Iterator[Refe
     "MultiKueueConfig": _multikueue,
     "AdmissionCheck": _admission_check,
     "ResourceClaimTemplate": _claim_template,
+    "AlluxioRuntime": _runtime,
+    "JuiceFSRuntime": _runtime,
+    "DataLoad": _data_load,
+    "ExternalSecret": _external_secret,
+    "ClusterExternalSecret": _cluster_external_secret,
+    "VirtualService": _virtual_service,
+    "NodeSet": _slurm_pods,
+    "LoginSet": _slurm_pods,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusters.fleet import FleetError, FleetRefused, Forbidden, NotFound, ObjectRef
+from clusters.fleet import FleetRefused, Forbidden, NotFound, ObjectRef
 from clusters.kube import managed_fields
 from clusters.kube.fleet import KubeFleet
 from components.policies import policy_conformance, policy_objects
@@ -20,9 +20,10 @@ from profiles.content.cluster import WantedObject
 from profiles.document import schema
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
+from tests.full.components.carrying import carry_out, config_map, may, prepare
 from tests.full.harness.client import eventually
-from tests.full.harness.equipping import DEPLOY
 
+__all__ = ["may"]
 pytestmark = pytest.mark.full
 
 PROFILE = """
@@ -136,59 +137,12 @@ def team(deployed: Plane) -> Iterator[str]:
     deployed.kubectl("delete", "storageclass,deviceclass", name, "--ignore-not-found")
 
 
-@pytest.fixture(scope="module")
-def may(deployed: Plane, cluster_admin: Admin) -> Iterator[None]:
-    """The role and its fence, as soon as the API server knows both."""
-    deployed.kubectl("delete", "configmap", "fence-probe", "-n", "kube-public", "--ignore-not-found")
-    deployed.kubectl("apply", "-f", str(DEPLOY / "setpoint-policies.yaml"))
-    token = cluster_admin.controller_token()
-    with contextlib.closing(Admin(deployed, deployed.credentials(token=token))) as controller:
-        eventually(lambda: _is_fenced(controller, cluster_admin))
-    yield
-    deployed.kubectl("delete", "-f", str(DEPLOY / "setpoint-policies.yaml"))
-
-
-def _is_fenced(controller: Admin, cluster_admin: Admin) -> bool:
-    try:
-        controller.delete("configmaps", "no-such-map", "default")
-    except NotFound:
-        pass
-    except FleetError:
-        return False
-    try:
-        controller.create("configmaps", _map("fence-probe"), "kube-public")
-    except FleetError as refused:
-        return "setpoint-policies-fence" in str(refused)
-    # Not by the controller: the fence may have come into force since.
-    cluster_admin.delete("configmaps", "fence-probe", "kube-public")
-    return False
-
-
-def _map(name: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
-
-
 def wanted(team: str, **how: str) -> tuple[WantedObject, ...]:
     text = PROFILE.replace("TEAM", team)
     for old, new in how.items():
         assert old in text
         text = text.replace(old, new)
     return schema.flatten(schema.parse(text), None, origin="a r1").content.policies
-
-
-def prepare(fleet: KubeFleet, objects: tuple[WantedObject, ...]) -> PreparedPolicies:
-    return PreparedPolicies.from_json(json.loads(json.dumps(policy_objects.prepare(fleet, objects).to_json())))
-
-
-def carry_out(fleet: KubeFleet, prepared: PreparedPolicies, direction: str = "forward") -> list[str]:
-    lines: list[str] = []
-    ends: dict[str, Any] = {"deadline": time.monotonic() + 60, "stop": lambda: False, "tell": lines.append}
-    policy_objects.carry_out(fleet, prepared, direction=direction, **ends)
-    eventually(
-        lambda: policy_objects.check_readiness(fleet, prepared, direction=direction).is_ready,
-        lambda: policy_objects.check_readiness(fleet, prepared, direction=direction).missing,
-    )
-    return lines
 
 
 def refs(prepared: PreparedPolicies) -> dict[str, ObjectRef]:
@@ -341,7 +295,7 @@ def test_the_fence_holds_a_stolen_token_whatever_roles_it_has(cluster_admin: Adm
             for space in ("kube-system", "setpoint-system"):
                 assert not _may(stolen, "roles", _role("fine", _READ), space)
                 assert not _may(stolen, "networkpolicies", _policy(), space)
-            assert not _may(stolen, "configmaps", _map("coredns-custom"), "kube-system")
+            assert not _may(stolen, "configmaps", config_map("coredns-custom"), "kube-system")
             with pytest.raises(FleetRefused, match="setpoint-policies-fence"):
                 stolen.delete("configmaps", "extension-apiserver-authentication", "kube-system")
             assert not _may(stolen, "persistentvolumes", _volume("a", {"hostPath": {"path": "/"}}))

@@ -49,6 +49,7 @@ from profiles.models import Revision
 from tests.components.factories import ClusterValuesFactory, RepositoryFactory, SiteEntryFactory
 from tests.components.packing import tiny
 from tests.factories import TokenClient, UserFactory
+from tests.gpus.starts.recorded import start
 from tests.gpus.waiting import waiting
 from tests.jobs.conftest import World
 from tests.platform.rest.policies import policy_addresses
@@ -340,6 +341,7 @@ def _compliance(world: World, revision: Any) -> dict[str, Any]:
         "gpus/check-runs/<uuid:pk>": check_run.pk,
         **dict.fromkeys(("gpus/checks/schedules/<int:pk>", "gpus/check-schedules/<int:pk>"), schedule.pk),
         "gpus/jobs/<int:pk>": job.pk,
+        "gpus/starts/<int:pk>": start(world.cluster, node.changed_at).pk,
         "gpus/waits/<int:pk>": waiting(world.cluster, node.changed_at).pk,
         "jobs/<slug:key>": job.key,
         "compliance/changes/<int:pk>": change.pk,
