@@ -292,6 +292,7 @@ CELERY_BEAT_SCHEDULE = {
     "study-rollouts": every("gpus.tasks.study", 30),
     "check-gates": every("gpus.tasks.check_gates", 30),
     "look-at-paces": every("gpus.tasks.look_at_paces", 60),
+    "look-at-hosts": every("gpus.tasks.look_at_hosts", 60),
     "look-at-checks": every("gpus.tasks.look_at_checks", 5),
     "look-at-check-schedules": every("gpus.tasks.look_at_check_schedules", 60),
     "evaluate-alerts": every("notices.tasks.tick", 5),

@@ -6,7 +6,7 @@ class GpusConfig(AppConfig):
 
     def ready(self) -> None:
         from common import hooks
-        from gpus.alerts import checks, rules
+        from gpus.alerts import checks, host_loads, rules
         from gpus.services import sources
         from gpus.services.checks import runs
         from gpus.web import export_views, panels
@@ -23,4 +23,5 @@ class GpusConfig(AppConfig):
         hooks.disconnect_blockers.subscribe(runs.blockers)
         hooks.alert_rules.subscribe(rules.rules)
         hooks.alert_rules.subscribe(checks.rules)
+        hooks.alert_rules.subscribe(host_loads.rules)
         hooks.alert_panels.subscribe(export_views.panel)

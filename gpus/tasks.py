@@ -14,7 +14,7 @@ from celery import shared_task
 from gpus.capacity import pending
 from gpus.effects import gates, studies
 from gpus.peers import job
-from gpus.services import polling
+from gpus.services import host_loads, polling
 from gpus.services.checks import queueing, runs
 from gpus.storage import retention
 
@@ -26,6 +26,7 @@ STUDY_SECONDS = 30.0
 PACE_SECONDS = 60.0
 CHECK_SECONDS = 5.0
 SCHEDULE_SECONDS = 60.0
+HOST_SECONDS = 60.0
 readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
 pacing = threading.BoundedSemaphore(1)
 
@@ -143,3 +144,17 @@ def look_at_check_schedules() -> None:
 def queue_checks(pk: int) -> None:
     """Queue what one schedule may now. Delivered twice, the second one finds nothing."""
     queueing.queue(pk)
+
+
+@shared_task(ignore_result=True)
+def look_at_hosts() -> None:
+    """Beat, every minute: hosts with slow disks, by the Prometheus of each cluster that has one."""
+    host_loads.reconcile()
+    for pk in host_loads.due():
+        look_at_host_loads.apply_async((pk,), expires=HOST_SECONDS)
+
+
+@shared_task(ignore_result=True)
+def look_at_host_loads(pk: int) -> None:
+    """One cluster. Delivered twice, one of them reads."""
+    host_loads.refresh(pk)

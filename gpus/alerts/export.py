@@ -270,8 +270,14 @@ def groups(way: ScrapeSettings, cluster_id: UUID | None = None) -> list[dict[str
     holding = [rule for rule in rulebook.of_cluster(cluster_id) if rule.is_enabled]
     return [
         {"name": "setpoint-gpus", "interval": _promql(INTERVAL), "rules": list(recordings(way))},
-        {"name": "setpoint-alerts", "rules": [_alert(rule, way) for rule in holding]},
-        {"name": "setpoint-hosts", "rules": list(hosts.alerts(way, BOARDS))},
+        {
+            "name": "setpoint-alerts",
+            "rules": [_alert(rule, way) for rule in holding if rule.rule.name not in hosts.NAMES],
+        },
+        {
+            "name": "setpoint-hosts",
+            "rules": list(hosts.alerts(way, BOARDS, {rule.rule.name: rule for rule in holding})),
+        },
     ]
 
 

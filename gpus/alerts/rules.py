@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from clusters.models import Node
 from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
-from gpus.alerts import hardware, heat, idle, nodes
+from gpus.alerts import hardware, heat, idle, memory, nodes
 from gpus.alerts.subjects import device, devices, of_current_samples
 from gpus.alerts.subjects import hardware as boards
 from gpus.metrics import xids
@@ -29,6 +29,7 @@ def rules() -> Iterable[AlertRule]:
     """Yield every rule over what exporters report of GPUs."""
     yield from idle.rules()
     yield from nodes.rules()
+    yield from memory.rules()
     yield AlertRule(
         XID,
         "Fatal XID",

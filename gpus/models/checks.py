@@ -103,7 +103,12 @@ class CheckRun(models.Model):
     check_name = models.CharField(max_length=40)
     image = models.CharField(max_length=500, help_text="As it was set when the run was made.")
     model = models.CharField(max_length=120, blank=True, help_text="Of the node's GPUs then.")
-    gpus = models.PositiveIntegerField()
+    gpus = models.PositiveIntegerField(help_text="That it requests: all of the node, or none.")
+    targets = models.JSONField(
+        default=list,
+        db_default=[],
+        help_text="Names and host:port that a check of the network also reaches.",
+    )
     at_once = models.PositiveSmallIntegerField(help_text="Runs on nodes of its cluster at the same time, at most.")
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
     outcome = models.CharField(max_length=7, choices=Outcome, blank=True)

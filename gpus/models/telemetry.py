@@ -126,6 +126,29 @@ class TelemetrySource(Remote):
         return self.cluster_id
 
 
+class HostLoad(models.Model):
+    """Hosts of one cluster with slow disks or tasks that wait for I/O, by its Prometheus. The row is the queue."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="host_load")
+    read_at = models.DateTimeField(null=True, help_text="When the cluster's Prometheus last answered.")
+    sentence = models.CharField(max_length=500, blank=True, help_text="Why it was not read, or empty.")
+    has_source = models.BooleanField(default=False, help_text="Whether there is a Prometheus that may be read.")
+    reporting = models.JSONField(default=dict, help_text="Targets of the node exporter that report {figure: count}.")
+    high = models.JSONField(default=dict, help_text="{figure: {node: [value, disk, operation]}} above the floor.")
+    lost = models.JSONField(default=dict, help_text="{figure: [nodes that were high, and report nothing now]}")
+    due_at = models.DateTimeField(default=now)
+
+    class Meta:
+        indexes = [models.Index(fields=["due_at"])]
+
+    def __str__(self) -> str:
+        return f"hosts of {self.cluster_id}"
+
+    @property
+    def is_current(self) -> bool:
+        return self.read_at is not None and now() - self.read_at < STALE_AFTER
+
+
 class Waiting(models.Model):
     """Pending GPU gangs of one cluster, from its schedulers' own objects, as last read. The row is the queue."""
 

@@ -1,7 +1,7 @@
 """Programs of active checks: what each prints in its own format, the same for the same node but for a little noise.
 
-Their images are `*/checks/dcgm:*`, `*/checks/nccl-tests:*` and `*/checks/fio:*`. One node in eleven has a
-slow link, and on one in thirteen the memory test of a GPU fails.
+Their images are `*/checks/dcgm:*`, `*/checks/nccl-tests:*`, `*/checks/fio:*` and `*/checks/python:*`. One node in
+eleven has a slow link, on one in thirteen the memory test of a GPU fails, and one in thirteen loses packets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from simfleet.controllers.programs import Program
 
-SLOW_LINK, BAD_MEMORY = 11, 13
+SLOW_LINK, BAD_MEMORY, LOSING = 11, 13, 13
 
 
 def _seed(pod: Mapping[str, Any], salt: str = "") -> int:
@@ -106,8 +106,34 @@ def disk(pod: Mapping[str, Any]) -> str:
     return json.dumps({"fio version": "fio-3.36", "timestamp": 0, "jobs": [job]})
 
 
+def network(pod: Mapping[str, Any]) -> str:
+    """Print as the check of the network does, with the targets that it is given."""
+    targets = json.loads(pod["spec"]["containers"][0]["command"][-1])["targets"]
+    lost = int(_seed(pod, "network") % LOSING == 0)
+    names = ["kubernetes.default.svc.cluster.local", *(target for target in targets if ":" not in target)]
+    tried: list[tuple[str, str, str]] = [("dns", name, "10.96.0.10") for name in names]
+    tried += [("tcp", "10.96.0.1:443", ""), ("https", "10.96.0.1:443", "")]
+    tried += [("tcp", target, "") for target in targets if ":" in target]
+    usual = {"dns": 0.6, "tcp": 0.3, "https": 4.0}
+    probes = [
+        {
+            "kind": kind,
+            "target": target,
+            "server": server,
+            "answered": (3 if kind == "https" else 10) - (lost if kind == "dns" else 0),
+            "failures": {"silent": 1} if lost and kind == "dns" else {},
+            "p50_ms": round(usual[kind] * _noise(pod, 0.1), 3),
+            "max_ms": round(3 * usual[kind] * _noise(pod, 0.2), 3),
+            "received": 3100 if kind == "https" else 0,
+        }
+        for kind, target, server in tried
+    ]
+    return json.dumps({"setpoint_network": 1, "python": "3.13.14", "probes": probes, "is_complete": True})
+
+
 PROGRAMS = (
     Program("*/checks/dcgm:*", run_seconds=20, prints=diagnostic),
     Program("*/checks/nccl-tests:*", run_seconds=15, prints=all_reduce),
     Program("*/checks/fio:*", run_seconds=30, prints=disk),
+    Program("*/checks/python:*", run_seconds=3, prints=network),
 )

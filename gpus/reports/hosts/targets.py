@@ -69,6 +69,26 @@ def match(expressions: Expressions, hosts: Sequence[HostName], at: datetime | No
     return matched
 
 
+def nodes_of(rows: Iterable[Labels], hosts: Iterable[HostName]) -> dict[tuple[str, str], str]:
+    """Return the node of each target, as (instance, job), that a whole name of the node names, not a part of one."""
+    known = {name: host.name for host in hosts for name in host.names}
+    named: dict[tuple[str, str], set[str | None]] = defaultdict(set)
+    for labels in rows:
+        given = next((labels[label] for label in DISCOVERED if labels.get(label)), None)
+        instance = labels.get("instance", "")
+        texts = (
+            [given] if given else [*(labels.get(label, "") for label in NAMED), instance, instance.rpartition(":")[0]]
+        )
+        named[instance, labels.get("job", "")].add(next((known[x.lower()] for x in texts if x.lower() in known), None))
+    return {key: node for key, nodes in named.items() if len(nodes) == 1 and (node := next(iter(nodes))) is not None}
+
+
+def of_instances(instances: Iterable[str], selector: str) -> str:
+    """Return the query for the labels by which `nodes_of` knows these targets."""
+    more = f",{selector}" if selector else ""
+    return f'count by ({", ".join(_BY)}) (node_uname_info{{instance=~"{alternatives(instances)}"{more}}})'
+
+
 def _query(hosts: Iterable[HostName], selector: str) -> str:
     names = list(dict.fromkeys(name for host in hosts for name in host.names))
     short = list(dict.fromkeys([*names, *(name.partition(".")[0] for name in names)]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,11 +14,14 @@ from common import yaml
 from gpus.services.checks.parsers import PARSERS
 
 LONGEST_MINUTES = 120
-GPUS = "{gpus}"
+GPUS, PROGRAM, OPTIONS = PLACEHOLDERS = ("{gpus}", "{program}", "{options}")
+PROGRAMS = Path(__file__).with_name("programs")
+LONGEST_PROGRAM = 64 * 1024
+"""Bytes. Linux takes 128 KiB as one argument."""
 RESOURCES: Mapping[str, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 """By vendor: what whole GPUs are to the scheduler."""
 _NEEDED = {"title", "about", "needs", "command", "minutes", "vendors", "parser", "sources"}
-_FIELDS = _NEEDED | {"measures", "scratch", "shared_memory"}
+_FIELDS = _NEEDED | {"measures", "scratch", "shared_memory", "program"}
 _NAME, _SIZE = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"), re.compile(r"[1-9]\d{0,2}Gi")
 
 
@@ -48,9 +52,20 @@ class Check:
     """The first is what nodes are compared by."""
     scratch: str = ""
     shared_memory: str = ""
+    program: str = ""
+    """Text of the program that Setpoint brings, in place of one in the image."""
 
-    def arguments(self, gpus: int) -> list[str]:
-        return [str(gpus) if word == GPUS else word for word in self.command]
+    @property
+    def takes_gpus(self) -> bool:
+        return bool(self.vendors)
+
+    @property
+    def takes_targets(self) -> bool:
+        return OPTIONS in self.command
+
+    def arguments(self, gpus: int, targets: Sequence[str] = ()) -> list[str]:
+        given = {GPUS: str(gpus), PROGRAM: self.program, OPTIONS: json.dumps({"targets": list(targets)})}
+        return [given.get(word, word) for word in self.command]
 
 
 def read(raw: object) -> dict[str, Check]:
@@ -68,14 +83,18 @@ def _check(name: str, entry: Any) -> Check:
     command, minutes = entry["command"], entry["minutes"]
     if not (isinstance(command, list) and command and all(isinstance(word, str) and word for word in command)):
         raise BadCatalog(f"{name}: command is a list of texts")
-    if any("{" in word and word != GPUS for word in command):
-        raise BadCatalog(f"{name}: {GPUS} is a whole argument, and the only placeholder")
+    if any("{" in word and word not in PLACEHOLDERS for word in command):
+        raise BadCatalog(f"{name}: a placeholder is a whole argument, one of {PLACEHOLDERS}")
+    if (PROGRAM in command) != ("program" in entry):
+        raise BadCatalog(f"{name}: {PROGRAM} and the field program are there together")
     if isinstance(minutes, bool) or not isinstance(minutes, int) or not 1 <= minutes <= LONGEST_MINUTES:
         raise BadCatalog(f"{name}: minutes is 1 to {LONGEST_MINUTES}")
     if entry["parser"] not in PARSERS:
         raise BadCatalog(f"{name}: no parser {entry['parser']}")
-    if not entry["vendors"] or not set(entry["vendors"]) <= RESOURCES.keys():
+    if not isinstance(entry["vendors"], list) or not set(entry["vendors"]) <= RESOURCES.keys():
         raise BadCatalog(f"{name}: vendors are {sorted(RESOURCES)}")
+    if not entry["vendors"] and GPUS in command:
+        raise BadCatalog(f"{name}: without vendors there is no {GPUS}")
     if not entry["sources"] or not all(str(url).startswith("https://") for url in entry["sources"]):
         raise BadCatalog(f"{name}: a source is an https address")
     sizes = {field: str(entry.get(field, "")) for field in ("scratch", "shared_memory")}
@@ -90,9 +109,19 @@ def _check(name: str, entry: Any) -> Check:
         vendors=tuple(entry["vendors"]),
         sources=tuple(entry["sources"]),
         measures=measures,
+        program=_program(name, entry["program"]) if "program" in entry else "",
         **texts,
         **sizes,
     )
+
+
+def _program(name: str, of: Any) -> str:
+    if not isinstance(of, str) or not re.fullmatch(r"[a-z_]{1,40}", of) or not (PROGRAMS / f"{of}.py").is_file():
+        raise BadCatalog(f"{name}: there is no program {of}")
+    text = (PROGRAMS / f"{of}.py").read_text(encoding="utf-8")
+    if len(text.encode()) > LONGEST_PROGRAM or "$(" in text:
+        raise BadCatalog(f"{name}: the program is too long, or contains $(, which the kubelet replaces")
+    return text
 
 
 def _measure(name: str, key: str, about: Any) -> Measure:

@@ -25,7 +25,7 @@ NO_RESULT_AGAIN = timedelta(days=1)
 @dataclass(frozen=True, slots=True)
 class Coverage:
     nodes: int = 0
-    """That have whole GPUs which the check can take."""
+    """That the check can take: with whole GPUs, or with any where it takes none."""
     checked: int = 0
     """Of them, those that passed or failed within the interval."""
     oldest_at: datetime | None = None
@@ -45,7 +45,9 @@ def due(schedule: CheckSchedule, check: Check, most: int) -> list[Node]:
     recent = Q(outcome__in=CheckRun.VERDICTS, ended_at__gt=at - schedule.interval)
     recent |= Q(outcome=CheckRun.Outcome.UNKNOWN, ended_at__gt=at - NO_RESULT_AGAIN)
     recent |= Q(outcome=CheckRun.Outcome.NOT_RUN, ended_at__gt=at - NOT_RUN_AGAIN)
-    nodes = idleness.idle(idleness.takers(check)).filter(~Exists(ended.filter(recent)), cluster=schedule.cluster_id)
+    nodes = idleness.idle(idleness.takers(check), check).filter(
+        ~Exists(ended.filter(recent)), cluster=schedule.cluster_id
+    )
     nodes = nodes.annotate(tried_at=Subquery(ended.order_by("-ended_at", "pk").values("ended_at")[:1]))
     return list(nodes.order_by(F("tried_at").asc(nulls_first=True), "name", "pk")[:most])
 

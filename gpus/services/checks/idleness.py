@@ -1,10 +1,13 @@
-"""Conditions under which a node may be checked: idle, healthy, in no one's hands. The scheduler decides finally."""
+"""Conditions under which a node may be checked: healthy, not of a rollout, and idle where the check takes its GPUs.
+
+The scheduler decides finally.
+"""
 
 from __future__ import annotations
 
 import re
 
-from django.db.models import Exists, OuterRef, Q, TextField
+from django.db.models import Exists, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from clusters import objects
@@ -31,9 +34,11 @@ def objection(run: CheckRun) -> str:
         return why
     if freeze := targets.active_freeze(cluster, None):
         return f"{targets.FREEZE_IS_ACTIVE} {freeze.reason}"
-    if why := unfit(node):
-        return why
     check = CHECKS[run.check_name]
+    if why := unfit(node, check):
+        return why
+    if not check.takes_gpus:
+        return ""
     if pods.resource_of(check, node.allocatable)[1] != run.gpus:
         return f"{node.name} does not offer the {run.gpus} GPUs that it had."
     if pod := GpuPod.objects.filter(cluster=cluster, node_name=node.name).order_by("pk").first():
@@ -41,20 +46,26 @@ def objection(run: CheckRun) -> str:
     return ""
 
 
-def unfit(node: Node) -> str:
+def unfit(node: Node, check: Check) -> str:
     if not node.is_ready:
         return f"{node.name} is not Ready: {node.ready_reason or 'the kubelet is silent'}."
     if node.is_cordoned:
         return f"{node.name} is cordoned."
     if node.driver_upgrade:
         return f"An operator upgrades the driver of {node.name} ({node.driver_upgrade})."
-    if node.instances or node.gpu_shares:
+    if check.takes_gpus and (node.instances or node.gpu_shares):
         return f"The GPUs of {node.name} are split or shared, and a check takes whole ones."
     return ""
 
 
 def takers(check: Check) -> NodeQuerySet:
-    """Select the present nodes with whole GPUs that a check can take: `starting.start` refuses all others."""
+    """Select the present nodes with whole GPUs that a check can take: `starting.start` refuses all others.
+
+    Of a check that takes none, those with GPUs: people may start it on others, such as control planes, where the
+    scheduler may not place it.
+    """
+    if not check.takes_gpus:
+        return Node.objects.present().filter(gpu_count__gt=0)
     names = "|".join(re.escape(RESOURCES[vendor]) for vendor in check.vendors)
     nodes = Node.objects.present().filter(gpu_count__gt=0, gpu_shares={})
     nodes = nodes.alias(offered=Cast("allocatable", TextField()), claimed=Cast("gpus_by_claim", TextField()))
@@ -62,17 +73,21 @@ def takers(check: Check) -> NodeQuerySet:
     return nodes.filter(whole, ~Q(("offered__regex", _PARTS)), ~Q(("claimed__regex", _PARTS_BY_CLAIM)))
 
 
-def idle(nodes: NodeQuerySet) -> NodeQuerySet:
+def idle(nodes: NodeQuerySet, check: Check) -> NodeQuerySet:
     """Select those to which `objection` has nothing to say, and on which no check waits or runs."""
-    on_node = GpuPod.objects.filter(cluster=OuterRef("cluster"), node_name=OuterRef("name"))
+    if check.takes_gpus:
+        nodes = nodes.filter(~Exists(_holders()))
     return nodes.filter(
         ~Exists(CheckRun.objects.live().filter(node=OuterRef("pk"))),
         ~Exists(Step.objects.filter(node=OuterRef("pk"), is_live=True)),
-        ~Exists(on_node),
         is_ready=True,
         is_cordoned=False,
         driver_upgrade="",
     )
+
+
+def _holders() -> QuerySet[GpuPod]:
+    return GpuPod.objects.filter(cluster=OuterRef("cluster"), node_name=OuterRef("name"))
 
 
 def right_of_way(node_id: int) -> str:

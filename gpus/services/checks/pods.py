@@ -1,4 +1,7 @@
-"""The pod of one run: bound to its node by the scheduler, with all GPUs of it, without privileges, token or network."""
+"""The pod of one run: bound to its node by the scheduler, without privileges or token.
+
+It requests all GPUs of the node and has no network, or none of them and the pods' network, where its check tests that.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from gpus.services.checks.catalog import RESOURCES, Check
 
 MEMORY, CPU = "1Gi", "1"
 """Requests, without limits: the node is idle, and a check that is held back measures the limit."""
+LIGHT_MEMORY, LIGHT_CPU = "64Mi", "20m"
+"""Requests of a check that runs beside other pods, and its limit of memory."""
+NOBODY = 65534
 GRACE_SECONDS = 5
 UNPULLABLE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
 
 
 def resource_of(check: Check, allocatable: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the resource of the node's whole GPUs and how many it offers; ("", 0): none that this check can take."""
+    """Return the resource of the node's whole GPUs and how many it offers; ("", 0): none that this check takes."""
     for vendor in check.vendors:
         offered = str(allocatable.get(RESOURCES[vendor], "0"))
         if offered.isdecimal() and int(offered):
@@ -30,11 +36,8 @@ def manifest(run: CheckRun, check: Check, *, node: str, resource: str) -> dict[s
     container: dict[str, Any] = {
         "name": "check",
         "image": run.image,
-        "command": check.arguments(run.gpus),
-        "resources": {
-            "requests": {"cpu": CPU, "memory": MEMORY, resource: str(run.gpus)},
-            "limits": {resource: str(run.gpus)},
-        },
+        "command": check.arguments(run.gpus, run.targets),
+        "resources": _resources(check, resource, run.gpus),
         "securityContext": {
             "privileged": False,
             "allowPrivilegeEscalation": False,
@@ -43,6 +46,10 @@ def manifest(run: CheckRun, check: Check, *, node: str, resource: str) -> dict[s
         },
         "terminationMessagePolicy": "File",
     }
+    if not check.takes_gpus:
+        container["securityContext"] |= {
+            "runAsNonRoot": True, "runAsUser": NOBODY, "runAsGroup": NOBODY, "readOnlyRootFilesystem": True,
+        }  # fmt: skip
     volumes, mounts = _volumes(check)
     if volumes:
         container["volumeMounts"] = mounts
@@ -62,8 +69,17 @@ def manifest(run: CheckRun, check: Check, *, node: str, resource: str) -> dict[s
     if volumes:
         spec["volumes"] = volumes
     labels = {"app.kubernetes.io/part-of": "setpoint", names.CHECK_LABEL: str(run.pk)}
+    if not check.takes_gpus:
+        labels[names.CHECK_NETWORK_LABEL] = "pods"
     metadata = {"name": run.pod_name, "namespace": names.CHECKS_NAMESPACE, "labels": labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _resources(check: Check, resource: str, gpus: int) -> dict[str, Any]:
+    if not check.takes_gpus:
+        return {"requests": {"cpu": LIGHT_CPU, "memory": LIGHT_MEMORY}, "limits": {"memory": LIGHT_MEMORY}}
+    held = {resource: str(gpus)}
+    return {"requests": {"cpu": CPU, "memory": MEMORY} | held, "limits": held}
 
 
 def _volumes(check: Check) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -213,6 +213,8 @@ def _parsed(run: CheckRun, output: bytes) -> Verdict:
         raise NotUnderstood("The output is not text.") from error
     check = CHECKS[run.check_name]
     verdict = PARSERS[check.parser](text)
+    if missing := [target for target in run.targets if target not in verdict.covers]:
+        raise NotUnderstood(f"The output does not tell of {missing[0]}.")
     if check.measures and verdict.is_passed and not any(m.name in verdict.measures for m in check.measures):
         raise NotUnderstood("The output has none of the figures that nodes are compared by.")
     return verdict

@@ -16,6 +16,7 @@ from common.clock import now
 from common.errors import Invalid, Missing, WrongState
 from gpus.models import CheckImage, CheckRun, CheckSchedule
 from gpus.services.checks import pods
+from gpus.services.checks import targets as reachable
 from gpus.services.checks.catalog import CHECKS, Check
 
 MOST_NODES = 500
@@ -82,8 +83,13 @@ def set_image(name: str, image: str, *, by: User) -> CheckImage | None:
     return row
 
 
-def start(name: str, cluster: Cluster, node_names: Sequence[str], *, at_once: int, by: User) -> list[CheckRun]:
-    """Queue one run a node; each begins when its node is idle. Raises NotAllowed, Missing, Invalid, WrongState."""
+def start(
+    name: str, cluster: Cluster, node_names: Sequence[str], *, at_once: int, by: User, targets: Sequence[str] = ()
+) -> list[CheckRun]:
+    """Queue one run a node; each begins when its node is idle. Raises NotAllowed, Missing, Invalid, WrongState.
+
+    `targets` is what a check of the network resolves and reaches besides the cluster's own.
+    """
     permissions.require(by, Role.OPERATOR, cluster.scopes, f"run a check in {cluster}")
     check = find(name)
     row = CheckImage.objects.filter(check_name=check.name).first()
@@ -94,6 +100,7 @@ def start(name: str, cluster: Cluster, node_names: Sequence[str], *, at_once: in
         raise Invalid(f"Name 1 to {MOST_NODES} nodes.", fields={"nodes": [f"Name 1 to {MOST_NODES} nodes."]})
     if not 1 <= at_once <= MOST_AT_ONCE:
         raise Invalid(f"1 to {MOST_AT_ONCE} at once.", fields={"at_once": [f"1 to {MOST_AT_ONCE}."]})
+    wanted_targets = reachable.judged(check, targets)
     nodes = {n.name: n for n in Node.objects.present().filter(cluster=cluster, name__in=wanted)}
     objections = [_objection(check, name, nodes.get(name)) for name in wanted]
     if refused := [text for text in objections if text]:
@@ -103,6 +110,7 @@ def start(name: str, cluster: Cluster, node_names: Sequence[str], *, at_once: in
             author = audit.actor_of(by)
             runs = [new_run(check, row.image, nodes[name], at_once=at_once, author=author) for name in wanted]
             for run in runs:
+                run.targets = wanted_targets
                 run.save(force_insert=True)
             audit.record(
                 by=by,
@@ -111,7 +119,8 @@ def start(name: str, cluster: Cluster, node_names: Sequence[str], *, at_once: in
                 target_name=check.title,
                 cluster_id=cluster.pk,
                 message=f"{len(runs)} node{'s' if len(runs) > 1 else ''}, at most {at_once} at once",
-                after={"nodes": wanted[:50], "image": row.image},
+                after={"nodes": wanted[:50], "image": row.image}
+                | ({"targets": wanted_targets} if wanted_targets else {}),
             )
     except IntegrityError as error:
         raise WrongState("A check waits or runs already on one of these nodes: let it end, or stop it.") from error
@@ -138,6 +147,8 @@ def new_run(
 def _objection(check: Check, name: str, node: Node | None) -> str:
     if node is None:
         return f"The cluster has no node {name[:80]}."
+    if not check.takes_gpus:
+        return ""
     if node.instances or node.gpu_shares:
         return f"The GPUs of {name} are split or shared, and a check takes whole ones."
     if not pods.resource_of(check, node.allocatable)[1]:

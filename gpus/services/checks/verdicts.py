@@ -29,6 +29,8 @@ class Verdict:
     """The program's own words about what failed."""
     version: str = ""
     """Of the program, where it says it."""
+    covers: frozenset[str] = frozenset()
+    """Targets that the output tells of."""
 
 
 def note(text: object) -> str:

@@ -17,7 +17,7 @@ from common.bodies import Body, without_body
 from common.errors import Invalid
 from common.requests import UserApiRequest
 from gpus.models import CheckRun
-from gpus.services.checks import reports, starting
+from gpus.services.checks import reports, starting, targets
 from gpus.services.checks.reports import CatalogLine, CheckRunFilter
 
 
@@ -35,6 +35,11 @@ class ActiveCheckOut(serializers.Serializer[Any]):
     needs = serializers.CharField(source="check.needs", help_text="What must be in its image.")
     command = serializers.ListField(child=serializers.CharField(), source="check.command")
     limit_seconds = serializers.IntegerField(source="check.limit.seconds")
+    takes_gpus = serializers.BooleanField(
+        source="check.takes_gpus",
+        help_text="It requests all GPUs of its node; else it runs beside pods that hold them.",
+    )
+    takes_targets = serializers.BooleanField(source="check.takes_targets", help_text="Whether a run may name targets.")
     measures = CheckMeasureOut(many=True, source="check.measures")
     sources = serializers.ListField(child=serializers.CharField(), source="check.sources")
     image = serializers.CharField(allow_blank=True, help_text="Empty: an administrator has named none; it is off.")
@@ -54,12 +59,16 @@ class CheckRunOut(serializers.ModelSerializer[CheckRun]):
     cluster_name = serializers.CharField(source="cluster.name")
     node_name = serializers.CharField(source="node.name")
     measures = serializers.DictField(child=serializers.FloatField(), help_text="In the units of the check's measures.")
+    targets = serializers.ListField(
+        child=serializers.CharField(), help_text="That a check of the network reaches besides the cluster's own."
+    )
     notes = serializers.ListField(child=serializers.CharField(), help_text="The program's words about what failed.")
 
     class Meta:
         model = CheckRun
         fields = [
             "id", "check_name", "schedule", "cluster", "cluster_name", "node", "node_name", "image", "model", "gpus",
+            "targets",
             "at_once", "status", "outcome", "reason", "measures", "notes", "program_version", "stopped_by",
             "created_by", "created_at", "started_at", "ended_at",
         ]  # fmt: skip
@@ -78,6 +87,12 @@ class CheckRunIn(Body[Any]):
     )
     at_once = serializers.IntegerField(
         default=1, min_value=1, max_value=starting.MOST_AT_ONCE, help_text="Never more than the cluster's budget."
+    )
+    targets = serializers.ListField(
+        child=serializers.CharField(max_length=targets.LONGEST),
+        default=list,
+        max_length=targets.MOST,
+        help_text="Of a check that takes them: whole DNS names to resolve, and host:port to connect to.",
     )
 
 
@@ -132,7 +147,8 @@ class CheckRunViewSet(mixins.ListModelMixin, ApiViewSet):
         if cluster is None:
             reason = "There is none like this that you can see."
             raise Invalid("No check was queued.", fields={"cluster": [reason]})
-        runs = starting.start(given["check_name"], cluster, given["nodes"], at_once=given["at_once"], by=request.user)
+        more = {"at_once": given["at_once"], "targets": given["targets"], "by": request.user}
+        runs = starting.start(given["check_name"], cluster, given["nodes"], **more)
         return Response(QueuedRunsOut({"results": runs}).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(request=None, responses=CheckRunOut)

@@ -28,6 +28,12 @@ class StartForm(forms.Form):
         help_text="Nodes at the same time, at most; never more than the cluster's budget.",
     )
 
+    targets = forms.CharField(
+        required=False,
+        max_length=10_000,
+        help_text="Of the network check, besides its own: DNS names and host:port, separated by spaces.",
+    )
+
     def __init__(self, *args: Any, user: User, **how: Any) -> None:
         super().__init__(*args, **how)
         self._clusters = {row.name: row for row in clusters_visible_to(user).order_by("name")}
@@ -47,6 +53,7 @@ class StartForm(forms.Form):
             "cluster": self._clusters[data["cluster"]],
             "node_names": data["nodes"].replace(",", " ").split(),
             "at_once": data["at_once"],
+            "targets": data["targets"].replace(",", " ").split(),
         }
 
 

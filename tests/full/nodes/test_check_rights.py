@@ -35,7 +35,7 @@ ESCAPES: list[tuple[tuple[str | int, ...], Any]] = [
 
 def manifest(name: str) -> dict[str, Any]:
     run = CheckRun(pk=uuid.uuid4(), check_name=name, image="registry.example/check:1", gpus=8)
-    return pods.manifest(run, CHECKS[name], node="n1", resource=RESOURCES[CHECKS[name].vendors[0]])
+    return pods.manifest(run, CHECKS[name], node="n1", resource=RESOURCES[next(iter(CHECKS[name].vendors), "nvidia")])
 
 
 def changed(raw: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
@@ -68,6 +68,9 @@ def test_the_optional_manifest_is_what_checks_take_and_nothing_more(deployed, co
     for path, value in ESCAPES:
         with pytest.raises(Forbidden):
             fleet.run_pod(changed(manifest("dcgm-quick"), path, value))
+    as_root = changed(manifest("network"), (*CONTAINER, "securityContext", "runAsNonRoot"), False)
+    with pytest.raises(Forbidden, match="does not run as root"):
+        fleet.run_pod(as_root)
     for name in CHECKS:
         raw = manifest(name)
         made = fleet.run_pod(raw)

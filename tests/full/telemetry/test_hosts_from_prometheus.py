@@ -11,9 +11,10 @@ import pytest
 
 from clusters.models import Node
 from common.clock import now
-from gpus.models import GpuDevice, TelemetrySource
+from gpus.models import GpuDevice, HostLoad, TelemetrySource
 from gpus.reports.hosts import nodes
 from gpus.reports.hosts.queries import HOST
+from gpus.services import host_loads
 from tests.clusters.factories import ClusterFactory
 from tests.full.harness.client import eventually
 from tests.full.harness.prometheus import Job, Prometheus
@@ -175,3 +176,20 @@ def test_an_hour_is_what_its_raw_samples_say_also_over_a_restart(source):
     assert {figures[name].lack for name in figures if figures[name].lack} == {"not exported"}
     assert host.figures.evictions == {"memory.available": 2}
     assert {finding.name for finding in host.findings} == {"pressure_io", "oom_kills", "disk_latency", "evictions"}
+
+
+def test_the_alerts_on_disks_and_pressure_read_the_same(source):
+    """Queries of gpus.services.host_loads as Prometheus answers them; the mapped disk is 30 times slower."""
+    row = node(source, "gpu-node-07")
+    node(source, "gone")
+    gone = {"latency": {"gone": [0.5, "sda", "read", "10.0.0.8:9100", "node-exporter"]}}
+    load = HostLoad.objects.create(cluster=source.cluster, high=gone)
+    with Prometheus([], History(now().timestamp()).text()) as server:
+        TelemetrySource.objects.update(url=server.url)
+        assert host_loads.refresh(load.pk)
+    load.refresh_from_db()
+    assert (load.sentence, load.reporting) == ("", {"latency": 1, "pressure": 1})
+    latency, pressure = load.high["latency"][row.name], load.high["pressure"][row.name]
+    assert latency[1:] == ["nvme0n1", "read", "10.0.0.7:9100", "node-exporter"]
+    assert (latency[0], pressure[0]) == (pytest.approx(0.15, rel=0.4), pytest.approx(0.4, rel=0.4))
+    assert load.lost == {"latency": {"gone": ["10.0.0.8:9100", "node-exporter"]}, "pressure": {}}

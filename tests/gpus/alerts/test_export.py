@@ -18,21 +18,27 @@ pytestmark = pytest.mark.django_db
 
 
 def alerts(**how):
-    rules = export.groups(ScrapeSettings(), **how)[1]["rules"]
-    return {rule["labels"]["setpoint_rule"]: rule for rule in rules}
+    rules = [rule for group in export.groups(ScrapeSettings(), **how)[1:] for rule in group["rules"]]
+    by_name = {rule["labels"]["setpoint_rule"]: rule for rule in rules}
+    assert len(by_name) == len(rules), "no rule is there twice"
+    return by_name
 
 
 def test_every_rule_that_is_on_is_in_it_with_its_own_limits(db):
     admin, cluster = UserFactory(roles=["admin"]), ClusterFactory(name="atlas")
-    assert list(alerts()) == list(rulebook.offered())
+    assert sorted(alerts()) == sorted(rulebook.offered())
     assert ">= 85 unless" in alerts()["thermal"]["expr"]
     assert alerts()["thermal"]["for"] == "5m"
     rulebook.change(rulebook.named("thermal"), cluster, by=admin, version=0, threshold=91.5, severity="critical")
+    rulebook.change(rulebook.named("host-disk-latency"), cluster, by=admin, version=0, threshold=250)
+    rulebook.change(rulebook.named("host-io-pressure"), cluster, by=admin, version=0, is_enabled=False)
     rulebook.change(rulebook.named("drift"), None, by=admin, version=0, is_enabled=False)
     there = alerts(cluster_id=cluster.pk)
     assert ">= 91.5 unless" in there["thermal"]["expr"]
     assert there["thermal"]["labels"]["severity"] == "critical"
-    assert "drift" not in there
+    assert ">= 0.25" in there["host-disk-latency"]["expr"]
+    assert not {"drift", "host-io-pressure"} & there.keys()
+    assert ">= 0.1" in alerts()["host-io-pressure"]["expr"]
 
 
 def test_both_generations_stand_in_each_query_in_one_unit(db):

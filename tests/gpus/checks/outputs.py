@@ -71,3 +71,19 @@ def fio(error: int = 0, **read: Any) -> str:
             "total_ios": 549316, "clat_ns": {"percentile": {"50.000000": 1500000, "99.000000": 4200000}}}  # fmt: skip
     job = {"jobname": "scratch", "error": error, "read": side | read, "write": side, "trim": {"total_ios": 0}}
     return "fio: note about the file\n" + json.dumps({"fio version": "fio-3.36", "jobs": [job]}, indent=2)
+
+
+def probe(kind: str, target: str, server: str = "", /, **changed: Any) -> dict[str, Any]:
+    times = {"p50_ms": 0.4, "max_ms": 2.5, "received": 3100 if kind == "https" else 0}
+    return {
+        "kind": kind, "target": target, "server": server, "answered": 3 if kind == "https" else 10, "failures": {},
+    } | times | changed  # fmt: skip
+
+
+OWN_NAME, API = "kubernetes.default.svc.cluster.local", "10.96.0.1:443"
+
+
+def network(*more: dict[str, Any], dns: dict[str, Any] | None = None, **root: Any) -> str:
+    """`dns` changes the probe of the cluster's own name, `root` the document, `more` are probes besides."""
+    probes = [probe("dns", OWN_NAME, "10.96.0.10", **(dns or {})), probe("tcp", API), probe("https", API), *more]
+    return json.dumps({"setpoint_network": 1, "python": "3.13.14", "probes": probes, "is_complete": True} | root)

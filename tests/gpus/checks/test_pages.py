@@ -242,8 +242,10 @@ def test_as_many_queries_for_the_page_with_many_schedules(checking, client, djan
     "change",
     [
         {"command": "fio --x"}, {"command": []}, {"command": ["a {gpus} b"]}, {"minutes": 0}, {"minutes": 10_000},
-        {"minutes": True}, {"parser": "shell"}, {"vendors": []}, {"vendors": ["intel"]}, {"sources": ["ftp://x"]},
+        {"minutes": True}, {"parser": "shell"}, {"vendors": "nvidia"}, {"vendors": ["intel"]}, {"sources": ["ftp://x"]},
         {"image": "x"}, {"scratch": "8T"}, {"measures": {"a": {"title": "A", "unit": "s", "better": "maybe"}}},
+        {"vendors": [], "command": ["{gpus}"]}, {"command": ["x", "{program}"]}, {"program": "network"},
+        {"command": ["{program}"], "program": "../catalog"}, {"command": ["{targets}"]},
     ],
 )  # fmt: skip
 def test_the_catalog_is_judged(change):

@@ -17,9 +17,21 @@ GOOD = {
     "dcgm-software": outputs.dcgm_4(("Deployment", "software", "Pass")),
     "nccl": outputs.NCCL,
     "fio": outputs.fio(),
+    "network": outputs.network(),
 }
 
-KEYS = ["jobs", "DCGM Diagnostic", "test_categories", "tests", "results", "error", "read", "fio version"]
+KEYS = [
+    "jobs",
+    "DCGM Diagnostic",
+    "test_categories",
+    "tests",
+    "results",
+    "error",
+    "read",
+    "fio version",
+    "probes",
+    "failures",
+]
 LEAF = st.none() | st.booleans() | st.floats() | st.text()
 RUBBISH = st.text() | st.recursive(
     LEAF, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner)
@@ -55,7 +67,7 @@ def test_output_of_another_program_is_no_result(name):
                 PARSERS[name](text)
 
 
-@pytest.mark.parametrize("name", ["dcgm", "dcgm-software", "fio"])
+@pytest.mark.parametrize("name", ["dcgm", "dcgm-software", "fio", "network"])
 def test_two_results_in_one_output_are_no_result(name):
     with pytest.raises(NotUnderstood):
         PARSERS[name](GOOD[name] + "\n" + GOOD[name][GOOD[name].index("{") :])

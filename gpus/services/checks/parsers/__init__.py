@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gpus.services.checks.parsers import dcgm, fio, nccl
+from gpus.services.checks.parsers import dcgm, fio, nccl, network
 from gpus.services.checks.verdicts import Verdict
 
 PARSERS: Mapping[str, Callable[[str], Verdict]] = {
@@ -10,5 +10,6 @@ PARSERS: Mapping[str, Callable[[str], Verdict]] = {
     "dcgm-software": dcgm.parse_software,
     "nccl": nccl.parse,
     "fio": fio.parse,
+    "network": network.parse,
 }
 """By the name that the catalog uses. Each raises NotUnderstood."""
