@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from agent.boot_loader import DROP_IN
 from contract.nodetuning import RestartGrant, Restore, Spec, Status
 from tests.agent.kernel import EXPIRES, states, want
+from tests.agent.power_cut import live
 
-AGENT = pathlib.Path(__file__).parent / "power_cut.py"
 UPDATE_GRUB = """
 for file in "$root"/etc/default/grub.d/*.cfg; do [ -e "$file" ] && . "$file"; done
 printf '%s\\n' "$GRUB_CMDLINE_LINUX" > "$root/boot-line"
@@ -70,8 +69,7 @@ class Node:
     def agent(self, spec: Spec, effect: int = -1) -> Status | None:
         """One life of the agent; None when it was killed."""
         (self.folder / "spec").write_text(json.dumps(spec.to_json()))
-        argv = [sys.executable, "-S", str(AGENT), str(self.folder), str(self.folder / "spec"), str(effect)]
-        ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        ran = live(str(self.folder), str(self.folder / "spec"), str(effect))
         if ran.returncode == -9:
             return None
         assert ran.returncode == 0, ran.stderr
