@@ -26,7 +26,7 @@ class RingField:
 
 @dataclass(frozen=True, slots=True)
 class FleetRunForm:
-    """What was typed, kept whole for a page that shows it again."""
+    """Typed values of the form, kept whole for a page that shows them again."""
 
     name: str
     rings: Sequence[RingField]

@@ -366,10 +366,10 @@ class TestMaking:
 
     def test_a_plan_of_another_run_is_not_left_out(self, pair, plans):
         by = pair[0].operator
-        one = fleet_runs.create(by=by, name="one", wanted=[WantedRing("a", 0, plans[:1])])
+        run = fleet_runs.create(by=by, name="one", wanted=[WantedRing("a", 0, plans[:1])])
         fleet_runs.create(by=by, name="two", wanted=[WantedRing("a", 0, plans[1:])])
         with pytest.raises(Invalid):
-            fleet_runs.leave_out(one, plans[1], by=by, reason="x")
+            fleet_runs.leave_out(run, plans[1], by=by, reason="x")
 
     def test_what_is_over_takes_no_verb(self, pair, plans):
         by = pair[0].operator

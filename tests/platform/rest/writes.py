@@ -165,6 +165,7 @@ ALL = [
     Sent("PATCH", "api/v1/profiles/<slug:name>", _always(source=SOURCE), ("operator",), elsewhere=True),
     Sent("POST", "api/v1/plans", _plan, ("operator",)),
     Sent("POST", "api/v1/fleet-runs", _fleet_run, ("operator",)),
+    Sent("POST", f"{FLEET}/request", _always(message="x"), ("operator",), now="wrong-state"),
     Sent("POST", f"{FLEET}/hold", _always(reason="x"), ("operator",), now="wrong-state"),
     Sent("POST", f"{FLEET}/open-ring", _always(reason="x"), ("operator",), now="wrong-state"),
     Sent("POST", f"{FLEET}/leave-out", _member, ("operator",)),
