@@ -22,8 +22,10 @@ from tests.controlplane.pki import Authority
 from tests.gpus.checks.nameserver import Reply, closes, https, is_ipv6, is_mute, listener, nameserver, reply
 
 OWN = "kubernetes.default.svc.corp.example"
-SHORT, PATIENT = 0.2, 20.0
+SHORT, PATIENT = 0.3, 20.0
 """Seconds for one try: where it has to run out, and where it must not, however slow this machine is."""
+RUNS_OUT = ("silent", "garbage")
+"""Reasons that are known only once a try's time has run out: garbage may be followed by an answer."""
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -131,10 +133,11 @@ def half(query: bytes, _number: int) -> bytes | None:
 )  # fmt: skip
 def test_a_name_server_that_does_not_answer_what_was_asked_is_named_with_the_reason(folder, answers: Reply, why):
     with nameserver(answers) as dns, listener(https(folder, UNAUTHORIZED)) as api:
-        verdict, probes = run(folder, dns, api, wait=SHORT)
+        verdict, probes = run(folder, dns, api, wait=SHORT if why in RUNS_OUT else PATIENT)
     probe = probes["dns", OWN]
     assert not verdict.is_passed
-    assert (probe["answered"], probe["failures"]) == (0, {why: program.IN_A_ROW})
+    assert (probe["answered"], sum(probe["failures"].values())) == (0, program.IN_A_ROW)
+    assert {why} <= probe["failures"].keys() <= {why, "silent"}  # garbage that comes too late is silence
     assert f"queries for {OWN} at 127.0.0.1" in verdict.summary
 
 
@@ -149,7 +152,7 @@ def test_a_packet_that_is_lost_once_is_counted_once(folder):
         return None if number == 9 else reply(query)
 
     with nameserver(loses_the_fifth) as dns, listener(https(folder, UNAUTHORIZED)) as api:
-        verdict, probes = run(folder, dns, api, wait=1.0)
+        verdict, probes = run(folder, dns, api, wait=3.0)
     assert probes["dns", OWN]["failures"] == {"silent": 1}
     assert probes["dns", OWN]["answered"] == program.TRIES - 1
     assert (verdict.is_passed, verdict.measures["failed"]) == (False, 1)
@@ -218,7 +221,7 @@ def test_a_target_whose_name_does_not_resolve_is_named(folder):
 )
 def test_an_api_server_that_answers_no_large_request_fails(folder, answer, most, why):
     with nameserver(good) as dns, listener(https(folder, answer, most=most)) as api:
-        verdict, probes = run(folder, dns, api, wait=SHORT)
+        verdict, probes = run(folder, dns, api, wait=SHORT if why == "silent" else PATIENT)
     assert probes["https", f"127.0.0.1:{api}"]["failures"] == {why: program.EXCHANGES}
     assert not verdict.is_passed
 
@@ -226,7 +229,7 @@ def test_an_api_server_that_answers_no_large_request_fails(folder, answer, most,
 @pytest.mark.parametrize(("serve", "why"), [(is_mute, "silent"), (closes, "closed")], ids=["mute", "closes"])
 def test_an_api_server_that_accepts_and_says_nothing_costs_bounded_time(folder, serve, why):
     with nameserver(good) as dns, listener(serve) as api:
-        verdict, probes = run(folder, dns, api, wait=SHORT)
+        verdict, probes = run(folder, dns, api, wait=SHORT if why == "silent" else PATIENT)
     exchanged = probes["https", f"127.0.0.1:{api}"]
     assert (exchanged["answered"], list(exchanged["failures"])) == (0, [why])
     assert "large requests" in verdict.summary
@@ -234,7 +237,7 @@ def test_an_api_server_that_accepts_and_says_nothing_costs_bounded_time(folder, 
 
 def test_large_packets_that_vanish_are_told_from_a_server_that_is_away(folder):
     with nameserver(good) as dns, listener(https(folder, UNAUTHORIZED, most=4096)) as api:
-        lost, _ = run(folder, dns, api, wait=1.0)
+        lost, _ = run(folder, dns, api, wait=SHORT)
     with nameserver(good) as dns:
         away, _ = run(folder, dns, closed_port())
     assert "MTU" in lost.notes[0]
