@@ -6,6 +6,7 @@ import pytest
 
 from gpus.alerts import hardware, heat, rules
 from gpus.metrics.samples import Metric
+from gpus.models import HostLoad
 from notices.alerts import evaluation
 from notices.models import Evaluation
 from tests.factories import TokenClient, UserFactory
@@ -138,6 +139,7 @@ ASKING = {
 
 
 def test_what_is_not_exported_is_said_and_neither_opens_nor_closes_anything(boards, client):
+    HostLoad.objects.create(cluster=boards.cluster, sentence="There is no Prometheus.")
     boards.values[A] |= {M.DCGM_HEALTH: 20}
     boards.read()
     evaluation.reconcile()
