@@ -193,9 +193,9 @@ def _plan_request(plan: Plan) -> dict[str, Any]:
 
 def _fleet_run(plan: Plan) -> dict[str, Any]:
     """A run of one ring, which has not started. Its plan is no draft, which only its making would mind."""
-    run = FleetRun.objects.create(
-        number=short_numbers.next_number("fleet"), name="x", rings=[{"name": "a", "soak_minutes": 0}]
-    )
+    with transaction.atomic():
+        number = short_numbers.next_number("fleet")
+    run = FleetRun.objects.create(number=number, name="x", rings=[{"name": "a", "soak_minutes": 0}])
     Plan.objects.filter(pk=plan.pk).update(fleet_run=run, ring=1)
     verbs = "(?P<verb>request|start|hold|release|open-ring|leave-out|add|cancel)"
     numbered = dict.fromkeys(("fleet-runs/F-<int:number>", "^fleet-runs/F-(?P<number>[0-9]{1,9})"), run.number)
