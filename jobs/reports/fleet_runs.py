@@ -33,7 +33,7 @@ class RingReport:
 
 
 def ring_reports(run: FleetRun, user: User) -> list[RingReport]:
-    """Four queries, and two for the health of each ring that has finished ahead of a closed one."""
+    """Two queries, and one for the health of each ring that has soaked ahead of the next one."""
     visible = set(restrict(Cluster.objects.all(), user, prefix="").values_list("pk", flat=True))
     there = rings.rings_of(run)
     first = fleet_runs.next_ring(there)

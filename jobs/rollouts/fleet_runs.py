@@ -254,6 +254,8 @@ def add(run: FleetRun, plan: Plan, *, ring: int, by: User) -> FleetRun:
     if problem:
         raise Invalid("This plan cannot be added.", fields={"plan": [problem]})
     _take_in(run, ring, plan)
+    if ring <= run.waived:  # the reason not to wait was given before this plan was there
+        _put(run, waived=ring - 1)
     _record(run, by, "add", "", plan=str(plan), ring=ring)
     return run
 

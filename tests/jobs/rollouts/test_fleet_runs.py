@@ -217,6 +217,18 @@ def test_a_person_opens_the_next_ring_early_only_once_the_one_before_has_finishe
         fleet_runs.open_ring(fleet.run, by=fleet.operator, reason="again")
 
 
+def test_a_plan_that_is_added_to_a_ring_that_was_not_waited_for_is_waited_for(fleet):
+    fleet.approve(1)
+    fleet.start()
+    fleet.finish(1)
+    fleet_runs.open_ring(fleet.run, by=fleet.operator, reason="in a hurry")
+    fleet.look()
+    third = fleet.first.plan(fleet.first.revision({"vm.swappiness": "20"}), canary=0, batch="9")
+    Plan.objects.filter(pk=fleet.plans[0].pk).update(ring_left="replaced")
+    fleet_runs.add(fleet.run, third, ring=1, by=fleet.operator)
+    assert FleetRun.objects.get().waived == 0
+
+
 def test_a_held_run_starts_nothing_and_its_rollouts_go_no_further(fleet):
     fleet.approve()
     fleet.start()

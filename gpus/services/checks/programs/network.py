@@ -19,6 +19,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 FORMAT = 1
@@ -308,7 +309,7 @@ def run(options: dict[str, Any]) -> dict[str, Any]:
             probe = Probe("dns", name, server)
             probes.append(probe)
             if server:
-                probe.repeat(lambda server=server, name=name: ask(server, port, name, wait), TRIES, until)  # type: ignore[misc]
+                probe.repeat(partial(ask, server, port, name, wait), TRIES, until)
             else:
                 probe.fail("no-server")
     probes += api_server(wait, until)
