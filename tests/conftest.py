@@ -48,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the full tier's tests too (make test TIER=full)")
     words = "of each parametrized test of the full tier or with a database, N cases; of every_case, all"
     parser.addoption("--cases", type=int, metavar="N", help=words)
+    words = "of the tests that ask either database, one of each file: the others run on the other database"
+    parser.addoption("--one-of-each-file", action="store_true", help=words)
 
 
 def wants_full(config: pytest.Config) -> bool:
@@ -83,8 +85,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for folder in ("full", "node"):
             if item.nodeid.startswith(f"tests/{folder}/"):
                 item.add_marker(folder)
-        if item.nodeid.startswith("tests/jobs/"):
-            item.add_marker("on_postgresql")
         if item.nodeid.startswith("tests/jobs/engine/"):
             item.add_marker("every_case")
         if item.get_closest_marker("full") and not may_be_full(item.path):
@@ -94,6 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set() if wants_full(config) else {item for item in items if item.get_closest_marker("full")}
     if most := config.getoption("--cases"):
         left_out |= _further_cases(items, most)
+    if config.getoption("--one-of-each-file"):
+        left_out |= _further_tests(item for item in items if item not in left_out)
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
@@ -116,6 +118,16 @@ def _further_cases(items: Iterable[pytest.Item], most: int) -> set[pytest.Item]:
         begin = zlib.crc32(name.encode()) % len(cases) if cases[0].get_closest_marker("full") else 0
         further.update([*cases[begin:], *cases[:begin]][most:])
     return further
+
+
+def _further_tests(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return what asks either database, but for one test of each file, which its name chooses."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("database") and not item.get_closest_marker("one_database"):
+            files.setdefault(item.path, []).append(item)
+    chosen = (min(tests, key=lambda item: zlib.crc32(item.nodeid.encode())) for tests in files.values())
+    return {item for tests in files.values() for item in tests}.difference(chosen)
 
 
 def pytest_collection_finish() -> None:

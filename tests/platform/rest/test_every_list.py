@@ -75,7 +75,6 @@ def test_the_number_of_rows_is_counted_and_pages_of_one_are_the_same_rows(api: T
 
 
 @pytest.mark.every_case
-@pytest.mark.on_postgresql
 @pytest.mark.parametrize("route", [route for route in LISTS if route not in NO_KEYS])
 def test_walked_by_key_nothing_is_lost_or_repeated_though_rows_are_added(
     api: TokenClient, doors: Doors, route: str
@@ -99,7 +98,6 @@ def test_walked_by_key_nothing_is_lost_or_repeated_though_rows_are_added(
 
 
 @pytest.mark.every_case
-@pytest.mark.on_postgresql
 @pytest.mark.parametrize("route", [route for route in LISTS if route not in NO_KEYS])
 def test_each_order_shows_the_same_rows_and_backwards_is_the_reverse(
     api: TokenClient, doors: Doors, route: str
