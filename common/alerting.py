@@ -26,6 +26,7 @@ class SubjectKind(StrEnum):
     WORKLOAD = "workload"
     """Pods of one owner, or of one namespace without one."""
     ROLLOUT = "rollout"
+    FLEET_RUN = "fleet"
 
 
 @dataclass(frozen=True, slots=True)

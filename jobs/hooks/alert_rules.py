@@ -1,19 +1,25 @@
-"""Alert rules of rollouts, as `notices` evaluates them: about those that continue only through a person."""
+"""Alert rules of rollouts and fleet runs, as `notices` evaluates them: those that continue only through a person."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
 from django.urls import reverse
 
+from accounts.permissions import may
 from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
+from common.clock import now
+from jobs.approvals import rings
+from jobs.approvals.rings import Member, MemberState, Ring
 from jobs.engine import deadlines
-from jobs.models import BreakGlass, Rollout, Step
+from jobs.models import BreakGlass, FleetRun, Plan, Rollout, Step
 
 STOPPED, REFUSED = "rollout-stopped", "rollout-credential-refused"
 UNREVIEWED = "break-glass-overdue"
+STUCK = "fleet-run-stuck"
 
 
 def rules() -> Iterable[AlertRule]:
@@ -46,6 +52,16 @@ def rules() -> Iterable[AlertRule]:
         unreviewed,
         closes_after=timedelta(0),
         order=71,
+    )
+    yield AlertRule(
+        STUCK,
+        "Fleet run does not continue by itself",
+        "In a ring of a running fleet run a plan of this cluster failed or will never start, this cluster's nodes are "
+        "not well after the soak, or the person in whose name plans start may start none here{lasting}.",
+        Severity.WARNING,
+        stuck,
+        opens_after=timedelta(minutes=10),
+        order=72,
     )
 
 
@@ -85,6 +101,50 @@ def unreviewed(cluster_id: UUID, _threshold: float) -> RuleResult:
             for row in rows.order_by("review_by", "pk").overdue()
         ]
     )
+
+
+def stuck(cluster_id: UUID, _threshold: float) -> RuleResult:
+    """Return running fleet runs that this cluster keeps from continuing. Three or four queries each, of which there are
+    few."""
+    runs = FleetRun.objects.filter(status=FleetRun.Status.RUNNING, plans__cluster=cluster_id).distinct()
+    conditions = []
+    for run in runs.select_related("started_by").order_by("number"):
+        if sentence := _obstacle(run, cluster_id):
+            link = reverse("jobs:fleet_run", args=[run.number])
+            mend = "On its page: mend or revert what failed, leave the plan out, open the ring, or hold and release it."
+            conditions.append(
+                AlertCondition(SubjectKind.FLEET_RUN, str(run.pk), str(run), sentence, mend=mend, link=link)
+            )
+    return RuleResult(conditions)
+
+
+def _obstacle(run: FleetRun, cluster_id: UUID) -> str:
+    """Explain, in a sentence, what of this cluster only a person can settle; empty: nothing.
+
+    A soak, a review and a rollout in progress end without one.
+    """
+    there = rings.rings_of(run)
+    ahead = next((ring.number for ring in there if ring.unfinished), len(there))
+    for ring in there[:ahead]:
+        for member in _part(ring, cluster_id).members:
+            if member.state in (MemberState.BAD, MemberState.LOST):
+                return f"{ring}: {member.obstacle}"
+    for ring in there[run.waived : ahead - 1]:
+        until = ring.soaked_at
+        if until and until <= now() and (reason := rings.unhealthy(_part(ring, cluster_id))):
+            return f"{ring}, which has finished: {reason}"
+    waits = [member for member in _part(there[ahead - 1], cluster_id).members if _waits_for_start(member)]
+    if waits and not (run.started_by and may(run.started_by, "operator", waits[0].plan.cluster.scopes)):
+        return f"{waits[0].plan} would start in the name of an account that may start nothing here any more."
+    return ""
+
+
+def _part(ring: Ring, cluster_id: UUID) -> Ring:
+    return replace(ring, members=[member for member in ring.members if member.plan.cluster_id == cluster_id])
+
+
+def _waits_for_start(member: Member) -> bool:
+    return member.state is MemberState.WAITING and member.plan.status == Plan.Status.APPROVED
 
 
 def _condition(rollout: Rollout, sentence: str, mend: str) -> AlertCondition:

@@ -37,6 +37,7 @@ def start(plan: Plan, *, by: User, digest: str, reason: str, confirmation: str, 
         # In this order everywhere: two starts are judged one after the other, and so is what else starts the plan.
         glass_allowance.lock()
         by = User.objects.select_for_update(no_key=True).get(pk=by.pk)
+        rollout_actions.lock_fleet_run(plan)
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
         obstacles.lock_record(plan)
         glass.require(plan, by)

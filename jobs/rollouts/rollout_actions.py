@@ -51,8 +51,7 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
     plan_actions.require_person(plan, "start", by)
     at = _checked_start(at)
     with transaction.atomic():
-        if plan.fleet_run_id:  # before the plan, as everywhere: a hold comes before this start and counts, or after it
-            FleetRun.objects.select_for_update().get(pk=plan.fleet_run_id)
+        lock_fleet_run(plan)
         plan = Plan.objects.select_for_update().select_related("cluster", "revision", "pool").get(pk=plan.pk)
         obstacles.lock_record(plan)
         plan_actions.require(plan, "start", by)
@@ -63,6 +62,15 @@ def start(plan: Plan, *, by: User, at: datetime | None = None) -> Rollout:
         judged_by |= {"fleet_run": str(plan.fleet_run), "ring": plan.ring} if plan.fleet_run else {}
         record(rollout, by, "rollout.start", "", at=at.isoformat() if at else None, digest=plan.digest, **judged_by)
     return rollout
+
+
+def lock_fleet_run(plan: Plan) -> None:
+    """Lock the fleet run of a plan, if it is in one: a hold comes before this start and counts, or after it.
+
+    Call it before the plan is locked, as everywhere.
+    """
+    if plan.fleet_run_id:
+        FleetRun.objects.select_for_update().get(pk=plan.fleet_run_id)
 
 
 def create(plan: Plan, *, by: User, at: datetime | None) -> Rollout:

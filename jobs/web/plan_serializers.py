@@ -95,13 +95,21 @@ class PlanOut(serializers.ModelSerializer[Plan]):
     permissions = serializers.SerializerMethodField(
         help_text="By verb, whether the caller may, with this token, in any state."
     )
+    fleet_run = serializers.UUIDField(
+        source="fleet_run_id",
+        allow_null=True,
+        read_only=True,
+        help_text="Fleet run that it is in: it starts once its ring is open.",
+    )
+    ring = serializers.IntegerField(read_only=True, help_text="Ring of that run, counted from 1; 0 in none.")
 
     class Meta:
         model = Plan
         fields = [
             "id", "number", "name", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name",
             "status", "digest", "worst_class", "message", "change_record", "created_by", "created_at", "requested_at",
-            "round", "superseded_by", "observed_at", "expires_at", "version", "actions", "permissions",
+            "round", "superseded_by", "observed_at", "expires_at", "fleet_run", "ring", "version",
+            "actions", "permissions",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))

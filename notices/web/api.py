@@ -27,7 +27,9 @@ from notices.reports import selectors
 
 # ── Alerts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 class AlertSubjectOut(serializers.Serializer[Alert]):
-    kind = serializers.CharField(source="subject_kind", help_text="cluster, node, device, pod or rollout.")
+    kind = serializers.CharField(
+        source="subject_kind", help_text="cluster, node, device, pod, workload, rollout or fleet (a fleet run)."
+    )
     id = serializers.CharField(source="subject", help_text="What identifies it in its cluster.")
     name = serializers.CharField(source="subject_name")
 

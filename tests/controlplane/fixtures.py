@@ -32,14 +32,19 @@ def plane() -> Iterator[Plane]:
 
 @pytest.fixture(scope="session")
 def deployed(plane: Plane) -> Plane:
-    """The control plane with deploy/ applied as its README says, and the admission policies seen to be in force.
+    """The control plane with deploy/ applied."""
+    deploy(plane)
+    return plane
+
+
+def deploy(plane: Plane) -> None:
+    """Apply deploy/ as its README says, and see the admission policies in force.
 
     kwok pretends to run the DaemonSet's pods on its nodes; agents that do something are processes of the tests' own.
     """
     plane.kubectl("apply", "-f", str(MANIFESTS))
     plane.kubectl("wait", "--for=condition=Established", f"crd/{names.PLURAL}.{names.GROUP}", "--timeout=30s")
     await_policies(plane)
-    return plane
 
 
 def await_policies(plane: Plane) -> None:

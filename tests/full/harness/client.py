@@ -6,8 +6,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http.cookies import SimpleCookie
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from urllib.parse import urlencode
 
@@ -146,6 +148,21 @@ def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not so after {seconds:.0f} s: {says()}")
         time.sleep(pause)
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Run all calls at the same moment. Returns each one's answer, or the Problem it met."""
+    together = Barrier(len(calls))
+
+    def call_at_barrier(call: Callable[[], Any]) -> Any:
+        together.wait(10)
+        try:
+            return call()
+        except Problem as problem:
+            return problem
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(call_at_barrier, calls))
 
 
 def _cookies(answer: Any) -> dict[str, str]:

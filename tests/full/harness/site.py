@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,6 +54,14 @@ class Site:
             self.connect(environment)
         return self
 
+    def beside(self, plane: Plane, admin: Admin, *, name: str, environment: str) -> Site:
+        """Connect another cluster to the same Setpoint, and return it with the same people."""
+        other = copy.copy(self)
+        other.plane, other.server, other.cluster_admin = plane, plane.url, admin
+        other.since = plane.audit_position()
+        other.connect(environment, name=name)
+        return other
+
     def close(self) -> None:
         """Leave the cluster as another installation would want to find it."""
         if self.setpoint.is_running("watch"):
@@ -77,7 +86,7 @@ class Site:
         return somebody
 
     # ── the cluster ───────────────────────────────────────────────────────────────────────────────────────────────
-    def connect(self, environment: str, *, take_over: bool = False) -> None:
+    def connect(self, environment: str, *, name: str = "atlas", take_over: bool = False) -> None:
         """Connect the cluster by URL, CA and token, after the test of the connection succeeds."""
         how = {
             "server": self.server,
@@ -86,7 +95,7 @@ class Site:
         }
         verdict = self.admin.post("clusters/actions/test", how)
         assert verdict["is_connectable"] or verdict.get("is_foreign"), verdict["checks"]
-        named = {**how, "name": "atlas", "environment": environment}
+        named = {**how, "name": name, "environment": environment}
         self.cluster = self.admin.post("clusters", {**named, "take_over": True} if take_over else named)
 
     def set_budget(self, budget: int) -> None:
@@ -239,9 +248,9 @@ class Site:
 
     # ── the laws ──────────────────────────────────────────────────────────────────────────────────────────────────
     def judge(self) -> Judge:
-        """Judge the API server's log of every rollout so far against their plans, verdicts and steps."""
+        """Judge the API server's log of each of its rollouts so far against their plans, verdicts and steps."""
         judge = Judge(self.setpoint.environment["SETPOINT_INSTALLATION"])
-        for rollout in self.operator.every("rollouts"):
+        for rollout in self.operator.every("rollouts", cluster=self.cluster["id"]):
             plan = self.operator.get(f"plans/{rollout['plan']}")
             nodes = self.operator.every(f"plans/{rollout['plan']}/nodes")
             judge.expect(rollout=rollout, plan=plan, nodes=nodes, steps=list(self.steps(rollout["id"]).values()))

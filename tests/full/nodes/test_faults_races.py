@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-from typing import Any
 
 import pytest
 
-from tests.full.harness.client import Problem
+from tests.full.harness.client import Problem, at_once
 from tests.full.harness.kwok_fleet import KwokFleet
 from tests.full.harness.site import Site
 
@@ -20,21 +17,6 @@ NODES = ("race-1", "race-2", "race-3")
 @pytest.fixture(scope="module")
 def fleet(make_fleet: Callable[..., KwokFleet]) -> KwokFleet:
     return make_fleet("race", *NODES)
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Run all calls at the same moment. Returns each one's answer, or the Problem it met."""
-    together = Barrier(len(calls))
-
-    def call_at_barrier(call: Callable[[], Any]) -> Any:
-        together.wait(10)
-        try:
-            return call()
-        except Problem as problem:
-            return problem
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(call_at_barrier, calls))
 
 
 def test_of_many_starts_at_once_one_wins(site: Site, fleet: KwokFleet):

@@ -52,7 +52,7 @@ def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
         "hw-slowdown", "row-remap-failed", "row-remap-pending", "nvlink-errors", "pcie-replays", "pcie-link",
         "dcgm-health", "telemetry-lost", "exporter-silent", "host-disk-latency",
         "host-io-pressure", "drift", "credential-refused", "credential-expiring",
-        "rollout-credential-refused", "rollout-stopped", "break-glass-overdue",
+        "rollout-credential-refused", "rollout-stopped", "break-glass-overdue", "fleet-run-stuck",
     ]  # fmt: skip
     for holding in rulebook.of_cluster(None):
         assert "{" not in holding.about
