@@ -9,10 +9,11 @@ from datetime import datetime
 
 from django.db.models import Count, Q, Sum
 
-from clusters import gpu_shares, objects
-from clusters.gpu_shares import Shares
+from clusters import objects
 from clusters.inventory import dra, rows, write_lock
 from clusters.models import Cluster, DeviceSlice, GpuPod, Node
+from clusters.sharing import gpu_groups, gpu_shares
+from clusters.sharing.gpu_shares import Shares
 
 WRITTEN = ("gpus_by_claim", "gpu_count", "gpu_product", "gpu_allocated", "gpu_shares_held")
 _READ = ("pk", "name", "gpu_plugin", "gpu_shares", "labels", *WRITTEN)
@@ -85,9 +86,13 @@ def _named(cluster: Cluster, node_names: Sequence[str]) -> dict[str, NamedDevice
     by_node: dict[str, NamedDevices] = defaultdict(NamedDevices)
     if not node_names:
         return by_node
-    pods = GpuPod.every.filter(cluster=cluster, node_name__in=node_names).exclude(devices={}).order_by()
-    for name, gpus, devices in pods.values_list("node_name", "gpus", "devices"):
-        by_node[name].profiles |= devices
+    rows_ = GpuPod.every.filter(cluster=cluster, node_name__in=node_names).exclude(devices={}).order_by()
+    pods = list(rows_.values_list("node_name", "gpus", "devices"))
+    reserved = {(name, key) for name, gpus, devices in pods if not gpus for key in devices}
+    for name, gpus, devices in pods:
+        # A label alone holds nothing: a group's device is one that its reservation took from the node.
+        real = {key for key in devices if not key.startswith(gpu_groups.KEY) or (name, key) in reserved}
+        by_node[name].profiles |= {key: devices[key] for key in real}
         if gpus:
             by_node[name].counted.update(devices.values())
     return by_node

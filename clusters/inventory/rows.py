@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clusters import gpu_shares, objects, tolerations
+from clusters import objects, tolerations
 from clusters.inventory import dra, job_owner
+from clusters.sharing import gpu_groups, gpu_shares
 from contract import names
 from contract.nodetuning import Malformed, Status
 
@@ -206,19 +207,21 @@ def _accepted(answered: object, node_uid: str) -> Values:
 
 
 def gpu_pod(raw: object, devices: Mapping[str, str] | None = None) -> Values | None:
-    """POD_FIELDS of a pod that holds or waits for GPUs, or uses claims; None for every other pod.
+    """POD_FIELDS of a pod that holds or waits for GPUs, shares or reserves one, or uses claims; None for every other.
 
-    `devices`: those that its claims were given, with the profile of each.
+    `devices`: those that its claims were given, with the profile of each. Of a pod that reserves one, `gpus` is 0.
     """
     # A mapping in a wrong place makes the shared readers raise; such a pod holds no GPUs that can be known.
     try:
         pod = _map(raw)
-        gpus = objects.pod_gpus(pod)
-        if objects.is_finished(pod) or not (gpus or dra.uses_claims(pod)):
+        gpus, has_claims = objects.pod_gpus(pod), dra.uses_claims(pod)
+        shared = {} if has_claims else gpu_groups.devices(pod)
+        if objects.is_finished(pod) or not (gpus or shared or has_claims):
             return None
         kind, owner = objects.controller(pod)
         split = objects.pod_instances(pod)
-        given = dict(sorted((devices or {}).items()))
+        given = dict(sorted((devices or {}).items())) if has_claims else shared
+        is_reservation = bool(shared) and gpu_groups.is_reservation(pod)
         split.update(profile for profile in given.values() if profile)
         job = _job(pod)
     except (AttributeError, TypeError):
@@ -228,7 +231,7 @@ def gpu_pod(raw: object, devices: Mapping[str, str] | None = None) -> Values | N
         "namespace": _text(metadata.get("namespace"), 63),
         "name": _text(metadata.get("name"), 253),
         "node_name": _text(spec.get("nodeName"), 253),
-        "gpus": _bounded(gpus + len(given)),
+        "gpus": 0 if is_reservation else _bounded(gpus + len(given)),
         "mig": {_text(name, 63): _bounded(count) for name, count in sorted(split.items())[:MAX_ENTRIES]},
         "claims": dra.claim_names(pod)[:MAX_ENTRIES],
         "devices": given,
@@ -287,9 +290,10 @@ def _memory_kills(pod: Mapping[str, Any]) -> Values:
 
 
 def holds_gpus(raw: object) -> bool:
-    """Return whether it is a pod that requests GPUs or uses claims, finished or not."""
+    """Return whether it is a pod that requests GPUs, shares one or uses claims, finished or not."""
     try:
-        return objects.pod_gpus(_map(raw)) > 0 or dra.uses_claims(_map(raw))
+        pod = _map(raw)
+        return objects.pod_gpus(pod) > 0 or dra.uses_claims(pod) or bool(gpu_groups.devices(pod))
     except (AttributeError, TypeError):
         return False
 

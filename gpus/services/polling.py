@@ -24,6 +24,7 @@ from common.clock import now
 from gpus.metrics.samples import Code, Reading
 from gpus.models import TelemetrySource
 from gpus.normalization.pipeline import normalize
+from gpus.services import shared_gpus
 from gpus.storage import devices, rollups
 from gpus.telemetry import factory, quoting
 from gpus.telemetry.prometheus import SKEW_SECONDS
@@ -100,8 +101,9 @@ def _stored(source: TelemetrySource, outcome: PollResult, at: datetime, claimed:
         if outcome.reading is None:
             rollups.lost(source.cluster_id, at, claimed=claimed)
         else:
-            devices.store(source.cluster_id, outcome.reading, claimed=claimed)
-            rollups.store(source.cluster_id, outcome.reading, claimed=claimed)
+            reading = shared_gpus.held_by_their_pods(source.cluster_id, outcome.reading)
+            devices.store(source.cluster_id, reading, claimed=claimed)
+            rollups.store(source.cluster_id, reading, claimed=claimed)
     except ClaimLost:
         raise
     except Exception:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusters import objects
+from clusters.sharing import gpu_groups
 from contract import fitness, key_lists
 from contract.fitness import MachineSize
 from jobs.diffs.changes import ChangeKind, Changes
@@ -244,7 +245,7 @@ def drain_findings(
         name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
         for budget in blocking_budgets(pod, budgets):
             blocked[budget].append((node, name))
-        if not objects.controller(pod)[0]:
+        if not objects.controller(pod)[0] and not gpu_groups.is_reservation(pod):
             bare[node].append(name)
         if objects.has_empty_dir(pod):
             empty_dir[node].append(name)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from clusters import objects
 from clusters.fleet import PodRef
+from clusters.sharing import gpu_groups
 from jobs.engine.failure import hold
 from jobs.engine.outcome import POLL_SECONDS, NodeView, StepOutcome, go, wait
 from jobs.engine.stages import node_taints
@@ -22,7 +25,7 @@ def draining(view: NodeView) -> StepOutcome:
         return go(Status.APPLYING, has_applied=True).says("Drained.")
     if refused := _without_consent(view, pods):
         return hold(view, refused)
-    leaving = [p for p in pods if not objects.meta(p).get("deletionTimestamp")]
+    leaving = [p for p in _in_turn(pods) if not objects.meta(p).get("deletionTimestamp")]
     if leaving and not view.step.is_disrupted:
         budgets = view.fleet.budgets()
         if not all(findings.blocking_budgets(p, budgets) for p in leaving):
@@ -53,15 +56,31 @@ def draining(view: NodeView) -> StepOutcome:
     return out
 
 
+def _in_turn(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pods to evict now: reservations of shared GPUs only once the pods that share them are gone.
+
+    Without its reservation a pod is deleted by its scheduler, and no PodDisruptionBudget is asked.
+    """
+    first = [pod for pod in pods if not gpu_groups.is_reservation(pod)]
+    shared = {key for pod in first for key in gpu_groups.devices(pod)}
+    return first + [
+        pod for pod in pods if gpu_groups.is_reservation(pod) and not shared & gpu_groups.devices(pod).keys()
+    ]
+
+
 def _pods(count: int) -> str:
     return f"{count} pod{'' if count == 1 else 's'}"
 
 
-def _without_consent(view: NodeView, pods: list[dict[str, object]]) -> str:
-    """Consent covers what the plan showed; a bare pod that came later needs it just the same."""
+def _without_consent(view: NodeView, pods: list[dict[str, Any]]) -> str:
+    """Consent covers what the plan showed; a bare pod that came later needs it just the same.
+
+    A reservation of a shared GPU needs none: it is made again with the pods that share one.
+    """
     for pod in pods:
         name = f"{objects.meta(pod).get('namespace')}/{objects.meta(pod).get('name')}"
-        if not objects.controller(pod)[0] and not view.strategy.delete_unmanaged_pods:
+        is_lost = not objects.controller(pod)[0] and not gpu_groups.is_reservation(pod)
+        if is_lost and not view.strategy.delete_unmanaged_pods:
             return f"Pod {name} has no controller and would be lost; the plan has no consent for that."
         if objects.has_empty_dir(pod) and not view.strategy.delete_empty_dir_data:
             return f"Pod {name} has an emptyDir volume whose data would be lost; the plan has no consent for that."

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters import gpu_shares
 from clusters.inventory import device_rows, dra, store
 from clusters.models import DeviceClaim, GpuJob, GpuPod, Node
+from clusters.sharing import gpu_shares
 from tests.clusters import dra_objects as objects
 from tests.clusters.dra_objects import board, divisible, instance, pod_with_claims, raw_claim, raw_slice
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters import gpu_shares
-from clusters.gpu_shares import Shares
 from clusters.inventory import store
 from clusters.models import Node
+from clusters.sharing import gpu_shares
+from clusters.sharing.gpu_shares import Shares
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod
 from tests.clusters.inventory.observed import see
 
