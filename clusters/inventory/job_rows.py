@@ -116,7 +116,7 @@ class _Life:
         job.queue = values["queue"] or job.queue
         self.pods[change.uid] = pod._replace(
             node=values["node_name"], gpus=values["gpus"], running=running, ended=None, outcome="",
-            restarts=max(pod.restarts, values["restarts"]),
+            restarts=max(pod.restarts, values["restarts"]), role=values["role"],
         )  # fmt: skip
 
     def _settle(self) -> None:

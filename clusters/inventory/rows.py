@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusters import objects, tolerations
-from clusters.inventory import dra, job_owner
+from clusters.inventory import dra, job_owner, job_role
 from clusters.sharing import gpu_groups, gpu_shares
 from contract import names
 from contract.nodetuning import Malformed, Status
@@ -57,6 +57,7 @@ POD_FIELDS = (
     "job_kind",
     "job_name",
     "job_key",
+    "role",
     "queue",
     "created_at",
     "running_at",
@@ -254,6 +255,7 @@ def _job(pod: Mapping[str, Any]) -> Values:
         "job_kind": _text(job.kind, 63),
         "job_name": _text(job.name, 253),
         "job_key": _text(job.key(str(metadata.get("namespace"))), 64),
+        "role": _text(job_role.role(pod), job_role.LONGEST),
         "queue": _text(job_owner.queue(pod), 253),
         "created_at": instant(metadata.get("creationTimestamp")),
         "running_at": _running_at(pod, statuses),

@@ -25,6 +25,8 @@ class JobPod(NamedTuple):
     """One of GpuJob.Outcome; empty while it lives."""
     restarts: int
     """Of its containers."""
+    role: str = ""
+    """Its part in the job; empty: not known, or stored before roles were."""
 
 
 class GpuJob(models.Model):

@@ -40,6 +40,9 @@ class GpuPod(models.Model):
     job_kind = models.CharField(max_length=63, blank=True, help_text="Of the job: clusters.inventory.job_owner.")
     job_name = models.CharField(max_length=253, blank=True)
     job_key = models.CharField(max_length=64, blank=True, help_text="GpuJob.key; empty: not read since an upgrade.")
+    role = models.CharField(
+        max_length=128, blank=True, db_default="", help_text="Its part in the job: clusters.inventory.job_role."
+    )
     queue = models.CharField(max_length=253, blank=True)
     created_at = models.DateTimeField(null=True)
     running_at = models.DateTimeField(null=True, help_text="Since when its containers run; null: it does not run.")

@@ -40,7 +40,7 @@ class EffectVerdict(StrEnum):
     LOWER = "lower"
     """Than before; no verdict: there is no control, or the window is not over."""
     SAME = "no change"
-    """To the digit that is shown, or 0 throughout."""
+    """To the digit that is shown, or every figure is shown as 0."""
     NO_INTERVAL = "no interval"
     """Too few clusters to say how sure the estimate is."""
     NO_DATA = "no data"
@@ -139,6 +139,8 @@ def confidence_of(is_primary: bool, others: int) -> float:
 
 def without_verdict(effect: Effect, *, by_points: bool) -> Effect:
     """Return the effect with the direction of its estimate in place of a verdict."""
+    if effect.verdict == EffectVerdict.SAME:
+        return effect
     value = effect.points if by_points or effect.ratio is None else effect.ratio
     if value is None:
         return effect
@@ -168,7 +170,7 @@ def difference_in_differences(
 
 
 _SHOWN = 0.0005
-"""A share or a ratio that is smaller is shown as 0.0 %."""
+"""A share or a ratio that is smaller is shown as 0.0 %, and a figure of any other unit as 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,8 @@ def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
         effect, points=points, ratio=None if ratio is None else math.expm1(ratio), after=mean,
         before=treated.before / treated.count, expected=None if points is None else mean - points,
     )  # fmt: skip
-    if max(arm_sum for arm in (treated, control) for arm_sum in (arm.before, arm.after)) <= _NOTHING:
+    arms = [arm for arm in (treated, control) if arm.count]
+    if max(total / arm.count for arm in arms for total in (arm.before, arm.after)) < _SHOWN:
         return replace(effect, verdict=EffectVerdict.SAME, why="")
     fewest = min(clusters) if shape.has_control else clusters[0]
     if fewest < FEWEST_CLUSTERS:

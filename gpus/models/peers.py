@@ -30,7 +30,11 @@ class NodePace(models.Model):
         LEVEL = "level", "Not slower"
         FEW = "few", "Not enough to compare"
 
-    IN_COMMON: ClassVar[list[tuple[str, str]]] = [("job", "Same job"), ("namespace", "Same namespace")]
+    IN_COMMON: ClassVar[list[tuple[str, str]]] = [
+        ("job", "Same job"),
+        ("replicas", "Replicas of the same work"),
+        ("namespace", "Same namespace"),
+    ]
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="pace")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="paces", db_index=False)
@@ -40,6 +44,15 @@ class NodePace(models.Model):
         max_length=9, blank=True, choices=IN_COMMON, help_text="What the peers have in common."
     )
     work = models.CharField(max_length=253, blank=True, help_text="namespace/name of the job, or the namespace.")
+    role = models.CharField(
+        max_length=128,
+        blank=True,
+        db_default="",
+        help_text="Of its pod in the job, and of its peers' pods; empty: not known.",
+    )
+    pod_gpus = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="GPUs that its pod held, and each of its peers'; 0: not known."
+    )
     hours = models.PositiveSmallIntegerField(default=0, help_text="Compared; where nothing was, at work.")
     peers = models.PositiveIntegerField(default=0)
     signal = models.CharField(max_length=10, blank=True, help_text="by which it is slower the most")

@@ -1,19 +1,20 @@
 """Comparison of nodes with their peers at the same work: pure, hour by hour, no Django, no clock.
 
-A different job is not a slow node, so a node is compared only with nodes whose GPUs are of the same model and did the
-same work in the same hour: the same job, or, where no job is on enough nodes, the same namespace. docs/gpu.md has every
-rule as words, and what these figures cannot tell apart.
+A different job is not a slow node, and neither is a different role in it or a replica with less load. So a node is
+compared only with nodes whose GPUs are of the same model and did the same work in the same hour: the same role of the
+same job with as many GPUs a pod, or, where no job is on enough nodes, the same role in the same namespace. docs/gpu.md
+has every rule as words, and what these figures cannot tell apart.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpus.effects import windows
 from gpus.metrics import boards, states
@@ -36,7 +37,7 @@ NORMAL = 1.4826
 """Median absolute deviation to standard deviation, where values are normal."""
 SMALL = {5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 """By how much the deviation of so few values is too small (Croux, Rousseeuw, COMPSTAT 1992); of more, n ÷ (n - 0.8)."""
-JOB, NAMESPACE = "job", "namespace"
+JOB, REPLICAS, NAMESPACE = "job", "replicas", "namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Signal:
     name: str
     """As in gpus.effects.windows, which has its title and unit."""
     decides: frozenset[str]
-    """Among whom being lower means being slower: JOB, NAMESPACE. Others are shown beside them."""
+    """Among which nodes a lower figure means slower: JOB, REPLICAS, NAMESPACE. Others are shown beside them."""
     hint: str
     """What a lower figure points to."""
     least: float = LEAST
@@ -55,14 +56,36 @@ SIGNALS = (
     Signal("ofu", frozenset({JOB}), "does less arithmetic a second"),
     Signal("tensor", frozenset({JOB}), "does less arithmetic a second"),
     Signal("busy", frozenset({JOB}), "its GPUs wait: for the host, data or network, or for requests", 2 * LEAST),
-    Signal("sm_clock", frozenset({JOB, NAMESPACE}), "throttled (power, thermal or limit)"),
+    Signal("sm_clock", frozenset({JOB, REPLICAS, NAMESPACE}), "throttled (power, thermal or limit)"),
     Signal("watts", frozenset(), "draws less power"),
 )
 """Tensor only where OFU cannot be told: the board's highest clock is not known. Busy needs twice as much: where most
 nodes have 100 %, they lie closer together than each of them differs from hour to hour."""
 BY_NAME = {signal.name: signal for signal in SIGNALS}
+OF_LOADS = frozenset({"ofu", "tensor", "busy"})
+"""Lower where a GPU has less to do, too."""
 _WIDTH = 5
 """Numbers of a look: node's figure, the usual, gap, bound, nodes in the group."""
+
+
+class Work(NamedTuple):
+    """Work that the pods of one group have in common."""
+
+    key: str
+    """Of the job; tells it from every other of its cluster."""
+    name: str
+    """namespace/name"""
+    role: str = ""
+    gpus: int = 0
+    """That each pod holds; 0: not known."""
+    is_in_step: bool = False
+    """Its pods share the work evenly; False: each has the load that it is given."""
+
+
+def by_name(holder: str) -> Work:
+    """Return the work of a pod of which nothing but its name is known: its load may be anything."""
+    name = windows.job(holder)
+    return Work(name, name)
 
 
 def figures(bucket: Bucket, model: str) -> dict[str, float] | None:
@@ -90,8 +113,8 @@ class PeerHours:
 
     hours: set[datetime] = field(default_factory=set)
     """Compared."""
-    work: Counter[str] = field(default_factory=Counter)
-    """Jobs, or namespaces, by compared hours."""
+    work: Counter[Work] = field(default_factory=Counter)
+    """By compared hours."""
     looks: dict[str, tuple[list[datetime], array[float]]] = field(default_factory=dict)
     """By signal: hours, and `_WIDTH` numbers for each."""
 
@@ -133,11 +156,14 @@ class PeerComparison:
     is_compared: bool
     is_slower: bool = False
     in_common: str = ""
-    """JOB or NAMESPACE."""
+    """JOB, REPLICAS or NAMESPACE; of one that is not compared, among which it would be."""
     work: str = ""
+    role: str = ""
+    pod_gpus: int = 0
     hours: int = 0
     """Compared; of one that is not compared, at work."""
     peers: int = 0
+    """Of one that is not compared: the most that did the same in the same hour."""
     model: str = ""
     worst: SignalSummary | None = None
     """Of a slower one: the signal by which it is so the most."""
@@ -147,13 +173,19 @@ class PeerComparison:
 class Day:
     """Hours are given one by one, so that memory holds one hour of every device and not all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[str, str, datetime], Work] | None = None) -> None:
+        """`work` tells that of a pod by its `namespace/name`, its node and the hour; without it names alone do."""
+        self.work = work or (lambda holder, _node, _hour: by_name(holder))
         self.at_work: dict[str, set[datetime]] = defaultdict(set)
         self.models: dict[str, str] = {}
-        self.seen: dict[str, dict[str, PeerHours]] = {JOB: defaultdict(PeerHours), NAMESPACE: defaultdict(PeerHours)}
+        self.seen: dict[str, dict[str, PeerHours]] = {
+            name: defaultdict(PeerHours) for name in (JOB, REPLICAS, NAMESPACE)
+        }
+        self.groups: dict[str, dict[Work, _Size]] = defaultdict(lambda: defaultdict(_Size))
+        """By node: those of jobs that it was in, compared or too small."""
 
     def add(self, hour: datetime, readings: Iterable[tuple[Device, Bucket]]) -> None:
-        groups: dict[tuple[str, str, str], dict[str, list[tuple[float, dict[str, float]]]]]
+        groups: dict[tuple[str, str, Work], dict[str, list[tuple[float, dict[str, float]]]]]
         groups = defaultdict(lambda: defaultdict(list))
         for device, bucket in readings:
             if device.instance or (own := figures(bucket, device.model)) is None:
@@ -161,15 +193,16 @@ class Day:
             node = device.node_name
             self.at_work[node].add(hour)
             self.models[node] = device.model
-            for in_common, work in (
-                (JOB, windows.job(bucket.holder)),
-                (NAMESPACE, bucket.holder.partition("/")[0]),
-            ):
-                groups[in_common, device.model, work][node].append((bucket.covered, own))
+            work, namespace = self.work(bucket.holder, node, hour), bucket.holder.partition("/")[0]
+            others = Work(namespace, namespace, work.role, work.gpus)  # of its namespace, in the same role
+            for in_common, shared in ((JOB if work.is_in_step else REPLICAS, work), (NAMESPACE, others)):
+                groups[in_common, device.model, shared][node].append((bucket.covered, own))
         for (in_common, _, work), nodes in groups.items():
             self._compare(hour, in_common, work, {node: _mean(gpus) for node, gpus in nodes.items()})
+            for node in nodes if in_common != NAMESPACE else ():
+                self.groups[node][work].add(len(nodes))
 
-    def _compare(self, hour: datetime, in_common: str, work: str, nodes: Mapping[str, Mapping[str, float]]) -> None:
+    def _compare(self, hour: datetime, in_common: str, work: Work, nodes: Mapping[str, Mapping[str, float]]) -> None:
         for signal in SIGNALS:
             values = {node: by_signal[signal.name] for node, by_signal in nodes.items() if signal.name in by_signal}
             if len(values) <= FEWEST_PEERS or (usual := median(values.values())) <= 0:
@@ -184,11 +217,30 @@ class Day:
 
     def pace(self, node: str) -> PeerComparison:
         model = self.models.get(node, "")
-        for in_common in (JOB, NAMESPACE):
+        for in_common in (JOB, REPLICAS, NAMESPACE):
             seen = self.seen[in_common].get(node)
             if seen is not None and len(seen.hours) >= FEWEST_HOURS:
                 return _judged(in_common, model, seen)
-        return PeerComparison(is_compared=False, hours=len(self.at_work.get(node, ())), model=model)
+        few = PeerComparison(is_compared=False, hours=len(self.at_work.get(node, ())), model=model)
+        groups = self.groups.get(node)
+        if not groups:
+            return few
+        work, size = max(groups.items(), key=lambda group: (group[1].hours, group[0]))
+        return replace(
+            few, in_common=JOB if work.is_in_step else REPLICAS, work=work.name, role=work.role, pod_gpus=work.gpus,
+            peers=size.most - 1,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Size:
+    hours: int = 0
+    most: int = 0
+    """Nodes in one hour."""
+
+    def add(self, nodes: int) -> None:
+        self.hours += 1
+        self.most = max(self.most, nodes)
 
 
 def _mean(gpus: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
@@ -213,13 +265,14 @@ def _judged(in_common: str, model: str, seen: PeerHours) -> PeerComparison:
     decisive = [reading for reading in readings if in_common in BY_NAME[reading.signal].decides]
     power = next((reading for reading in readings if reading.signal == "watts"), None)
     below = [reading for reading in decisive if reading.is_below]
-    if in_common == NAMESPACE and (power is None or power.gap > LEAST):
+    if in_common != JOB and (power is None or power.gap > LEAST):
         below = []  # a heavier job runs into the power limit and has lower clocks for it
     worst = min(below, key=lambda reading: reading.gap, default=None)
+    work = seen.work.most_common(1)[0][0]
     return PeerComparison(
-        is_compared=True, is_slower=worst is not None, in_common=in_common, work=seen.work.most_common(1)[0][0],
-        hours=len(seen.hours), peers=min(reading.peers for reading in decisive), model=model, worst=worst,
-        readings=readings,
+        is_compared=True, is_slower=worst is not None, in_common=in_common, work=work.name, role=work.role,
+        pod_gpus=work.gpus, hours=len(seen.hours), peers=min(reading.peers for reading in decisive), model=model,
+        worst=worst, readings=readings,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from clusters.models import Cluster, Node
 from common.clock import now
 from gpus.metrics.buckets import Bucket, Device
 from gpus.models import NodePace, PaceLook
-from gpus.peers import comparison
+from gpus.peers import comparison, roles
 from gpus.peers.comparison import PeerComparison
 from gpus.storage import history
 
@@ -30,8 +30,8 @@ CLAIM = timedelta(minutes=5)
 AT_ONCE = 20
 SLICE = 500
 FIELDS = [
-    "cluster", "verdict", "model", "in_common", "work", "hours", "peers", "signal", "gap", "since", "signals", "until",
-    "looked_at",
+    "cluster", "verdict", "model", "in_common", "work", "role", "pod_gpus", "hours", "peers", "signal", "gap", "since",
+    "signals", "until", "looked_at",
 ]  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def compare(pk: UUID) -> bool:
 
 
 def _day(pk: UUID, end: datetime, claim: _Claim) -> comparison.Day:
-    day = comparison.Day()
+    day = comparison.Day(roles.Roles(pk, end - timedelta(hours=HOURS)).of)
     for back in range(HOURS, 0, -1):
         start = end - timedelta(hours=back)
         by_device = history.hours(pk, start, start + timedelta(hours=1))
@@ -98,7 +98,8 @@ def _row(cluster_id: UUID, node_id: int, compared: PeerComparison, end: datetime
     verdict = verdicts.SLOWER if compared.is_slower else verdicts.LEVEL if compared.is_compared else verdicts.FEW
     return NodePace(
         node_id=node_id, cluster_id=cluster_id, verdict=verdict, model=compared.model[:120],
-        in_common=compared.in_common, work=compared.work[:253], hours=compared.hours, peers=compared.peers,
+        in_common=compared.in_common, work=compared.work[:253], role=compared.role, pod_gpus=compared.pod_gpus,
+        hours=compared.hours, peers=compared.peers,
         signal=worst.signal if worst else "", gap=worst.to_json()["gap"] if worst else None,
         since=worst.since if worst else None,
         signals=[reading.to_json() for reading in compared.readings], until=end, looked_at=now(),

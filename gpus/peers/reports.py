@@ -12,6 +12,7 @@ from django.db.models import Case, CharField, Count, IntegerField, Max, Prefetch
 
 from accounts.models import User
 from accounts.permissions import restrict
+from clusters.inventory.job_role import STAGE, has_stage
 from clusters.models import Cluster
 from common import hooks
 from common.filtering import ClusterReferenceFilter
@@ -163,17 +164,48 @@ def percent(gap: float | None) -> str:
 
 
 def peers(row: NodePace) -> str:
-    """`13 peers at the job team-llm/llm-pretrain`"""
-    return f"{row.peers:,} peers {'at the job' if row.in_common == comparison.JOB else 'in the namespace'} {row.work}"
+    """`13 peers at the job team-llm/llm-pretrain as worker with 8 GPUs a pod`"""
+    among = {comparison.JOB: "at the job", comparison.REPLICAS: "among the replicas of"}.get(row.in_common)
+    return f"{row.peers:,} peers {among or 'in the namespace'} {_group(row)}"
+
+
+def _group(row: NodePace) -> str:
+    """`team-llm/llm-pretrain as worker with 8 GPUs a pod`"""
+    role = f" as {row.role}" if row.role else ""
+    return f"{row.work}{role}{f' with {row.pod_gpus:,} GPU{_s(row.pod_gpus)} a pod' if row.pod_gpus else ''}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def caution(row: NodePace) -> str:
+    """Return what a verdict, or its absence, does not tell; empty where there is nothing to add."""
+    if row.in_common == comparison.NAMESPACE and row.verdict != NodePace.Verdict.FEW:
+        return "Their jobs differ, so only the SM clock counts."
+    if row.in_common == comparison.REPLICAS and row.verdict != NodePace.Verdict.FEW:
+        return "Replicas may have different loads, so only the SM clock counts."
+    is_slower = row.verdict == NodePace.Verdict.SLOWER
+    below = {reading["signal"] for reading in row.signals if is_slower and _is_below(row, reading)}
+    if below and below <= comparison.OF_LOADS and not has_stage(row.role):
+        return f"A pipeline stage with less work looks the same, unless pods name their stage ({STAGE})."
+    return ""
 
 
 def few(row: NodePace) -> str:
     """Return why a node is not compared."""
     if row.hours < comparison.FEWEST_HOURS:
-        hours = f"{row.hours} hour{'' if row.hours == 1 else 's'}"
+        hours = f"{row.hours} hour{_s(row.hours)}"
         return f"At work in {hours} of the last {job.HOURS}; {comparison.FEWEST_HOURS} are needed."
-    least = f"fewer than {comparison.FEWEST_PEERS} other nodes"
-    return f"At work for {row.hours} hours, but {least} with this model did comparable work at the same time."
+    if not row.work:
+        least = f"fewer than {comparison.FEWEST_PEERS} other nodes"
+        return f"At work for {row.hours} hours, but {least} with this model did comparable work at the same time."
+    peers_ = f"At work for {row.hours} hours at {_group(row)}: {row.peers:,} other node{_s(row.peers)}"
+    if row.peers < comparison.FEWEST_PEERS:
+        return f"{peers_} with the same GPUs did the same; {comparison.FEWEST_PEERS} are needed."
+    if row.in_common == comparison.REPLICAS:
+        return f"{peers_} did the same, but replicas may have different loads, and too few were busy at the same time."
+    return f"{peers_} did the same, but not in {comparison.FEWEST_HOURS} hours."
 
 
 # ── pages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,6 +268,7 @@ def entry(row: JoinedPace) -> dict[str, Any]:
         "lines": lines(row),
         "peers": peers(row),
         "few": few(row),
+        "caution": caution(row),
         "plan": None,
         "rollout": None,
     }
@@ -268,7 +301,13 @@ def of_node(row: NodePace | None) -> dict[str, Any] | None:
     """One line for a node's page; None where it was not looked at yet."""
     if row is None:
         return None
-    return {"row": row, "lines": [line for line in lines(row) if line.is_slower], "peers": peers(row), "few": few(row)}
+    return {
+        "row": row,
+        "lines": [line for line in lines(row) if line.is_slower],
+        "peers": peers(row),
+        "few": few(row),
+        "caution": caution(row),
+    }
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,6 +326,8 @@ def _records(paces: Sequence[JoinedPace]) -> Iterable[Record]:
             "off_settings": [setting.key for setting in node.off_settings] if row.shown in OFF else [],
             "signal": row.signal, "gap": row.gap, "since": _instant(row.since), "hours": row.hours,
             "peers": row.peers, "in_common": row.in_common, "work": row.work, **numbers, "until": _instant(row.until),
+            "role": row.role, "pod_gpus": row.pod_gpus, "caution": caution(row),
+            "reason": few(row) if row.verdict == NodePace.Verdict.FEW else "",
         }  # fmt: skip
 
 
@@ -299,6 +340,7 @@ FILE = ExportKind(
         "cluster", "node", "node_uid", "model", "cell", "verdict", "state", "off_settings", "signal", "gap", "since",
         "hours", "peers", "in_common", "work",
         *(f"{name}_{what}" for name in comparison.BY_NAME for what in ("value", "usual", "gap")), "until",
+        "role", "pod_gpus", "caution", "reason",
     ),
     _records,
 )  # fmt: skip

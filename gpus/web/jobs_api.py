@@ -76,6 +76,7 @@ class GpuJobPodOut(serializers.Serializer[Any]):
     name = serializers.CharField()
     node_name = serializers.CharField(allow_blank=True)
     gpus = serializers.IntegerField()
+    role = serializers.CharField(allow_blank=True, help_text="Its part in the job; empty: not known.")
     created_at = serializers.DateTimeField()
     running_at = serializers.DateTimeField(allow_null=True, help_text="Null: it has never run.")
     ended_at = serializers.DateTimeField(allow_null=True)
@@ -93,6 +94,9 @@ class GpuJobNodeOut(serializers.Serializer[Any]):
     drifts = serializers.IntegerField(help_text="Settings that drifted while pods of the job were there.")
     xids = serializers.ListField(child=serializers.IntegerField(), help_text="Of GPUs that its pods hold now.")
     is_slower = serializers.BooleanField(allow_null=True, help_text="Than its peers; null: not compared.")
+    not_compared = serializers.CharField(
+        allow_blank=True, help_text="Why; empty where it is, or was not looked at yet."
+    )
 
 
 class GpuJobRolloutOut(serializers.Serializer[Any]):
@@ -240,6 +244,7 @@ def _pod(rank: Any) -> dict[str, Any]:
         "name": pod.name,
         "node_name": pod.node,
         "gpus": pod.gpus,
+        "role": pod.role,
         "created_at": _instant(pod.created),
         "running_at": _instant(pod.running),
         "ended_at": _instant(pod.ended),
@@ -266,6 +271,7 @@ def _node(place: Any) -> dict[str, Any]:
         "drifts": place.drifts,
         "xids": [xid.code for xid in place.xids],
         "is_slower": None if pace is None or pace.verdict == pace.Verdict.FEW else pace.verdict == pace.Verdict.SLOWER,
+        "not_compared": place.not_compared,
     }
 
 

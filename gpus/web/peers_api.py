@@ -59,15 +59,24 @@ class NodePaceOut(serializers.ModelSerializer[NodePace]):
     off_since = serializers.SerializerMethodField(help_text="When its compliance became what it is; null where on it.")
     signals = serializers.SerializerMethodField()
     hours = serializers.IntegerField(help_text="Compared, of the last 24; where nothing was, at work.")
+    peers = serializers.IntegerField(help_text="Where nothing was compared, the most that did the same in one hour.")
+    reason = serializers.SerializerMethodField(help_text="Why it is not compared; empty where it is.")
+    caution = serializers.SerializerMethodField(help_text="What the verdict cannot tell apart; empty: nothing to add.")
 
     class Meta:
         model = NodePace
         fields = [
             "id", "node_name", "cluster", "cluster_name", "model", "cell", "verdict", "state", "off_settings",
-            "off_since", "signal", "gap", "since", "hours", "peers", "in_common", "work", "signals", "until",
-            "looked_at",
+            "off_since", "signal", "gap", "since", "hours", "peers", "in_common", "work", "role", "pod_gpus",
+            "reason", "caution", "signals", "until", "looked_at",
         ]  # fmt: skip
         read_only_fields = fields
+
+    def get_reason(self, row: reports.JoinedPace) -> str:
+        return reports.few(row) if row.verdict == NodePace.Verdict.FEW else ""
+
+    def get_caution(self, row: reports.JoinedPace) -> str:
+        return reports.caution(row)
 
     @extend_schema_field(OffSettingOut(many=True))
     def get_off_settings(self, row: reports.JoinedPace) -> Any:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from clusters.models import Cluster, Node, NodeTuning, Pool
+from clusters.models import Cluster, GpuJob, JobPod, Node, NodeTuning, Pool
 from common.clock import now
 from compliance.models import Assignment, NodeExpectation, NodeStanding, SettingState
 from compliance.services import standings
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
 from gpus.models import GpuDevice, GpuPacked, NodePace, PaceLook
-from gpus.peers import job
+from gpus.peers import job, roles
+from gpus.peers.comparison import Work
 from gpus.storage import codec
 from profiles.models import Profile, Revision
 from tests.clusters.factories import ClusterFactory
@@ -33,6 +35,12 @@ class Truth:
             (name, what): 1 + self._rng.gauss(0, spread) for name in self.names for what in ("tensor", "clock", "busy")
         }
         self.work = dict.fromkeys(self.names, "team/train")
+        self.kinds: dict[str, str] = {}
+        """Works that are no Job."""
+        self.roles: dict[str, str] = {}
+        """Nodes whose pod has a role in its work."""
+        self.pod_gpus: dict[str, int] = {}
+        """Nodes whose pod holds fewer GPUs than the node has."""
         self.slow: dict[str, float] = {}
         """Nodes whose clock is held back, with what is left of it."""
         self.waits: dict[str, float] = {}
@@ -48,11 +56,26 @@ class Truth:
         for number, name in enumerate(self.names):
             if back > self.hours_of.get(name, 24):
                 continue
-            for index in range(self.gpus):
+            for index in range(self.pod_gpus.get(name, self.gpus)):
                 yield (
                     Device(f"GPU-{name}-{index}", "", name, self.model),
                     Bucket(start, 1.0, 1.0, self._means(name), f"{self.work[name]}-{number}"),
                 )
+
+    def work_of(self, holder: str, node: str, _hour: datetime) -> Work:
+        """Return what Setpoint knows of a pod that it saw."""
+        work, is_in_step = self.work[node], self.kinds.get(self.work[node], "Job") in roles.IN_STEP
+        assert holder.startswith(work)
+        return Work(work, work, self.roles.get(node, ""), self.pod_gpus.get(node, self.gpus), is_in_step)
+
+    def pods(self) -> dict[str, list[JobPod]]:
+        """The pods of each work, which ran for the last two days."""
+        since, by_work = int((now() - timedelta(days=2)).timestamp()), defaultdict(list)
+        for number, (node, work) in enumerate(self.work.items()):
+            name = f"{work.partition('/')[2]}-{number}"
+            gpus, role = self.pod_gpus.get(node, self.gpus), self.roles.get(node, "")
+            by_work[work].append(JobPod(f"u-{work}-{number}", name, node, gpus, since, since, None, "", 0, role))
+        return by_work
 
     def _means(self, name: str) -> dict[Metric, float]:
         if name in self.idle:
@@ -124,7 +147,13 @@ class Paced:
         standings.renew_all(self.cluster.pk)
 
     def record(self) -> None:
-        """The hours that are over."""
+        """The hours that are over, and the jobs that were at work in them."""
+        for work, pods in self.truth.pods().items():
+            namespace, _, name = work.partition("/")
+            GpuJob.objects.create(
+                cluster=self.cluster, key=f"key-{work}", namespace=namespace, name=name, queued_at=now(),
+                kind=self.truth.kinds.get(work, "Job"), pods=GpuJob.stored(pods),
+            )  # fmt: skip
         end = now().replace(minute=0, second=0, microsecond=0)
         GpuPacked.objects.bulk_create(
             GpuPacked(

@@ -18,6 +18,7 @@ from compliance.reports import selectors as compliance
 from gpus.metrics import xids
 from gpus.metrics.xids import ReportedXid
 from gpus.models import GpuBand, GpuDevice, NodePace
+from gpus.peers import reports
 from gpus.storage import history
 from jobs.models import Rollout, Step
 from jobs.reports import selectors as rollouts
@@ -48,6 +49,12 @@ class JobNode:
     xids: Sequence[ReportedXid] = ()
     """Of GPUs that the job's pods hold now, the worst first."""
     pace: NodePace | None = None
+    """None: not looked at yet, or the node's pace is that of another job."""
+
+    @property
+    def not_compared(self) -> str:
+        """Return why; empty where it is compared, or was not looked at yet."""
+        return reports.few(self.pace) if self.pace and self.pace.verdict == NodePace.Verdict.FEW else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +137,8 @@ def _add_devices(job: GpuJob, by_pk: Mapping[int, JobNode]) -> None:
     for pk, entries in codes.items():
         by_pk[pk].xids = xids.reported(entries)
     if names:
-        for pace in NodePace.objects.filter(node__in=list(by_pk)):
+        own = ("", job.namespace, f"{job.namespace}/{job.name}")  # a node may hold pods of several jobs
+        for pace in NodePace.objects.filter(node__in=list(by_pk), work__in=own):
             by_pk[pace.node_id].pace = pace
 
 

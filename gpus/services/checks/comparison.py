@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from statistics import median
+from typing import NamedTuple
 
+from gpus.models import CheckRun
 from gpus.services.checks.catalog import Measure
 
+COMPARED_FOR = timedelta(days=60)
+"""Older results say little of a node now."""
 FEWEST = 5
 """Nodes besides this one, below which nothing is compared."""
 FAR = 4.0
@@ -16,6 +23,30 @@ SCALE = 1.4826
 """Of the median absolute deviation, to the standard deviation of a normal distribution."""
 FLOOR = 0.02
 """Share of the median that is the least spread: nodes may repeat each other to the digit."""
+
+
+class Alike(NamedTuple):
+    """Hardware, program and parameters, which runs have in common whose figures may be compared."""
+
+    check: str
+    model: str
+    gpus: int
+    image: str
+    program_version: str
+    targets: str
+
+    @classmethod
+    def of(cls, run: CheckRun) -> Alike:
+        targets = json.dumps(run.targets)
+        return cls(run.check_name, run.model, run.gpus, run.image, run.program_version, targets)
+
+
+def figure(run: CheckRun, measure: Measure) -> float | None:
+    """Return what a run measured; None where it did not, or where that is no figure above 0."""
+    value = run.measures.get(measure.name) if isinstance(run.measures, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +75,19 @@ def place(measure: Measure, value: float, others: Sequence[float]) -> Place | No
     behind = usual - value if measure.is_higher_better else value - usual
     better = sum((other > value) if measure.is_higher_better else (other < value) for other in others)
     return Place(value, usual, len(others), better, spread > 0 and behind > FAR * spread)
+
+
+def far_below(measure: Measure, values: Sequence[float]) -> Iterator[tuple[int, Place]]:
+    """Yield the index and place of each that is far below the others, of a measure of which more is better.
+
+    The same as `place` of each, without the cost of a median for those that cannot be: without a low value the median
+    is at most the one after it, and the least spread is known.
+    """
+    if len(values) <= FEWEST:
+        return
+    highest = sorted(values)[min(len(values) - 1, len(values) // 2 + 1)]
+    for index, value in enumerate(values):
+        if value < (1 - FAR * FLOOR) * highest:
+            among = place(measure, value, [*values[:index], *values[index + 1 :]])
+            if among and among.is_far_below:
+                yield index, among

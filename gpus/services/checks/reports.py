@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import django_filters
 from django.db.models import Q, QuerySet
@@ -20,8 +19,6 @@ from gpus.services.checks import comparison
 from gpus.services.checks.catalog import CHECKS, Check, Measure
 from gpus.services.checks.comparison import Place
 
-COMPARED_FOR = timedelta(days=60)
-"""Older results say little of a node now."""
 MOST_COMPARED = 5_000
 TREND = 10
 
@@ -91,12 +88,12 @@ def of_node(user: User, node: Node) -> list[CheckLine]:
         by_check[run.check_name].append(run)
     if not by_check:
         return []
-    peers = _peers(user, [rows[0] for rows in by_check.values()])
+    peers = _peers(user, [run for rows in by_check.values() for run in _with_figures(rows)[:1]])
     return [_line(CHECKS[name], by_check[name], peers) for name in CHECKS if name in by_check]
 
 
 def _line(check: Check, rows: Sequence[CheckRun], peers: Mapping[tuple[str, str], list[float]]) -> CheckLine:
-    with_figures = [run for run in rows if run.measures and run.outcome in CheckRun.VERDICTS][:TREND]
+    with_figures = _with_figures(rows)[:TREND]
     lines = []
     for measure in check.measures:
         values = [float(run.measures[measure.name]) for run in with_figures if measure.name in run.measures]
@@ -106,15 +103,24 @@ def _line(check: Check, rows: Sequence[CheckRun], peers: Mapping[tuple[str, str]
     return CheckLine(check, rows[0], lines)
 
 
+def _with_figures(rows: Sequence[CheckRun]) -> list[CheckRun]:
+    return [run for run in rows if run.measures and run.outcome in CheckRun.VERDICTS]
+
+
 def _peers(user: User, of: Sequence[CheckRun]) -> dict[tuple[str, str], list[float]]:
-    """Return, by check and measure, the newest value of each other node with the same GPUs. One query."""
+    """Return, by check and measure, the newest value of each other node that is comparison.Alike. One query."""
+    if not of:
+        return {}
     alike = Q(pk__in=())
     for run in of:  # a check that takes no GPU has none, on the same node
-        alike |= Q(check_name=run.check_name, model=run.model, gpus=run.gpus)
+        alike |= Q(
+            check_name=run.check_name, model=run.model, gpus=run.gpus, image=run.image,
+            program_version=run.program_version, targets=run.targets,
+        )  # fmt: skip
     rows = restrict(CheckRun.objects.all(), user).filter(
         alike,
         outcome__in=CheckRun.VERDICTS,
-        ended_at__gte=now() - COMPARED_FOR,
+        ended_at__gte=now() - comparison.COMPARED_FOR,
         node__gone_at=None,
     )
     rows = rows.exclude(node=of[0].node_id).exclude(measures={}).order_by("-ended_at", "pk")

@@ -74,11 +74,17 @@ def test_a_look_before_the_end_gives_the_direction_alone():
     assert (interim.verdict, interim.ratio_interval) == (EffectVerdict.HIGHER, estimate.ratio_interval)
 
 
+@pytest.mark.parametrize("before", [0, 0.0001])
 @pytest.mark.parametrize("by_points", [True, False])
-def test_nothing_before_and_nothing_after_is_no_change(by_points):
-    pairs = [Pair(0, 0, f"{arm}{n}", is_treated=arm) for n in range(8) for arm in (True, False)]
+def test_what_is_shown_as_zero_before_and_after_is_no_change(by_points, before):
+    pairs = [Pair(before, 3 * before, f"{arm}{n}", is_treated=arm) for n in range(8) for arm in (True, False)]
+    pairs[0] = Pair(before, 6 * before, "True0", is_treated=True)
     for judge in (estimation.before_and_after, estimation.difference_in_differences):
-        assert judge(pairs, by_points=by_points).verdict == EffectVerdict.SAME
+        effect = judge(pairs, by_points=by_points)
+        assert effect.verdict == EffectVerdict.SAME
+        assert estimation.without_verdict(effect, by_points=by_points).verdict == EffectVerdict.SAME
+    shown = [Pair(p.before, p.after + 0.01 * p.is_treated, p.cluster, "", p.is_treated) for p in pairs]
+    assert estimation.difference_in_differences(shown, by_points=True).verdict == EffectVerdict.ROSE
 
 
 @pytest.mark.parametrize("nodes", [12, 20])

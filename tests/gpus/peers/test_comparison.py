@@ -10,14 +10,14 @@ import pytest
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
 from gpus.peers import comparison
-from gpus.peers.comparison import JOB, NAMESPACE, Day
+from gpus.peers.comparison import JOB, NAMESPACE, Day, Work
 from tests.gpus.paced import Truth
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def paced(truth: Truth, hours: int = 6) -> dict[str, comparison.PeerComparison]:
-    day = Day()
+    day = Day(truth.work_of)
     for back in range(hours, 0, -1):
         start = AT + timedelta(hours=24 - back)
         day.add(start, truth.hour(start, back))
@@ -130,7 +130,7 @@ def test_hours_of_several_holders_of_parts_and_of_little_telemetry_do_not_count(
 
 
 def test_figures_that_nobody_has_or_that_are_zero_break_nothing():
-    day = Day()
+    day = Day(lambda *_pod: Work("a", "team/a", is_in_step=True))
     for hour in range(3):
         start = AT + timedelta(hours=hour)
         zero = Bucket(start, 1.0, 1.0, {Metric.BUSY: 0.9, Metric.TENSOR: 0.0, Metric.SM_CLOCK: 0.0}, "team/a-0")
@@ -146,7 +146,7 @@ def test_every_number_can_be_computed_by_hand_from_the_hours():
     truth = Truth(9, gpus=3, spread=0.03)
     truth.slow["n0004"] = 0.85
     hours = [list(truth.hour(AT + timedelta(hours=n))) for n in range(4)]
-    day = Day()
+    day = Day(truth.work_of)
     for number, rows in enumerate(hours):
         day.add(AT + timedelta(hours=number), rows)
     reading = next(reading for reading in day.pace("n0004").readings if reading.signal == "sm_clock")

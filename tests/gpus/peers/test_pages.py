@@ -144,7 +144,7 @@ def test_the_list_shows_both_facts_with_their_numbers_and_what_mends_them(world)
     row = next(row for row in world.browser.get("/gpus/slower/").context["page"] if row["node"].name == "n0002")
     assert f"{KEY} is 60, wanted = 10" in page
     assert re.search(r"SM clock (19|20|21) % below", page)
-    assert "10 peers at the job team/train , 6 hours".replace(" ,", ",") in page
+    assert "10 peers at the job team/train with 2 GPUs a pod , 6 hours".replace(" ,", ",") in page
     assert row["was_slower_before"]
     assert "underperformed before it became non-compliant" in page
     content = world.browser.get("/gpus/slower/?cell=off-slower").content.decode()
@@ -192,7 +192,9 @@ def test_a_nodes_page_has_one_line(world):
     def page(name):
         return text(world, f"/nodes/{world.nodes[name].pk}/")
 
-    pattern = r"Slower .*SM clock \d+ % below.* that of its 10 peers at the job team/train over 6 hours"
+    pattern = (
+        r"Slower .*SM clock \d+ % below.* that of its 10 peers at the job team/train with 2 GPUs a pod over 6 hours"
+    )
     assert re.search(pattern, page("n0002"))
     assert "Not slower" in page("n0003")
     assert "Not compared At work in 0 hours" in page("n0010")

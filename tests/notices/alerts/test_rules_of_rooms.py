@@ -47,7 +47,7 @@ IDLE = {"busy": 0.0, "engine": 0.01, "power": 70}
 def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
     offered = rulebook.offered()
     assert list(offered) == [
-        "held-idle", "gpu-lost", "check-failed", "gpu-pod-oom",
+        "held-idle", "gpu-lost", "check-failed", "check-far-from-peers", "gpu-pod-oom",
         "fatal-xid", "ecc-uncorrected", "thermal", "thermal-throttle", "memory-thermal",
         "hw-slowdown", "row-remap-failed", "row-remap-pending", "nvlink-errors", "pcie-replays", "pcie-link",
         "dcgm-health", "telemetry-lost", "exporter-silent", "host-disk-latency",
