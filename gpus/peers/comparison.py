@@ -42,7 +42,7 @@ JOB, NAMESPACE = "job", "namespace"
 @dataclass(frozen=True, slots=True)
 class Signal:
     name: str
-    """As in gpus.effects.windows, which has its title and unit."""
+    """As in gpus.effects.measures, which has its title and unit."""
     decides: frozenset[str]
     """Among whom being lower means being slower: JOB, NAMESPACE. Others are shown beside them."""
     hint: str
