@@ -41,6 +41,7 @@ urlpatterns = [
     path("gpus/slower/live/", peers_views.live, name="slower_live"),
     path("gpus/slower.csv", peers_views.export, {"form": "csv"}, name="slower_csv"),
     path("gpus/slower.json", peers_views.export, {"form": "json"}, name="slower_json"),
+    path("gpus/rollouts/R-<int:number>/starts/live/", effects_views.starts, name="rollout_starts"),
     path("gpus/plans/P-<int:number>/forecast/live/", effects_views.forecast, name="forecast"),
     path("gpus/checks/", check_views.checks, name="checks"),
     path("gpus/checks/<slug:name>/image/", check_views.image, name="check_image"),

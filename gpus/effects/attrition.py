@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpus.effects import windows
+from gpus.effects import measures, windows
 from gpus.models import StudyNode
 
+NO_HOST_FIGURE = "no figure of the host"
 UNEVEN = 0.05
 """Below this p the arms lost nodes unequally."""
 
@@ -56,8 +57,12 @@ class Attrition:
         return out | {"p": self.p, "is_uneven": self.p < UNEVEN}
 
 
-def of_rows(rows: Iterable[StudyNode]) -> Attrition:
-    """Count nodes that were looked at; one has a figure if any of its devices has."""
+def of_rows(rows: Iterable[StudyNode], primary: str = "") -> Attrition:
+    """Count nodes that were looked at; one has a figure if any of its devices has.
+
+    Where the primary measure is of hosts, it is the host's figure that counts: an exporter may be lost with a change.
+    """
+    of_host = primary in measures.BY_NAME and measures.BY_NAME[primary].of_host
     result = Attrition(ArmAttrition(), ArmAttrition())
     for row in rows:
         if row.until is None:
@@ -66,7 +71,10 @@ def of_rows(rows: Iterable[StudyNode]) -> Attrition:
         arm.nodes += 1
         if row.deviation:
             arm.deviations[row.deviation] += 1
-        if why := _lost(row.left_out, row.devices):
+        why = _lost(row.left_out, row.devices)
+        if not why and of_host and primary not in row.host.get("figures", {}):
+            why = row.host.get("why") or NO_HOST_FIGURE
+        if why:
             arm.lost[why] += 1
     return result
 

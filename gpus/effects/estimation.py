@@ -121,13 +121,13 @@ Cell = tuple[str, bool]
 Cells = Mapping[Cell, Sums]
 
 
-def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False) -> Effect:
+def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False, subject: str = "GPUs") -> Effect:
     """Compare the treated with themselves; strata do not matter. It gives no verdict: a day and a night differ, too.
 
-    `by_points`: compared by the difference, for shares near 0, whose ratio is noise.
+    `by_points`: compared by the difference, for shares near 0, whose ratio is noise. `subject`: what pairs are of.
     """
     treated = [Pair(p.before, p.after, p.cluster) for p in pairs if p.is_treated]
-    shape = _Shape(by_points, has_control=False)
+    shape = _Shape(by_points, has_control=False, subject=subject)
     return without_verdict(_judged(treated, shape, left_out=0), by_points=by_points)
 
 
@@ -150,7 +150,7 @@ def without_verdict(effect: Effect, *, by_points: bool) -> Effect:
 
 
 def difference_in_differences(
-    pairs: Iterable[Pair], *, by_points: bool = False, confidence: float = CONFIDENCE
+    pairs: Iterable[Pair], *, by_points: bool = False, confidence: float = CONFIDENCE, subject: str = "GPUs"
 ) -> Effect:
     """Estimate from the treated against the control of their stratum. Strata that are too small are merged into one."""
     all_pairs = list(pairs)
@@ -166,7 +166,8 @@ def difference_in_differences(
         ]
     arms = Counter(name for name, _ in {(p.stratum, p.is_treated) for p in all_pairs})
     kept = [pair for pair in all_pairs if arms[pair.stratum] == 2]
-    return _judged(kept, _Shape(by_points, has_control=True, confidence=confidence), len(all_pairs) - len(kept))
+    shape = _Shape(by_points, has_control=True, confidence=confidence, subject=subject)
+    return _judged(kept, shape, len(all_pairs) - len(kept))
 
 
 _SHOWN = 0.0005
@@ -180,6 +181,7 @@ class _Shape:
     by_points: bool
     has_control: bool
     confidence: float = CONFIDENCE
+    subject: str = "GPUs"
 
 
 def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
@@ -193,8 +195,9 @@ def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
             total.setdefault(where, Sums()).add(sums)
     treated, control = _arm(total, is_treated=True), _arm(total, is_treated=False)
     clusters = [sum(any(a is arm for _, a in cells) for cells in by_cluster.values()) for arm in (True, False)]
+    subject = f"control {shape.subject}" if treated.count else shape.subject
     effect = Effect(
-        EffectVerdict.NO_DATA, f"No {'control GPUs' if treated.count else 'GPUs'} with readings in both windows.",
+        EffectVerdict.NO_DATA, f"No {subject} with readings in both windows.",
         devices=treated.count, clusters=clusters[0], control_devices=control.count, control_clusters=clusters[1],
         left_out=left_out, confidence=shape.confidence,
     )  # fmt: skip

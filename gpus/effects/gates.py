@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import Max
 
 from common.clock import now
-from gpus.effects import arms, estimation, windows
+from gpus.effects import arms, estimation, measures, windows
 from gpus.effects.estimation import Pair
 from gpus.metrics import xids
 from gpus.metrics.buckets import Device
@@ -126,11 +126,11 @@ def _judged(rollout: Rollout, steps: Iterable[Step], strategy: Strategy, last: d
         more = f" and {len(nodes) - 1} more node{'s' if len(nodes) > 2 else ''}" if len(nodes) > 1 else ""
         gpus = f"{len(silent)} GPU{' has' if len(silent) == 1 else 's have'}"
         why.append(f"{gpus} no readings since their node's change: {nodes[0]}{more}.")
-    falling = windows.primary({name for name, known in pairs.items() if known})
+    falling = measures.primary({name for name, known in pairs.items() if known})
     if falling and strategy.gate_fall_percent:
         effect = estimation.before_and_after(pairs[falling])
         if effect.ratio is not None and effect.ratio * 100 <= -strategy.gate_fall_percent:
-            title = windows.BY_NAME[falling].title
+            title = measures.BY_NAME[falling].title
             why.append(
                 f"{title} fell by {-effect.ratio * 100:.1f} % ({strategy.gate_fall_percent} % are allowed) "
                 f"on {_n(effect)} after their change."

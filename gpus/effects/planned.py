@@ -16,12 +16,13 @@ from typing import Any
 from django.conf import settings
 
 from common.clock import now
-from gpus.effects import arms, estimation, power, windows
+from gpus.effects import arms, estimation, measures, power, windows
 from gpus.effects.estimation import Interval, Pair
+from gpus.effects.measures import HOST_MEASURES, Measure
 from gpus.effects.power import Detectable, Member
-from gpus.effects.windows import Measure, Window
+from gpus.effects.windows import Window
 from gpus.metrics.buckets import Bucket, Device
-from gpus.models import GpuPacked
+from gpus.models import GpuPacked, TelemetrySource
 from gpus.storage import history, sharding
 from jobs.forecast import schedule
 from jobs.forecast.strategy import MEASURED, Strategy
@@ -76,11 +77,22 @@ class StudyForecast:
     until: datetime | None = None
     why: str = ""
     """Reason why there are no measures."""
+    primary_measure: str = ""
+    """By the plan; empty: the first of OFU, tensor and busy that is reported."""
     measures: Sequence[MeasureForecast] = field(default_factory=list)
 
     @property
     def primary(self) -> MeasureForecast | None:
         return next((row for row in self.measures if row.is_primary), None)
+
+    @property
+    def why_not_primary(self) -> str:
+        """Return why the measure that the plan names is not among them; empty if it is, or none is named."""
+        if not self.primary_measure or not self.measures or self.primary is not None:
+            return ""
+        named = measures.BY_NAME[self.primary_measure]
+        reason = "no history of hosts is stored" if named.of_host else "these GPUs did not report it"
+        return f"{named.title} is the primary measure of this plan; what it can detect is not known: {reason}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,7 @@ class _Span:
 
 
 def of_plan(plan: Plan) -> StudyForecast:
-    """Return the forecast, in at most 6 + PLACEBOS queries."""
+    """Return the forecast, in at most 7 + PLACEBOS queries."""
     strategy = Strategy.from_json(plan.strategy)
     is_causal = strategy.order == MEASURED
     nodes = _planned_nodes(plan)
@@ -111,6 +123,7 @@ def of_plan(plan: Plan) -> StudyForecast:
         settle_minutes=strategy.settle_minutes if is_causal else settings.SETPOINT_STUDY_SETTLE_MINUTES,
         nodes=len(nodes) - control,
         control_nodes=control,
+        primary_measure=strategy.primary_measure,
     )
     if not nodes:
         return replace(forecast, why="None of these nodes has GPUs: there is nothing to measure.")
@@ -142,8 +155,20 @@ def of_plan(plan: Plan) -> StudyForecast:
         placebos=len(placebos),
         since=placebos[-1][0].before.start,
         until=placebos[0][0].after.end,
-        measures=_measures([pairs for _, pairs in placebos], members, is_causal=is_causal),
+        measures=_measures(
+            [pairs for _, pairs in placebos],
+            members,
+            is_causal=is_causal,
+            named=strategy.primary_measure,
+            of_hosts=HOST_MEASURES if _may_read_hosts(plan) else (),
+        ),
     )
+
+
+def _may_read_hosts(plan: Plan) -> bool:
+    """Return whether the study may have hosts as measures, too: then more are judged, each more strictly."""
+    sources = TelemetrySource.objects.filter(cluster=plan.cluster_id, is_enabled=True)
+    return sources.exclude(kind=TelemetrySource.Kind.EXPORTERS).exists()
 
 
 def _planned_nodes(plan: Plan) -> list[_PlannedNode]:
@@ -246,14 +271,20 @@ def _members(plan: Plan, nodes: Collection[_PlannedNode], newest: datetime) -> l
 
 
 def _measures(
-    placebos: Sequence[Mapping[str, Collection[Pair]]], members: Collection[Member], *, is_causal: bool
+    placebos: Sequence[Mapping[str, Collection[Pair]]],
+    members: Collection[Member],
+    *,
+    is_causal: bool,
+    named: str,
+    of_hosts: Collection[Measure],
 ) -> list[MeasureForecast]:
-    reported = [m for m in windows.MEASURES if any(m.name in pairs for pairs in placebos)]
-    main = windows.primary({measure.name for measure in reported})
+    reported = [m for m in measures.GPU_MEASURES if any(m.name in pairs for pairs in placebos)]
+    main = named or measures.primary({measure.name for measure in reported})
+    family = {measure.name for measure in (*reported, *of_hosts)} - {main}
     rows = []
     for measure in reported:
         own = [pairs[measure.name] for pairs in placebos if measure.name in pairs]
-        confidence = estimation.confidence_of(measure.name == main, len(reported) - bool(main))
+        confidence = estimation.confidence_of(measure.name == main, len(family))
         rows.append(
             MeasureForecast(
                 measure,

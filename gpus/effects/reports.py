@@ -10,10 +10,10 @@ from django.db.models import QuerySet
 
 from accounts.models import User
 from accounts.permissions import restrict
-from gpus.effects import arms, windows
+from gpus.effects import arms, host_readings, measures, windows
 from gpus.effects.estimation import EffectVerdict
+from gpus.effects.measures import Measure
 from gpus.effects.planned import MeasureForecast, StudyForecast
-from gpus.effects.windows import Measure
 from gpus.models import Study, StudyEffect
 from jobs.models import Rollout
 from profiles.models import Profile
@@ -73,13 +73,17 @@ class EffectLine:
 
     @property
     def n_of_rest(self) -> str:
-        return f"{self.effect.rest_devices} GPU{'s' if self.effect.rest_devices != 1 else ''}"
+        return _subjects(self.measure, self.effect.rest_devices)
 
     @property
     def n(self) -> str:
         e = self.effect
-        own = f"{e.devices} GPU{'s' if e.devices != 1 else ''}, {_several(e.clusters)}"
+        own = f"{_subjects(self.measure, e.devices)}, {_several(e.clusters)}"
         return f"{own}; control {e.control_devices}, {_several(e.control_clusters)}" if e.control_devices else own
+
+
+def _subjects(measure: Measure, count: int) -> str:
+    return f"{count} {'host' if measure.of_host else 'GPU'}{'s' if count != 1 else ''}"
 
 
 def _several(count: int) -> str:
@@ -87,18 +91,28 @@ def _several(count: int) -> str:
 
 
 def lines(effects: Iterable[StudyEffect]) -> list[EffectLine]:
-    rows = [row for row in effects if row.measure in windows.BY_NAME]
-    ends = [abs(end) for row in rows for end in (row.ratio_low, row.ratio_high) if end is not None and _by_ratio(row)]
-    scale = min(MOST_SCALE, max([LEAST_SCALE, *ends]) * 1.1)
-    return [_line(row, scale) for row in rows]
+    rows = [row for row in effects if row.measure in measures.BY_NAME]
+    # A latency changes by far more than activity does: on one axis the intervals of GPUs would be dots.
+    scales = {of_host: _scale(row for row in rows if _measure(row).of_host is of_host) for of_host in (False, True)}
+    return [_line(row, scales[_measure(row).of_host]) for row in rows]
 
 
-def _by_ratio(row: StudyEffect) -> bool:
-    return not windows.BY_NAME[row.measure].by_points
+def _measure(row: StudyEffect) -> Measure:
+    return measures.BY_NAME[row.measure]
+
+
+def _scale(rows: Iterable[StudyEffect]) -> float:
+    ends = [
+        abs(end)
+        for row in rows
+        for end in (row.ratio_low, row.ratio_high)
+        if end is not None and not _measure(row).by_points
+    ]
+    return min(MOST_SCALE, max([LEAST_SCALE, *ends]) * 1.1)
 
 
 def _line(row: StudyEffect, scale: float) -> EffectLine:
-    measure = windows.BY_NAME[row.measure]
+    measure = _measure(row)
     by_points = measure.by_points or row.ratio is None
     value, low, high = (
         (row.points, row.points_low, row.points_high) if by_points else (row.ratio, row.ratio_low, row.ratio_high)
@@ -136,14 +150,14 @@ def level(measure: Measure, value: float | None) -> str:
     """`41.2 %`, `1,935 MHz`"""
     if value is None:
         return DASH
-    return f"{value * 100:.1f} %" if measure.unit == "%" else f"{value:,.0f} {measure.unit}"
+    return f"{value * 100:.1f} %" if measure.unit == "%" else f"{value:,.{measure.digits}f} {measure.unit}"
 
 
 def points(measure: Measure, value: float | None) -> str:
     """A difference in the measure's own unit; of shares in percentage points: `+3.1 pp`."""
     if value is None:
         return DASH
-    return _signed(value * 100, 1, "pp") if measure.unit == "%" else _signed(value, 0, measure.unit)
+    return _signed(value * 100, 1, "pp") if measure.unit == "%" else _signed(value, measure.digits, measure.unit)
 
 
 def _percent(measure: Measure, value: float | None) -> str:
@@ -164,6 +178,9 @@ def left_out(study: Study) -> list[str]:
         out.append(f"{count} node{'s' if count != 1 else ''}: {why}.")
     for why, count in sorted((counts.get("devices_left_out") or {}).items()):
         out.append(f"{count} GPU{'s' if count != 1 else ''}: {windows.WHY.get(why, why)}.")
+    for why, count in sorted((counts.get("hosts_left_out") or {}).items()):
+        words = "node has no figures of its host" if count == 1 else "nodes have no figures of their hosts"
+        out.append(f"{count} {words}: {host_readings.WHY.get(why, why)}.")
     if count := counts.get("on_both"):
         out.append(f"{count} GPUs of jobs that run on changed and on control nodes count, and blur the difference.")
     return out

@@ -7,24 +7,20 @@ happened to both arms alike; the control is what the engine held back. `gpus.eff
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q
 
 from common.clock import now
-from gpus.effects import arms, attrition, estimation, windows
+from gpus.effects import arms, conclusions, host_readings, windows
 from gpus.effects.arms import Spans
-from gpus.effects.estimation import Effect, Pair
 from gpus.effects.windows import STEP, Window, WindowActivity
 from gpus.metrics.buckets import Bucket, Device
-from gpus.models import GpuDevice, Study, StudyEffect, StudyNode
+from gpus.models import GpuDevice, Study, StudyNode
 from gpus.storage import history
 from jobs.forecast.strategy import MEASURED, Strategy
 from jobs.models import Rollout, Step
@@ -38,6 +34,8 @@ REFRESH = timedelta(minutes=30)
 """A node whose window runs is read again no sooner."""
 LATE = 2 * STEP
 """After the last bucket's end until it is written for certain."""
+PATIENCE = timedelta(hours=2)
+"""After a node's last window, for a Prometheus that does not answer."""
 FIRST = windows.FEWEST * STEP + LATE
 """Of the second window, before a node is read at all: sooner it has nothing to say, and then waits for REFRESH."""
 
@@ -71,6 +69,7 @@ def _new(rollout: Rollout) -> Study:
     return Study(
         rollout=rollout,
         is_causal=is_causal,
+        primary_measure=strategy.primary_measure,
         hours=strategy.measure_hours if is_causal else settings.SETPOINT_STUDY_HOURS,
         settle_minutes=strategy.settle_minutes if is_causal else settings.SETPOINT_STUDY_SETTLE_MINUTES,
     )
@@ -87,7 +86,7 @@ def advance(study: Study) -> bool:
     behind = _measure(study)
     over = _is_over(study)
     if not behind or over:  # or each slice of a large rollout would read what all others left
-        _conclude(study, is_over=over)
+        conclusions.conclude(study, is_over=over)
     state = Study.State.DONE if over else Study.State.MEASURING if study.nodes.exists() else Study.State.WAITING
     Study.objects.filter(pk=study.pk).update(
         state=state, due_at=None if over else now() + (SOON if behind else AGAIN), ends_at=_ends_at(study)
@@ -105,24 +104,32 @@ def _measure(study: Study) -> bool:
     rows = list(ready.order_by(F("until").asc(nulls_first=True), "began_at", "pk")[: NODES_A_SLICE + 1])
     batch, limits = rows[:NODES_A_SLICE], arms.limit(study)
     spans = {row.pk: _windows(study, row, limits) for row in batch}
-    _compare(study, batch, spans)
-    if not study.is_causal:
-        treated = [row for row in batch if not row.is_context]
-        _look_back(study, treated, spans)  # read apart, so that both are never in memory
+    held = _compare(study, batch, spans)
+    treated = [] if study.is_causal else [row for row in batch if not row.is_context]
+    _look_back(study, treated, spans, held)  # read apart, so that both are never in memory
+    unread = _compare_hosts(study, batch, spans, held, {row.pk for row in treated}) if study.has_hosts else set()
     arms.judge(study, batch, spans)
     for row in batch:
         span = spans[row.pk]
         row.until = now()
         if span is not None:
-            row.is_final = arms.last(study, row, limits) + LATE <= now()
-    StudyNode.objects.bulk_update(batch, ["devices", "until", "left_out", "deviation", "is_final"], batch_size=100)
+            over_at = arms.last(study, row, limits) + LATE
+            row.is_final = over_at + (PATIENCE if row.pk in unread else timedelta()) <= now()
+    StudyNode.objects.bulk_update(
+        batch, ["devices", "host", "until", "left_out", "deviation", "is_final"], batch_size=100
+    )
     return len(rows) > NODES_A_SLICE
 
 
-def _compare(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
-    """Set the devices of nodes that have windows, with their figures in both."""
+Held = dict[int, set[datetime]]
+"""Starts of the five minutes in which a device of a node was held that counts, by the study node's key."""
+
+
+def _compare(study: Study, batch: Sequence[StudyNode], spans: Spans) -> Held:
+    """Set the devices of nodes that have windows, with their figures in both; return when they were held."""
     known = [span for row in batch if (span := spans[row.pk])]
     by_node = _buckets(study, batch, [window for span in known for window in span])
+    held: Held = {}
     for row in batch:
         if span := spans[row.pk]:
             row.devices = [
@@ -130,9 +137,21 @@ def _compare(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
                 | windows.compare(buckets, *span, device.model)
                 for device, buckets in by_node[row.node_name]
             ]
+            counted = zip(row.devices, by_node[row.node_name], strict=True)
+            held[row.pk] = _held(buckets for device, (_, buckets) in counted if not device["left_out"])
+    return held
 
 
-def _look_back(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
+def _held(buckets_of_devices: Iterable[Iterable[Bucket]]) -> set[datetime]:
+    return {
+        bucket.start
+        for buckets in buckets_of_devices
+        for bucket in buckets
+        if bucket.held > windows.HELD and bucket.covered
+    }
+
+
+def _look_back(study: Study, batch: Sequence[StudyNode], spans: Spans, held: Held) -> None:
     """Add to each device what it did in the hours of its second window, a day earlier."""
     by_node = _buckets(study, batch, [span[1].day_before for row in batch if (span := spans[row.pk])])
     for row in batch:
@@ -143,6 +162,29 @@ def _look_back(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
             buckets = buckets_of.get((device["uuid"], device["instance"]), ())
             levels = WindowActivity.of(span[1].day_before.of(buckets), device["model"]).levels()
             device["day_before"] = {name: level for name, level in levels.items() if name in device["figures"]}
+            if not device["left_out"]:
+                held[row.pk] |= _held([buckets])
+
+
+def _compare_hosts(
+    study: Study, batch: Sequence[StudyNode], spans: Spans, held: Held, with_day_before: Collection[int]
+) -> set[int]:
+    """Set the hosts of nodes with GPUs that count; return the nodes of which another try may read more."""
+    span_of = {row.pk: span for row in batch if (span := spans[row.pk])}
+    wanted = {row.node_name: row.pk for row in batch if row.pk in span_of and held.get(row.pk)}
+    of_nodes = {name: _of_host(span_of[pk], pk in with_day_before) for name, pk in wanted.items()}
+    read = host_readings.read(study.rollout.cluster_id, of_nodes)
+    for row in batch:
+        if row.pk in span_of:
+            row.host = {}
+        if (steps := read.get(row.node_name)) is not None:
+            earlier = span_of[row.pk][1].day_before if row.pk in with_day_before else None
+            row.host = host_readings.compare(steps, held[row.pk], span_of[row.pk], earlier)
+    return {wanted[name] for name, steps in read.items() if steps.is_unread}
+
+
+def _of_host(span: tuple[Window, Window], has_day_before: bool) -> list[Window]:
+    return [*span, span[1].day_before] if has_day_before else [*span]
 
 
 def _buckets(
@@ -165,131 +207,7 @@ def _windows(study: Study, row: StudyNode, limit: datetime | None) -> tuple[Wind
     return windows.matched(row.began_at, row.ended_at, settle=arms.settle(study), length=length, until=until)
 
 
-# ── what they add up to ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(slots=True)
-class Counts:
-    """Nodes and devices of a study, and why some do not count."""
-
-    nodes: int = 0
-    """With pairs that count."""
-    control_nodes: int = 0
-    nodes_left_out: dict[str, int] | None = None
-    devices_left_out: dict[str, int] | None = None
-    on_both: int = 0
-    """Devices of jobs that ran on treated and control nodes at once: the slower half holds back the other."""
-    rest_nodes: int = 0
-    """Of the rest of the fleet, with pairs that count."""
-    attrition: dict[str, Any] | None = None
-    """As `gpus.effects.attrition.Attrition`; of a study with a control."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
-    """Return the pairs of all nodes that count, by measure; every figure of a study's effects is computed from them."""
-    counts, figures_by_device = Counts(), []
-    nodes_out: Counter[str] = Counter()
-    devices_out: Counter[str] = Counter()
-    for row in rows:
-        if row.left_out:
-            nodes_out[row.left_out] += 1
-            continue
-        if row.until is None:
-            continue
-        counts.nodes += row.is_treated
-        counts.control_nodes += not row.is_treated
-        if not row.devices:
-            nodes_out[windows.NO_READINGS] += 1
-        for device in row.devices:
-            if device["left_out"]:
-                devices_out[device["left_out"]] += 1
-            else:
-                figures_by_device.append(
-                    device | {"node": row.node_name, "stratum": row.stratum, "is_treated": row.is_treated}
-                )
-    arms_of: dict[str, set[bool]] = defaultdict(set)
-    out: dict[str, list[Pair]] = defaultdict(list)
-    names = windows.clusters(figures_by_device)
-    for device, cluster in zip(figures_by_device, names, strict=True):
-        arms_of[cluster].add(device["is_treated"])
-        for measure, (before, after) in device["figures"].items():
-            earlier = device.get("day_before", {}).get(measure)
-            out[measure].append(Pair(before, after, cluster, device["stratum"], device["is_treated"], earlier))
-    counts.on_both = sum(len(arms_of[cluster]) == 2 for cluster in names)
-    counts.nodes_left_out, counts.devices_left_out = dict(nodes_out), dict(devices_out)
-    return out, counts
-
-
-def _conclude(study: Study, *, is_over: bool) -> None:
-    rows_of_study = study.nodes.order_by("node_name", "pk")
-    pairs_by_measure, counts = pairs(rows_of_study.filter(is_context=False).iterator(500))
-    rest, of_rest = pairs(rows_of_study.filter(is_context=True))
-    counts.rest_nodes = of_rest.nodes
-    if study.is_causal:
-        counts.attrition = attrition.of_rows(rows_of_study.filter(is_context=False).iterator(500)).to_json()
-    measures = [measure for measure in windows.MEASURES if measure.name in pairs_by_measure]
-    main = windows.primary(pairs_by_measure)
-    rows = []
-    for measure in measures:
-        own = pairs_by_measure[measure.name]
-        confidence = estimation.confidence_of(measure.name == main, len(measures) - bool(main))
-        if study.is_causal:
-            effect = estimation.difference_in_differences(own, by_points=measure.by_points, confidence=confidence)
-            if not is_over:  # a verdict at every look would be wrong far more often than one at the end
-                effect = estimation.without_verdict(effect, by_points=measure.by_points)
-        else:
-            effect = estimation.before_and_after(own, by_points=measure.by_points)
-        row = _row(study, windows.MEASURES.index(measure), measure.name, effect)
-        row.is_primary = measure.name == main
-        row.day_before, row.day_before_change = _day_before(own, by_points=measure.by_points)
-        _add_rest(row, rest.get(measure.name, ()), by_points=measure.by_points)
-        rows.append(row)
-    with transaction.atomic():
-        StudyEffect.objects.filter(study=study).exclude(measure__in=[row.measure for row in rows]).delete()
-        StudyEffect.objects.bulk_create(
-            rows,
-            update_conflicts=True,
-            unique_fields=["study", "measure"],
-            update_fields=[
-                f.name for f in StudyEffect._meta.concrete_fields if f.name not in ("id", "study", "measure")
-            ],
-        )
-        Study.objects.filter(pk=study.pk).update(counts=counts.to_json(), measured_at=now() if rows else None)
-
-
-def _day_before(pairs_of_measure: Iterable[Pair], *, by_points: bool) -> tuple[float | None, float | None]:
-    """Return the mean of the same hours of the day before, and the change from it: a ratio less 1, or points."""
-    figures = [(p.day_before, p.after) for p in pairs_of_measure if p.day_before is not None]
-    if not figures:
-        return None, None
-    earlier, after = (sum(column) / len(figures) for column in zip(*figures, strict=True))
-    if by_points:
-        return earlier, after - earlier
-    return earlier, after / earlier - 1 if earlier else None
-
-
-def _add_rest(row: StudyEffect, pairs_of_rest: Iterable[Pair], *, by_points: bool) -> None:
-    """Set the change of the rest of the fleet in the same windows: what happened where nothing was done."""
-    effect = estimation.before_and_after(pairs_of_rest, by_points=by_points)
-    row.rest_change = effect.points if by_points else effect.ratio
-    row.rest_devices, row.rest_clusters = effect.devices, effect.clusters
-
-
-def _row(study: Study, position: int, measure: str, effect: Effect) -> StudyEffect:
-    row = StudyEffect(
-        study=study, measure=measure, position=position, verdict=effect.verdict, why=effect.why, ratio=effect.ratio,
-        points=effect.points, before=effect.before, after=effect.after, expected=effect.expected,
-        devices=effect.devices, clusters=effect.clusters, control_devices=effect.control_devices,
-        control_clusters=effect.control_clusters, left_out=effect.left_out, confidence=effect.confidence,
-    )  # fmt: skip
-    if effect.ratio_interval:
-        row.ratio_low, row.ratio_high = effect.ratio_interval.low, effect.ratio_interval.high
-    if effect.points_interval:
-        row.points_low, row.points_high = effect.points_interval.low, effect.points_interval.high
-    return row
+# ── whether it is over ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ends_at(study: Study) -> datetime | None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gpus.effects.measures import GPU_MEASURES
 from gpus.metrics import boards, states
 from gpus.metrics.buckets import Bucket
 from gpus.metrics.samples import Metric
 
 STEP = timedelta(minutes=5)
+HELD = 0.5
+"""Of a bucket's covered time: more, and it counts."""
 FEWEST = 3.0
 """Buckets' worth of held time that each window needs: 15 minutes. A judgment: fewer are one job's start or end."""
 NO_READINGS, NOT_HELD, OTHER_WORK = "no readings", "not held", "other work"
@@ -28,36 +31,7 @@ WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    name: str
-    title: str
-    unit: str
-    """%: a share of time, stored as 0-1."""
-    meaning: str
-    by_points: bool = False
-    """Judged by the difference: of a share that often is 0, a ratio says nothing."""
-    good: int = 1
-    """1: more is better; -1: less is; 0: neither by itself."""
-
-
-MEASURES = (
-    Measure("busy", "Busy", "%", "any kernel ran"),
-    Measure("tensor", "Tensor", "%", "the tensor pipe was active"),
-    Measure("ofu", "OFU", "%", "tensor activity × SM clock ÷ the board's highest"),
-    Measure("sm_clock", "SM clock", "MHz", "while held"),
-    Measure("throttled", "Throttled", "%", "time throttled by power or heat", by_points=True, good=-1),
-    Measure("watts", "Power", "W", "of a GPU while it is busy", good=0),
-)
-BY_NAME = {measure.name: measure for measure in MEASURES}
-PRIMARY = ("ofu", "tensor", "busy")
-"""The first of these that is reported is what a study is about; all others are further looks at the same rollout."""
 DAY = timedelta(days=1)
-
-
-def primary(reported: Container[str]) -> str:
-    """Return the primary measure; empty if none of them is reported."""
-    return next((name for name in PRIMARY if name in reported), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +87,7 @@ class WindowActivity:
         seen = cls()
         for bucket in buckets:
             seen.covered += bucket.covered
-            if bucket.held <= 0.5 or not bucket.covered:
+            if bucket.held <= HELD or not bucket.covered:
                 continue
             seen.held += bucket.covered
             seen.holders[bucket.holder] += 1
@@ -130,8 +104,8 @@ class WindowActivity:
         return max(known)[1] if known else ""
 
     def levels(self) -> dict[str, float]:
-        """Return the mean by measure, to six digits, in the order of MEASURES; without those of too few readings."""
-        means = ((measure.name, *self.sums.get(measure.name, (0.0, 0.0))) for measure in MEASURES)
+        """Return the mean by measure, to six digits, in the order of GPU_MEASURES; of too few readings none."""
+        means = ((measure.name, *self.sums.get(measure.name, (0.0, 0.0))) for measure in GPU_MEASURES)
         return {name: float(f"{total / weight:.6g}") for name, total, weight in means if weight >= FEWEST}
 
 

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('gpus', '0015_check_targets_and_host_loads'),
+        ('gpus', '0016_hosts_as_measures_of_studies'),
     ]
 
     operations = [

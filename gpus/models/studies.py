@@ -19,6 +19,16 @@ class Study(models.Model):
 
     rollout = models.OneToOneField(Rollout, on_delete=models.CASCADE, primary_key=True, related_name="study")
     is_causal = models.BooleanField(default=False, help_text="Chance chose a control that was held back.")
+    primary_measure = models.CharField(
+        max_length=20,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="By the plan; empty: OFU, else tensor, else busy.",
+    )
+    has_hosts = models.BooleanField(
+        default=True, db_default=False, help_text="Hosts are measured, too; studies of before that are of GPUs alone."
+    )
     hours = models.FloatField(help_text="Length of each window.")
     settle_minutes = models.PositiveIntegerField(help_text="After the change, before the second window.")
     state = models.CharField(max_length=9, choices=State, default=State.WAITING)
@@ -62,6 +72,11 @@ class StudyNode(models.Model):
         help_text="Of the rest of the fleet, which nothing was done to: no part of any estimate.",
     )
     devices = models.JSONField(default=list, help_text="[{uuid, instance, model, left_out, job, figures, day_before}]")
+    host = models.JSONField(
+        default=dict,
+        db_default={},
+        help_text="{why, detail, figures, day_before, lacks}; empty: none of its GPUs counts.",
+    )
     is_final = models.BooleanField(default=False)
 
     class Meta:

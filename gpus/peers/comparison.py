@@ -43,7 +43,7 @@ JOB, REPLICAS, NAMESPACE = "job", "replicas", "namespace"
 @dataclass(frozen=True, slots=True)
 class Signal:
     name: str
-    """As in gpus.effects.windows, which has its title and unit."""
+    """As in gpus.effects.measures, which has its title and unit."""
     decides: frozenset[str]
     """Among which nodes a lower figure means slower: JOB, REPLICAS, NAMESPACE. Others are shown beside them."""
     hint: str

@@ -19,7 +19,7 @@ from common.filtering import ClusterReferenceFilter
 from compliance.models import Assignment, ComplianceState, NodeStanding, SettingState
 from compliance.reports import selectors
 from compliance.reports.exports import ExportKind, Record
-from gpus.effects import reports, windows
+from gpus.effects import measures, reports
 from gpus.models import NodePace
 from gpus.peers import comparison, job
 from gpus.reports.selectors import HEAVY
@@ -138,7 +138,7 @@ class SignalLine:
 def lines(row: NodePace) -> list[SignalLine]:
     out = []
     for reading in row.signals:
-        signal, measure = comparison.BY_NAME.get(reading["signal"]), windows.BY_NAME.get(reading["signal"])
+        signal, measure = comparison.BY_NAME.get(reading["signal"]), measures.BY_NAME.get(reading["signal"])
         if signal is None or measure is None:
             continue
         is_slower = row.verdict == NodePace.Verdict.SLOWER and _is_below(row, reading)

@@ -13,17 +13,21 @@ from rest_framework import mixins, serializers
 from common.api import ApiViewSet
 from common.filtering import ClusterReferenceFilter
 from common.requests import UserApiRequest
-from gpus.effects import estimation, reports, windows
+from gpus.effects import estimation, measures, reports
 from gpus.models import Study, StudyEffect, StudyNode
 
 
 class EffectOut(serializers.ModelSerializer[StudyEffect]):
     """One measure. `ratio` 0.08 is +8 %; `points`, `before`, `after` and `expected` are in `unit`, shares as 0-1."""
 
-    measure = serializers.ChoiceField(choices=list(windows.BY_NAME))
-    unit = serializers.SerializerMethodField()
+    measure = serializers.ChoiceField(choices=list(measures.BY_NAME))
+    subject = serializers.SerializerMethodField(help_text="Pairs are of GPUs, or of hosts: one of each node.")
+    unit = serializers.SerializerMethodField(help_text="share is of the time, 0-1; MB/s are 1,000,000 bytes a second.")
+    better = serializers.SerializerMethodField(help_text="The direction that is better; neither: not by itself.")
     verdict = serializers.ChoiceField(choices=[str(v) for v in estimation.EffectVerdict])
-    is_primary = serializers.BooleanField(help_text="The measure that the study is about: OFU, else tensor, else busy.")
+    is_primary = serializers.BooleanField(
+        help_text="The measure that the study is about: the plan's, else OFU, else tensor, else busy."
+    )
     why = serializers.CharField(help_text="Of a verdict that is no answer: why not.")
     confidence = serializers.FloatField(
         help_text="Of the intervals: 0.95, and with a control more for measures beside the primary one."
@@ -50,15 +54,23 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
     class Meta:
         model = StudyEffect
         fields = [
-            "measure", "unit", "is_primary", "verdict", "why", "confidence", "ratio", "ratio_low", "ratio_high",
-            "points", "points_low", "points_high", "before", "after", "day_before", "day_before_change", "rest_change",
-            "rest_devices", "rest_clusters", "expected", "devices", "clusters", "control_devices", "control_clusters",
-            "left_out",
+            "measure", "subject", "unit", "better", "is_primary", "verdict", "why", "confidence", "ratio", "ratio_low",
+            "ratio_high", "points", "points_low", "points_high", "before", "after", "day_before", "day_before_change",
+            "rest_change", "rest_devices", "rest_clusters", "expected", "devices", "clusters", "control_devices",
+            "control_clusters", "left_out",
         ]  # fmt: skip
 
+    @extend_schema_field(serializers.ChoiceField(choices=["gpu", "host"]))
+    def get_subject(self, row: StudyEffect) -> str:
+        return "host" if measures.BY_NAME[row.measure].of_host else "gpu"
+
     def get_unit(self, row: StudyEffect) -> str:
-        unit = windows.BY_NAME[row.measure].unit
+        unit = measures.BY_NAME[row.measure].unit
         return "share" if unit == "%" else unit
+
+    @extend_schema_field(serializers.ChoiceField(choices=["higher", "lower", "neither"]))
+    def get_better(self, row: StudyEffect) -> str:
+        return measures.BY_NAME[row.measure].better
 
 
 class ArmAttritionOut(serializers.Serializer[Any]):
@@ -97,14 +109,19 @@ class StudyOut(serializers.ModelSerializer[Study]):
         help_text="Nodes without figures by arm; null without a control, and before the first figures."
     )
     rest_nodes = serializers.SerializerMethodField(help_text="Of the rest of the fleet, with figures.")
+    primary_measure = serializers.CharField(
+        allow_blank=True, help_text="That the plan names; empty: the first of OFU, tensor and busy that is reported."
+    )
+    hosts = serializers.SerializerMethodField(help_text="Nodes whose host has figures.")
+    hosts_left_out = serializers.SerializerMethodField(help_text="{why a node's host has none: nodes}")
     effects = EffectOut(many=True)
 
     class Meta:
         model = Study
         fields = [
             "rollout", "rollout_name", "cluster", "cluster_name", "pool", "revision", "design", "is_causal", "hours",
-            "settle_minutes", "state", "measured_at", "ends_at", "nodes", "control_nodes", "left_out", "attrition",
-            "rest_nodes", "effects",
+            "settle_minutes", "primary_measure", "state", "measured_at", "ends_at", "nodes", "control_nodes",
+            "left_out", "attrition", "rest_nodes", "hosts", "hosts_left_out", "effects",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.ChoiceField(choices=["before and after", "difference in differences"]))
@@ -123,6 +140,13 @@ class StudyOut(serializers.ModelSerializer[Study]):
 
     def get_rest_nodes(self, study: Study) -> int:
         return int(study.counts.get("rest_nodes", 0))
+
+    def get_hosts(self, study: Study) -> int:
+        return int(study.counts.get("hosts", 0))
+
+    @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))
+    def get_hosts_left_out(self, study: Study) -> Any:
+        return study.counts.get("hosts_left_out") or {}
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_left_out(self, study: Study) -> list[str]:
@@ -169,14 +193,35 @@ class DevicePairOut(serializers.Serializer[Any]):
     )
 
 
+class HostPairOut(serializers.Serializer[Any]):
+    """Figures of a node's host in the windows of its GPUs; empty where none of its GPUs counts."""
+
+    why = serializers.CharField(
+        default="", help_text="no Prometheus, no target, not answered or too few figures; empty: it was read."
+    )
+    detail = serializers.CharField(default="", help_text="A sentence of it.")
+    figures = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField(), min_length=2, max_length=2),
+        default=dict,
+        help_text="{measure: [before, after]}",
+    )
+    day_before = serializers.DictField(
+        child=serializers.FloatField(), default=dict, help_text="{measure: in the hours of after, a day earlier}"
+    )
+    lacks = serializers.DictField(
+        child=serializers.CharField(), default=dict, help_text="{measure: why it has no value at all}"
+    )
+
+
 class StudyNodeOut(serializers.ModelSerializer[StudyNode]):
     devices = DevicePairOut(many=True)
+    host = HostPairOut()
 
     class Meta:
         model = StudyNode
         fields = [
             "id", "node", "node_name", "stratum", "is_treated", "began_at", "ended_at", "until", "left_out",
-            "deviation", "is_context", "is_final", "devices",
+            "deviation", "is_context", "is_final", "host", "devices",
         ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
-"""Forecast of the study of a plan, as a part of its page.
+"""Parts of the pages of plans and rollouts that are asked for later: the forecast of a study, and load times.
 
-gpus/_forecast.html     reports.of_forecast(): forecast, lines, primary, arms
+gpus/_forecast.html        reports.of_forecast(): forecast, lines, primary, arms
+gpus/_rollout_starts.html  starts (rollouts.of(), or None)
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from django.views.decorators.http import require_GET
 
 from common.requests import UserRequest
 from gpus.effects import planned, reports
+from gpus.reports.starts import rollouts
 from jobs.reports import selectors
 
 
@@ -20,3 +22,10 @@ from jobs.reports import selectors
 def forecast(request: UserRequest, number: int) -> HttpResponse:
     plan = get_object_or_404(selectors.visible_plans(request.user), number=number)
     return render(request, "gpus/_forecast.html", reports.of_forecast(planned.of_plan(plan)))
+
+
+@require_GET
+@login_required
+def starts(request: UserRequest, number: int) -> HttpResponse:
+    rollout = get_object_or_404(selectors.visible_rollouts(request.user), number=number)
+    return render(request, "gpus/_rollout_starts.html", {"starts": rollouts.of(rollout)})

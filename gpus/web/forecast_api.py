@@ -12,14 +12,14 @@ from rest_framework.response import Response
 
 from common.api import ApiView
 from common.requests import UserApiRequest
-from gpus.effects import planned, windows
+from gpus.effects import measures, planned
 from jobs.reports import selectors
 
 
 class MeasureForecastOut(serializers.Serializer[Any]):
     """One measure. `detectable_*` and `usual_*` are ratios less 1, or points where `by_points`; null: unknown."""
 
-    measure = serializers.ChoiceField(choices=list(windows.BY_NAME), source="measure.name")
+    measure = serializers.ChoiceField(choices=list(measures.BY_NAME), source="measure.name")
     unit = serializers.SerializerMethodField(help_text="Of `level`, and of points.")
     by_points = serializers.BooleanField(source="measure.by_points")
     is_primary = serializers.BooleanField()
@@ -60,6 +60,12 @@ class StudyForecastOut(serializers.Serializer[Any]):
     since = serializers.DateTimeField(allow_null=True, help_text="Start of the oldest.")
     until = serializers.DateTimeField(allow_null=True, help_text="End of the newest.")
     why = serializers.CharField(allow_blank=True, help_text="Why there are no measures.")
+    primary_measure = serializers.CharField(
+        allow_blank=True, help_text="That the plan names; empty: the first of OFU, tensor and busy that is reported."
+    )
+    why_not_primary = serializers.CharField(
+        allow_blank=True, help_text="Why there is no forecast of it: of hosts no history is stored."
+    )
     measures = MeasureForecastOut(many=True)
 
     @extend_schema_field(serializers.ChoiceField(choices=["before and after", "difference in differences"]))

@@ -60,6 +60,8 @@ def of_rollout(request: HttpRequest, rollout: Rollout) -> Iterable[Panel]:
     assert isinstance(request.user, User)
     if (effect := effect_reports.of_rollout(request.user, rollout)) is not None:
         yield Panel("gpus/_effect.html", effect, order=10)
+        if not rollout.is_live:
+            yield Panel("gpus/_rollout_starts_later.html", {"rollout": rollout}, order=11)
 
 
 def of_profile(request: HttpRequest, profile: Profile) -> Iterable[Panel]:

@@ -15,7 +15,7 @@ from common.api import ApiViewSet, form_of_file
 from common.requests import UserApiRequest
 from compliance.models import NodeStanding
 from compliance.reports import exports
-from gpus.effects import windows
+from gpus.effects import measures
 from gpus.models import NodePace
 from gpus.peers import comparison, reports
 
@@ -93,7 +93,7 @@ class NodePaceOut(serializers.ModelSerializer[NodePace]):
         return [
             reading
             | {
-                "unit": "share" if (unit := windows.BY_NAME[reading["signal"]].unit) == "%" else unit,
+                "unit": "share" if (unit := measures.BY_NAME[reading["signal"]].unit) == "%" else unit,
                 "decides": row.in_common in comparison.BY_NAME[reading["signal"]].decides,
             }
             for reading in row.signals

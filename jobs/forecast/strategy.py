@@ -16,6 +16,22 @@ ORDERS = {
     "measured": "Randomized, with a control group",
 }
 MEASURED = "measured"
+PRIMARY_MEASURES = {
+    "": "OFU, else tensor, else busy",
+    "busy": "Busy",
+    "tensor": "Tensor",
+    "ofu": "OFU",
+    "sm_clock": "SM clock",
+    "throttled": "Throttled",
+    "watts": "Power",
+    "io_pressure": "I/O pressure of the host",
+    "memory_pressure": "Memory pressure of the host",
+    "cpu_pressure": "CPU pressure of the host",
+    "read_latency": "Disk read latency of the host",
+    "net_received": "Network received by the host",
+    "rdma_received": "RDMA received by the host",
+}
+"""Those of gpus.effects.measures, in its order; a test keeps them equal."""
 ON_FAILURE = {
     "stop": "Start nothing new and wait for an operator",
     "revert-node": "Revert the failed node, then wait for an operator",
@@ -56,6 +72,8 @@ class Strategy:
     """How long `measured` measures before and after, and holds the control back."""
     settle_minutes: int = 15
     """After the last treated node, before it measures: jobs start, caches fill, clocks rise."""
+    primary_measure: str = ""
+    """What the study of this rollout is about; all other measures are judged more strictly."""
     gate_xids: bool = False
     """No next batch after a new XID that is not the application's."""
     gate_throttled_points: int = 0
@@ -95,6 +113,10 @@ class Strategy:
             words.append(f"a fall of {self.gate_fall_percent} % or more")
         return " or ".join(words)
 
+    @property
+    def primary_title(self) -> str:
+        return PRIMARY_MEASURES.get(self.primary_measure, self.primary_measure)
+
     def control_size(self, count: int) -> int:
         """Return how many of `count` alike nodes are held back: rounded up, one at least on each side; of one, none."""
         if self.order != MEASURED or count < 2:
@@ -116,7 +138,7 @@ class Strategy:
 
 SIZES = ("batch", "control")
 """A count, or a percentage."""
-CHOICES = {"order": ORDERS, "on_failure": ON_FAILURE}
+CHOICES = {"order": ORDERS, "on_failure": ON_FAILURE, "primary_measure": PRIMARY_MEASURES}
 BOUNDS: dict[str, tuple[int, int]] = {
     "canary": (0, 1000),
     "max_in_flight": (1, 1000),
@@ -180,7 +202,7 @@ def _wrong(name: str, value: Any) -> str:
     elif name == "domain":
         return _wrong_label(value)
     elif name in CHOICES and not (isinstance(value, str) and value in CHOICES[name]):
-        return f"Must be one of {', '.join(CHOICES[name])}."
+        return f"Must be one of {', '.join(choice or 'empty' for choice in CHOICES[name])}."
     elif name in {f.name for f in dataclasses.fields(Strategy) if f.type == "bool"} and not isinstance(value, bool):
         return "Must be true or false."
     return ""

@@ -13,7 +13,7 @@ from clusters.models import Cluster, Pool
 from common.errors import Refusal
 from jobs.approvals import rulebook
 from jobs.diffs.changes import Disruption
-from jobs.forecast.strategy import ON_FAILURE, ORDERS, Strategy
+from jobs.forecast.strategy import ON_FAILURE, ORDERS, PRIMARY_MEASURES, Strategy
 from jobs.models import ApprovalRule
 from jobs.web.choices import offer
 from profiles.models import Revision
@@ -22,6 +22,8 @@ DEFAULT = Strategy()
 TIMES = ("soak_seconds", "drain_timeout_seconds", "step_deadline_seconds", "reboot_deadline_seconds",
          "component_deadline_seconds", "max_in_flight")  # fmt: skip
 """Fields that stand under "Time and speed"."""
+MEASURING = ("control", "measure_hours", "settle_minutes", "primary_measure", "seed")
+"""Fields of the randomized order."""
 
 
 def _instant() -> forms.DateTimeInput:
@@ -81,6 +83,10 @@ class PlanForm(forms.Form):
         min_value=0, max_value=240, initial=DEFAULT.settle_minutes, required=False, label="Minutes to settle",
         help_text="After the last changed node, before measuring.",
     )  # fmt: skip
+    primary_measure = forms.ChoiceField(
+        choices=list(PRIMARY_MEASURES.items()), required=False, label="Primary measure",
+        help_text="The others are judged more strictly. Those of hosts need a Prometheus with the node exporter.",
+    )  # fmt: skip
     seed = forms.IntegerField(
         min_value=0, max_value=2**31 - 1, initial=0, required=False,
         help_text="Random seed; 0: drawn when the plan is made. The plan warns of one that is given.",
@@ -120,6 +126,10 @@ class PlanForm(forms.Form):
     @property
     def has_wrong_times(self) -> bool:
         return any(name in self.errors for name in TIMES)
+
+    @property
+    def has_wrong_measuring(self) -> bool:
+        return any(name in self.errors for name in MEASURING)
 
     def strategy(self) -> dict[str, Any]:
         names = {f.name for f in dataclasses.fields(Strategy)}

@@ -32,13 +32,16 @@ class Query:
     """Labels that tell several series of one host apart."""
     matcher: str = ""
     is_summed: bool = False
+    is_total: bool = False
+    """Added up over `by`, so that a host has one series."""
 
     def text(self, matchers: Sequence[str], seconds: int) -> str:
         inside = ",".join(part for part in (*matchers, self.matcher) if part)
         series = f"{self.metric}{{{inside}}}"
         function = {"rate": "rate", "mean": "avg_over_time"}.get(self.kind)
         inner = f"{function}({series}[{seconds}s])" if function else series
-        return f"{'sum' if self.is_summed else 'max'} by ({', '.join(self.labels)}) ({inner})"
+        text = f"{'sum' if self.is_summed else 'max'} by ({', '.join(self.labels)}) ({inner})"
+        return f"sum by ({', '.join(self.key)}) ({text})" if self.is_total else text
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ import pytest
 
 from clusters.models import Node
 from common.clock import now
+from gpus.effects import host_readings
+from gpus.effects.windows import STEP, Window
 from gpus.models import GpuDevice, HostLoad, TelemetrySource
 from gpus.reports.hosts import nodes
 from gpus.reports.hosts.queries import HOST
@@ -176,6 +178,35 @@ def test_an_hour_is_what_its_raw_samples_say_also_over_a_restart(source):
     assert {figures[name].lack for name in figures if figures[name].lack} == {"not exported"}
     assert host.figures.evictions == {"memory.available": 2}
     assert {finding.name for finding in host.findings} == {"pressure_io", "oom_kills", "disk_latency", "evictions"}
+
+
+def test_a_study_reads_the_windows_of_a_host_as_its_raw_samples_say_also_over_a_restart(source):
+    end = now().timestamp() // 300 * 300
+    history = History(end)
+    row = node(source, "gpu-node-07")
+    ends = [datetime.fromtimestamp(end - seconds, UTC) for seconds in (4200, 0)]
+    windows = [Window(at - 6 * STEP, at) for at in ends]  # the restart is in the second one
+    held = {window.start + STEP * number for window in windows for number in range(6)}
+    with Prometheus([], history.text()) as server:
+        TelemetrySource.objects.update(url=server.url)
+        steps = host_readings.read(source.cluster_id, {row.name: windows, "absent": windows})
+    assert (steps["absent"].why, steps[row.name].why) == (host_readings.NO_TARGET, "")
+    host = host_readings.compare(steps[row.name], held, (windows[0], windows[1]), None)
+    disk = '{device="nvme0n1"'
+    for place, window in enumerate(windows):
+        start, until = window.start.timestamp(), window.end.timestamp()
+        rise = {name: history.rise(name, start, until) for name in history.counters}
+        rdma = sum(value for name, value in rise.items() if name.startswith("node_infiniband"))
+        read = rise[f"node_disk_read_time_seconds_total{disk}"] / rise[f"node_disk_reads_completed_total{disk}"]
+        expected = {
+            "io_pressure": rise["node_pressure_io_waiting_seconds_total{"],
+            "read_latency": 1000 * read,
+            "net_received": rise['node_network_receive_bytes_total{device="eth0"'] / 1e6,
+            "rdma_received": rdma / 1e6,
+        }
+        # A restart costs a scrape: one of sixty.
+        assert {name: both[place] for name, both in host["figures"].items()} == pytest.approx(expected, rel=0.04)
+    assert host["lacks"] == {"memory_pressure": "not exported", "cpu_pressure": "not exported"}
 
 
 def test_the_alerts_on_disks_and_pressure_read_the_same(source):

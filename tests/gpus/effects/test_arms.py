@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusters.models import Node
 from common.clock import now
-from gpus.effects import arms, attrition, estimation, reports, studies
+from gpus.effects import arms, attrition, conclusions, estimation, reports, studies
 from gpus.models import StudyNode
 from jobs.models import Step
 from tests.factories import UserFactory
@@ -45,7 +45,7 @@ def test_failures_of_slowing_nodes_make_no_rise_of_nothing(worked):
         before, after = row.devices[0]["figures"]["tensor"]
         growth[row.node_name] = after / before
     names = set(sorted((row.node_name for row in rows if row.is_treated), key=growth.__getitem__)[:14])
-    survivors = studies.pairs(row for row in rows if row.node_name not in names)[0]["tensor"]
+    survivors = conclusions.pairs(row for row in rows if row.node_name not in names)[0]["tensor"]
     assert estimation.difference_in_differences(survivors).verdict == "rose"
     study.delete()
     Step.objects.filter(rollout=scenario.rollout, node_name__in=names).update(status="failed")

@@ -10,7 +10,7 @@ from django.test import Client
 
 from gpus.effects import estimation, reports
 from gpus.effects.estimation import Pair
-from gpus.effects.windows import BY_NAME
+from gpus.effects.measures import BY_NAME
 from gpus.models import Study, StudyEffect
 from gpus.storage import history
 from tests.factories import TokenClient, UserFactory

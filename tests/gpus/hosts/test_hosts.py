@@ -12,6 +12,8 @@ from django.test import Client
 
 from clusters.connection import registry
 from clusters.models import GpuJob
+from gpus.effects import host_readings
+from gpus.effects.windows import Window
 from gpus.models import TelemetrySource
 from gpus.telemetry import hosts
 from simfleet.controllers.monitoring import Scraped
@@ -278,3 +280,16 @@ def test_two_kubelets_of_one_name_are_none(hosted):
         lambda: [Scraped(other, lambda _: [("kubelet_node_name", {"node": "n1"}, 1.0)])]
     )
     assert hosted.rest(f"gpus/nodes/{hosted.node('n1')}/host")["evictions"] is None
+
+
+def test_a_study_reads_the_same_hosts_with_disks_and_ports_added_up(hosted):
+    end = hosted.clock.at.replace(second=0, microsecond=0)
+    end -= timedelta(minutes=end.minute % 5)
+    window = Window(end - timedelta(hours=2), end)
+    steps = host_readings.read(hosted.cluster.pk, {name: [window] for name in ("n0", "n1")})
+    levels = {name: steps[name].levels(steps[name].values["reads"], window) for name in steps}
+    assert levels["n1"]["io_pressure"] == pytest.approx(SLOW_DISK.pressure_io, rel=1e-3), "a whole period"
+    assert levels["n0"]["rdma_received"] == pytest.approx(2 * CALM.rdma / 1e6, rel=1e-3)
+    both = (SLOW_DISK.read_latency + CALM.read_latency) / 2
+    assert levels["n1"]["read_latency"] == pytest.approx(1000 * both, rel=1e-3)
+    assert levels["n0"]["net_received"] == pytest.approx(CALM.network / 1e6, rel=1e-3)
