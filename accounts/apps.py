@@ -7,7 +7,7 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from accounts import filters
         from accounts.access import factors, repeats
-        from accounts.people import factor_resets
+        from accounts.people import factor_resets, limits
         from accounts.scim import clients
         from accounts.workloads import rules
         from common import hooks
@@ -15,6 +15,7 @@ class AccountsConfig(AppConfig):
 
         idempotency.claim = repeats.claim
         factor_resets.register()
+        limits.register()
         rules.register()
         clients.register()
         hooks.stored_secrets.subscribe(factors.stored_secrets)

@@ -34,9 +34,11 @@ class MarkedQuerySet(models.QuerySet[Row_co]):
 
 
 class Marked(models.Model):
-    """`MARKED`: attribute names of the columns that the mark covers."""
+    """`MARKED`: attribute names of the columns that the mark covers. `MARKED_IF_FILLED`: of those that it covers in
+    rows where they are not empty, so that rows from before such a column keep their marks."""
 
     MARKED: ClassVar[tuple[str, ...]] = ()
+    MARKED_IF_FILLED: ClassVar[tuple[str, ...]] = ()
 
     mac = models.CharField(
         max_length=64, blank=True, default="", db_default="", editable=False,
@@ -79,7 +81,7 @@ class Marked(models.Model):
         if "_is_genuine" not in self.__dict__:
             read = self.__dict__["_read"]
             if read is None:  # some columns were left out when it was read
-                read = {name: _canonical_value(getattr(self, name)) for name in self.MARKED}
+                read = {name: _canonical_value(getattr(self, name)) for name in self.covered()}
             self.__dict__["_is_genuine"] = hmac.compare_digest(self.mac, self._mark(read))
         return bool(self.__dict__["_is_genuine"])
 
@@ -100,16 +102,20 @@ class Marked(models.Model):
         self.__dict__["_is_genuine"] = True
         self.remark()
 
+    @classmethod
+    def covered(cls) -> tuple[str, ...]:
+        return (*cls.MARKED, *cls.MARKED_IF_FILLED)
+
     def covers(self, fields: Mapping[str, Any]) -> bool:
         """Return whether the mark covers one of these columns."""
-        return not _by_attribute(self, fields).keys().isdisjoint(self.MARKED)
+        return not _by_attribute(self, fields).keys().isdisjoint(self.covered())
 
     def mark_with(self, **over: Any) -> str:
         """The mark that this row has with these values in place of its own; a wrong one stays wrong."""
         if not self.is_genuine:
             return self.mac
         over = _by_attribute(self, over)
-        content = {name: over.get(name, getattr(self, name)) for name in self.MARKED}
+        content = {name: over.get(name, getattr(self, name)) for name in self.covered()}
         return self._mark({name: _canonical_value(value) for name, value in content.items()})
 
     def remark(self) -> None:
@@ -127,12 +133,13 @@ class Marked(models.Model):
     def _remember(self) -> None:
         """Keep the values as read, before the object is changed."""
         there = self.__dict__
-        is_whole = all(name in there for name in (*self.MARKED, "mac"))
-        there["_read"] = {name: _canonical_value(there[name]) for name in self.MARKED} if is_whole else None
+        is_whole = all(name in there for name in (*self.covered(), "mac"))
+        there["_read"] = {name: _canonical_value(there[name]) for name in self.covered()} if is_whole else None
         there.pop("_is_genuine", None)
 
     @classmethod
     def _mark(cls, content: dict[str, Any]) -> str:
+        content = {name: value for name, value in content.items() if value or name not in cls.MARKED_IF_FILLED}
         return macs.mark(f"setpoint row of {cls._meta.label_lower}, scheme 1".encode(), content)
 
 

@@ -13,6 +13,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from accounts.access.networks import canonical
+
 _POSTGRESQL = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 """Django's names of what libpq calls otherwise; every other parameter is an option."""
 
@@ -84,6 +86,14 @@ def some_of(name: str, choices: Sequence[str]) -> frozenset[str]:
     if unknown := sorted(given - set(choices)):
         raise BadEnvironment(f"{name} must name some of {', '.join(choices)}, not {unknown[0]!r}")
     return given
+
+
+def networks(name: str) -> str:
+    """Comma-separated address ranges, as one canonical text."""
+    text_, wrong = canonical(words(name))
+    if wrong:
+        raise BadEnvironment(f"{name}: {wrong[0]}")
+    return text_
 
 
 def one_of(name: str, choices: Sequence[str]) -> str:

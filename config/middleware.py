@@ -12,7 +12,7 @@ from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import resolve_url
 
-from accounts.access import requirement, sessions
+from accounts.access import account_ranges, requirement, sessions
 from accounts.web.views import session_ended
 from common.requests import REQUEST_ID, new_request_id, working_on
 from components.catalog import catalog
@@ -147,6 +147,17 @@ def second_factor(get_response: GetResponse) -> GetResponse:
         if request.headers.get("HX-Request"):
             return HttpResponse(status=403, headers={"HX-Redirect": page})
         return HttpResponseRedirect(page)
+
+    return middleware
+
+
+def address_ranges(get_response: GetResponse) -> GetResponse:
+    """End a session that is used from an address that its account is not accepted from: the request is no one's."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        if not request.path_info.startswith(_QUIET):
+            account_ranges.end_if_outside(request)
+        return get_response(request)
 
     return middleware
 

@@ -76,6 +76,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.middleware.address_ranges",
     "config.middleware.session_use",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -144,6 +145,8 @@ SETPOINT_BREAK_GLASS_PER_DAY = env.integer("SETPOINT_BREAK_GLASS_PER_DAY", 3, le
 """So many starts in any 24 hours, by all people in all clusters together."""
 SETPOINT_SECOND_FACTOR = env.some_of("SETPOINT_SECOND_FACTOR", oidc.ROLES)
 """Roles whose people set up a second factor before anything else works in their browser; empty: each person decides."""
+SETPOINT_POWER_NETWORKS = env.networks("SETPOINT_POWER_NETWORKS")
+"""Address ranges that administrators, approvers, operators and break-glass are accepted from; empty: any."""
 SOCIALACCOUNT_ADAPTER = "accounts.signon.exchange.Adapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True}}
 SOCIALACCOUNT_STORE_TOKENS = False

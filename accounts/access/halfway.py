@@ -13,7 +13,8 @@ from datetime import timedelta
 
 from django.http import HttpRequest
 
-from accounts.access import factors
+from accounts.access import account_ranges, factors
+from accounts.access.addresses import client_address
 from accounts.backends import WithRoles
 from accounts.models import SecondFactor, User
 from accounts.passkeys import keys
@@ -62,6 +63,9 @@ def read(request: HttpRequest) -> Halfway:
         raise HalfwayOver
     user = WithRoles().get_user(kept["user"])
     if user is None or not hmac.compare_digest(user.get_session_auth_hash(), kept["password"]):
+        raise HalfwayOver
+    if not account_ranges.accepts(user, client_address(request), "after the right password"):
+        end(request)
         raise HalfwayOver
     factor = factors.of(user)
     if (str(factor.pk) if factor else "") != kept["factor"] or not (factor or keys.has_any(user)):

@@ -13,7 +13,7 @@ from django.contrib import auth
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts.access import factors, freshness, halfway, requirement, sessions
+from accounts.access import account_ranges, factors, freshness, halfway, requirement, sessions
 from accounts.access.addresses import client_address
 from accounts.models import LoginAttempt, User
 from accounts.passkeys import keys
@@ -66,6 +66,8 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User | None:
         raise PasswordsClosed("Passwords are accepted for emergency accounts only. Use single sign-on.")
     tries = count_try(account, address)
     user = auth.authenticate(request, username=account, password=password)
+    if isinstance(user, User) and not account_ranges.accepts(user, address, "with the right password"):
+        user = None  # the answer is that to a wrong password, and what the browser proved stays unsaid
     if not isinstance(user, User) or user.is_service:
         if tries == TRIES:  # once a minute at most: guessing must not flood the record
             record(by="anonymous", action="session.throttle", target=f"account:{account[:150]}", message=address)

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts.access import factors, halfway, login, proofs, requirement
+from accounts.access import account_ranges, factors, halfway, login, proofs, requirement
 from accounts.access.addresses import client_address
 from accounts.backends import WithRoles
 from accounts.models import Passkey, User
@@ -71,6 +71,8 @@ def log_in(request: HttpRequest, text: str) -> User:
         user = WithRoles().get_user(row.user_id)
         if user is None or reason_without(user):
             raise NotProved("its account may not log in with it")
+        if not account_ranges.admits(user, address):
+            raise NotProved(account_ranges.OUTSIDE)
         _use(answer, row, challenge.value, is_verified=True, names_its_user=True)
     except NotProved as error:
         if row is not None:

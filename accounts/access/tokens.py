@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from accounts.access import account_ranges
 from accounts.access.networks import admits, canonical
 from accounts.models import ApiToken, ApiTokenQuerySet, User, WorkloadRule
 from accounts.permissions import GLOBAL, Role, may_audit, require_person
@@ -130,6 +131,10 @@ def authenticate(text: str, *, address: str) -> ApiToken | None:
     if not admits(token.networks, address):
         _note_refusal(token, address)
         raise NotAllowed(f"This token is not accepted from {address or 'an unknown address'}: it has address ranges.")
+    if not account_ranges.admits(token.user, address):
+        _note_refusal(token, address)
+        place = address or "an unknown address"
+        raise NotAllowed(f"This token is not accepted from {place}: its owner's account has address ranges.")
     token.user.acting_token = token
     note_use(token)
     return token

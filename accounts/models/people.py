@@ -34,6 +34,7 @@ class People(UserManager["User"]):
 
 class User(AbstractUser, Marked):
     MARKED = ("id", "username", "email", "password", "is_superuser", "is_active", "is_service", "is_vouched")
+    MARKED_IF_FILLED = ("networks",)
 
     class Theme(models.TextChoices):
         SYSTEM = "", "As the system"
@@ -47,6 +48,11 @@ class User(AbstractUser, Marked):
         default=False,
         help_text="The password was set on a way that no single administrator could have gone in the owner's place.",
     )
+
+    networks = models.CharField(
+        max_length=1000, blank=True, default="", db_default="",
+        help_text="Address ranges that log-ins, sessions and tokens are accepted from; empty: any.",
+    )  # fmt: skip
 
     objects: ClassVar[People] = People()
 
@@ -353,6 +359,9 @@ class PendingChange(Marked):
     @property
     def details(self) -> list[tuple[str, str]]:
         """Return what the proposed object says, by field, where the sentence leaves something out."""
+        if self.kind == "user.networks":
+            named = (("accepted from now", "was"), ("and then", "networks"))
+            return [(name, self.wanted.get(key) or "every address") for name, key in named]
         if self.kind != "workload-rule.make":
             return []
         filled = [

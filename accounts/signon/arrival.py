@@ -12,14 +12,14 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from accounts.access import freshness, login
+from accounts.access import account_ranges, freshness, login
 from accounts.access.addresses import client_address
 from accounts.models import Identity, User
 from accounts.people import identities, services
 from accounts.providers import Provider
 from accounts.scim import directory
 from accounts.signon import groups
-from accounts.signon.refusals import AccountExists, BadClaims, Closed, NoRole, SignOnRefused
+from accounts.signon.refusals import AccountExists, BadClaims, Closed, NoRole, Outside, SignOnRefused
 from audit.services import record
 from common.errors import Invalid
 
@@ -56,6 +56,9 @@ def _admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) 
             raise _without_role(provider)
         _follow_email(user, provider, claims)
         identities.set_roles(user, roles, provider.actor)
+        user.forget_grants()
+        if not account_ranges.admits(user, address := client_address(request)):
+            raise Outside(f"The account {user.email} is not accepted from {address or 'an unknown address'}.")
         proved_at = freshness.at_provider(claims)
         login.enter(request, user, proved_at=proved_at, way=f"by {provider.name}", is_complete=True)
     return user

@@ -75,3 +75,10 @@ class Closed(SignOnRefused):
 
     code = "sign-on-account-closed"
     advice = "Ask an administrator of this installation."
+
+
+class Outside(SignOnRefused):
+    """The browser's address is in none of the account's ranges."""
+
+    code = "sign-on-outside"
+    advice = "Log in from a network that your account is limited to, or ask an administrator of this installation."

@@ -11,8 +11,9 @@ from rest_framework.decorators import action
 from rest_framework.response import Response
 
 from accounts.access import tokens
+from accounts.access.addresses import client_address
 from accounts.models import ApiToken, RoleBinding, User
-from accounts.people import factor_resets, services
+from accounts.people import factor_resets, limits, services
 from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, may, may_audit, require, require_audit
 from accounts.web.pending_api import LinkOut, PendingChangeOut, ProposedOut, link_out, proposed
@@ -72,18 +73,25 @@ class Me(ApiView):
         return Response(MeOut(request.user).data)
 
 
+PLACES = "Address ranges that log-ins, sessions and tokens of the account are accepted from; empty: any."
+
+
 # ── People ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 class UserOut(serializers.ModelSerializer[User]):
     has_second_factor = serializers.SerializerMethodField(
         help_text="Its log-in asks for a code or a passkey after the password."
     )
+    networks = serializers.SerializerMethodField(help_text=PLACES)
 
     class Meta:
         model = User
         fields = [
             "id", "email", "first_name", "last_name", "is_active", "is_service", "is_superuser", "has_second_factor",
-            "date_joined", "last_login",
+            "networks", "date_joined", "last_login",
         ]  # fmt: skip
+
+    def get_networks(self, user: User) -> list[str]:
+        return user.networks.split()
 
     def get_has_second_factor(self, user: User) -> bool:
         factor = getattr(user, "second_factor", None)
@@ -101,6 +109,11 @@ class UserChange(Body[User]):
     first_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     last_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
     is_active = serializers.BooleanField(required=False)
+    networks = serializers.ListField(
+        child=serializers.CharField(max_length=60),
+        required=False,
+        help_text=f"{PLACES} Changed in a request of its own.",
+    )
 
 
 class UserMade(UserOut):
@@ -146,11 +159,20 @@ class Users(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=UserChange, responses={200: UserOut, 202: PendingChangeOut})
     def partial_update(self, request: UserApiRequest, pk: int) -> Response:
-        """Change an account. 202: activating an approver or administrator takes a second administrator's consent."""
+        """Change an account. 202: activating an approver or administrator, or accepting one from more addresses, takes
+        a second administrator's consent."""
         user = self.get_object()
         body = UserChange(data=_without_password(request))
         body.is_valid(raise_exception=True)
-        done = services.change_user(user=user, by=request.user, **body.validated_data)
+        changes = dict(body.validated_data)
+        done: User | Proposed
+        if (networks := changes.pop("networks", None)) is None:
+            done = services.change_user(user=user, by=request.user, **changes)
+        elif changes:
+            raise Invalid("The account was not changed.", fields={"networks": ["Change it in a request of its own."]})
+        else:
+            address = client_address(request._request)
+            done = limits.limit(user=user, networks=networks, by=request.user, address=address)
         return proposed(done) if isinstance(done, Proposed) else Response(UserOut(done).data)
 
     @extend_schema(request=None, responses={200: LinkOut, 202: ProposedOut})

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from accounts.access import tokens
+from accounts.access import account_ranges, tokens
 from accounts.access.jose import LEEWAY_SECONDS
 from accounts.access.networks import admits
 from accounts.models import ApiToken, LoginAttempt, UsedAssertion, WorkloadRule
@@ -101,7 +101,7 @@ def _objection(rule: WorkloadRule, assertion: Assertion, address: str) -> str:
     audiences = audience if isinstance(audience, list) else [audience]
     if audiences != [rule.audience]:
         return f"the token is for {str(audience)[:200]}, not for {rule.audience} alone"
-    if not admits(rule.networks, address):
+    if not admits(rule.networks, address) or not account_ranges.admits(rule.account, address):
         return f"it is not accepted from {address or 'an unknown address'}"
     return conditions.objection(rule.conditions, assertion.claims)
 

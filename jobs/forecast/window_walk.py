@@ -103,10 +103,12 @@ class Walk:
     spans: Sequence[Span] = ()
 
 
-def typical_and_longest(work: Work, entries: Sequence[CalendarEntry], begins: datetime) -> tuple[Walk, Walk]:
+def typical_and_longest(
+    work: Work, entries: Sequence[CalendarEntry], begins: datetime, *, most_starts: int = MOST_STARTS
+) -> tuple[Walk, Walk]:
     """Walk through it several times with other durations; return the way with the median end, and the last to end."""
     nodes = sum(len(batch.classes) for batch in work.batches)
-    ways = max(1, min(WAYS, MOST_STARTS // max(nodes, 1)))
+    ways = max(1, min(WAYS, most_starts // max(nodes, 1)))
     out: list[Walk] = []
     for horizon in HORIZONS:
         spans = open_spans(entries, begins, begins + horizon)

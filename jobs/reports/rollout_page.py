@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any
 
 from django.db.models import Case, Count, F, When, Window
@@ -15,7 +14,6 @@ from accounts.permissions import may
 from common import counting
 from common.clock import now
 from jobs.calendars import targets
-from jobs.calendars.open_times import CalendarEntry
 from jobs.engine import event_log, sweeping, windows
 from jobs.forecast import slots
 from jobs.forecast.strategy import Strategy
@@ -23,7 +21,9 @@ from jobs.models import Rollout, Step, StepEvent
 from jobs.planning import digests
 from jobs.reports import counts as numbers
 from jobs.reports import glass, order_graph, plan_components
-from jobs.rollouts import eta, possible_actions
+from jobs.reports.remaining import remaining_time
+from jobs.rollouts import possible_actions
+from jobs.rollouts.eta import RemainingTime
 from jobs.rollouts.step_actions import StepOffers
 
 SHOWN_STEPS = 40
@@ -58,6 +58,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
     failing = steps.filter(status__in=_TROUBLED).order_by(worst, "-entered_at", "-pk").first()
     verbs = offered_actions(rollout, user, kinds)
     calendar = windows.calendar(rollout)
+    freeze = targets.active_freeze(rollout.cluster, rollout.plan.pool_id, calendar)
     return {
         **parts,
         "failed_first": None if failing else first_failure(rollout),
@@ -88,7 +89,7 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "failed_parts": failed.total(),
         "parts_failed": event_log.kinds_sentence(failed) if failed else "",
         "failed_in_all": counts[Step.Status.FAILED] + failed.total(),
-        "pace": _pace(eta.remaining_time(rollout, strategy, counts, by_batch), calendar) if rollout.is_live else None,
+        "pace": remaining_time(rollout, by_batch, calendar, freeze) if rollout.is_live else None,
         "failing": failing,
         "failing_offers": offers_for(rollout, failing, user, [o["action"] for o in verbs]) if failing else [],
         "failing_others": max(0, counts[Step.Status.FAILED] + counts[Step.Status.HELD] + troubled - 1),
@@ -98,15 +99,18 @@ def rollout_page(rollout: Rollout, user: User) -> dict[str, Any]:
         "actions": verbs,
         "ending": ended_sentence(rollout, [entry["action"] for entry in verbs]),
         "is_operator": may(user, "operator", rollout.cluster.scopes),
-        "freeze": targets.active_freeze(rollout.cluster, rollout.plan.pool_id, calendar),
+        "freeze": freeze,
     }
 
 
-def _pace(left: eta.RemainingTime, calendar: Sequence[CalendarEntry]) -> eta.RemainingTime:
-    """Say that time between windows comes on top, where the target has a calendar."""
-    if left.seconds is None or not calendar:
-        return left
-    return replace(left, why=f"{left.why} Time between windows is not counted.")
+def time_left(rollout: Rollout) -> RemainingTime | None:
+    """Return the remaining time, as the page shows it; None: it has ended."""
+    if not rollout.is_live:
+        return None
+    calendar = windows.calendar(rollout)
+    freeze = targets.active_freeze(rollout.cluster, rollout.plan.pool_id, calendar)
+    by_batch, _ = _count_steps(rollout)
+    return remaining_time(rollout, by_batch, calendar, freeze)
 
 
 def _events(rollout: Rollout, failing: Step | None) -> dict[str, list[StepEvent]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from common.clock import now
 from common.templatetags.setpoint import duration
@@ -85,11 +86,11 @@ def window_forecast(plan: Plan, calendar: Sequence[CalendarEntry], freeze: Activ
     work = work_of(plan)
     nodes = sum(len(batch.classes) for batch in work.batches)
     typical, longest = window_walk.typical_and_longest(work, calendar, begins)
-    uses = _uses(typical, begins)
+    uses = uses_of(typical, begins)
     zone = uses[0].zone if uses else "UTC"
     ends = begins + timedelta(seconds=typical.ends) if typical.ends is not None else None
     latest = begins + timedelta(seconds=longest.ends) if longest.ends is not None else None
-    sentence = _sentence(work, uses, local_moment(ends, zone)) if ends else _endless(work, calendar, begins)
+    sentence = _sentence(work, uses, local_moment(ends, zone)) if ends else endless(work, calendar, begins)
     return WindowForecast(
         begins, sentence, ends=ends, latest=latest, zone=zone, nodes=nodes, basis=_basis(plan), uses=uses
     )
@@ -111,13 +112,7 @@ def work_of(plan: Plan) -> window_walk.Work:
     return window_walk.Work(
         [window_walk.WalkBatch(classes, number in control) for number, classes in batches.items()],
         {worst: _times(plan, worst) for worst in {worst for classes in batches.values() for worst in classes}},
-        window_walk.Pacing(
-            budget=strategy.allowed_out(int(summary.get("budget", 1))),
-            at_once=strategy.max_in_flight,
-            soak=strategy.soak_seconds,
-            gate=strategy.gate_minutes * 60 if strategy.is_gated else 0,
-            control=schedule.held_back_seconds(strategy) if control else 0,
-        ),
+        pacing_of(strategy, summary, has_control=bool(control)),
         [
             window_walk.Part(
                 name,
@@ -130,6 +125,16 @@ def work_of(plan: Plan) -> window_walk.Work:
     )
 
 
+def pacing_of(strategy: Strategy, summary: Mapping[str, Any], *, has_control: bool) -> window_walk.Pacing:
+    return window_walk.Pacing(
+        budget=strategy.allowed_out(int(summary.get("budget", 1))),
+        at_once=strategy.max_in_flight,
+        soak=strategy.soak_seconds,
+        gate=strategy.gate_minutes * 60 if strategy.is_gated else 0,
+        control=schedule.held_back_seconds(strategy) if has_control else 0,
+    )
+
+
 def _times(plan: Plan, worst: str) -> window_walk.StepTimes:
     return window_walk.StepTimes(
         estimates.planned_spread(plan.summary, worst),
@@ -138,7 +143,7 @@ def _times(plan: Plan, worst: str) -> window_walk.StepTimes:
     )
 
 
-def _uses(walk: window_walk.Walk, begins: datetime) -> list[WindowUse]:
+def uses_of(walk: window_walk.Walk, begins: datetime) -> list[WindowUse]:
     """Count starts by open time; those without any are not needed."""
     out: list[WindowUse] = []
     starts = sorted(walk.starts, key=lambda start: start.at)
@@ -180,7 +185,7 @@ def _sentence(work: window_walk.Work, uses: Sequence[WindowUse], ends: str) -> s
     return f"{what} do not fit the window of {first.words}: {will}. It needs {len(uses)} windows and ends {ends}."
 
 
-def _endless(work: window_walk.Work, calendar: Sequence[CalendarEntry], begins: datetime) -> str:
+def endless(work: window_walk.Work, calendar: Sequence[CalendarEntry], begins: datetime) -> str:
     """Explain why it never ends."""
     needs = [*(times.needed for times in work.times.values()), *(part.needed for part in work.parts)]
     longest = max(needs, default=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import Count
 
@@ -27,6 +28,9 @@ class RemainingTime:
     """Left; None where it is unknown, and `why` has the reason."""
     why: str
     """What the number rests on, or why there is none."""
+    ratio: float = 1.0
+    """Real times of its own nodes to those that were planned."""
+    ends: datetime | None = None
 
 
 def remaining_time(
@@ -54,7 +58,7 @@ def remaining_time(
         )
     nodes = f"the last {sample:,} nodes" if sample > 1 else "one node"
     seconds = _seconds_with_components(rollout, planned * ratio + soaking, parts)
-    return RemainingTime(seconds, f"By {nodes} done, which took {ratio:.1f} × what was planned.{besides}")
+    return RemainingTime(seconds, f"By {nodes} done, which took {ratio:.1f} × what was planned.{besides}", ratio)
 
 
 def _components_left(rollout: Rollout) -> tuple[set[str], str]:

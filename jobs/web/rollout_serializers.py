@@ -81,7 +81,16 @@ class DoneOut(serializers.Serializer[Any]):
     of_parts = serializers.IntegerField()
 
 
+class RemainingOut(serializers.Serializer[Any]):
+    """Remaining time over the windows and freezes of the target, by the times of the rollout's own nodes."""
+
+    seconds = serializers.IntegerField(allow_null=True, help_text="Null: unknown, and `why` has the reason.")
+    ends = serializers.DateTimeField(allow_null=True)
+    why = serializers.CharField(help_text="What the number rests on, or why there is none.")
+
+
 class RolloutDetailOut(RolloutOut):
+    remaining = serializers.SerializerMethodField(help_text="Null: the rollout has ended.")
     out_of_service = serializers.SerializerMethodField(help_text="Nodes of the cluster that are unavailable now.")
     failure = serializers.SerializerMethodField(
         help_text="Which step failed or is held, and why; of a rollout that was put back or cancelled, which failed "
@@ -94,13 +103,18 @@ class RolloutDetailOut(RolloutOut):
     permissions = serializers.SerializerMethodField()
 
     class Meta(RolloutOut.Meta):
-        fields = [*RolloutOut.Meta.fields, "failure", "done", "steps", "out_of_service", "actions", "reasons",
-                  "permissions"]  # fmt: skip
+        fields = [*RolloutOut.Meta.fields, "failure", "done", "steps", "remaining", "out_of_service", "actions",
+                  "reasons", "permissions"]  # fmt: skip
 
     @extend_schema_field(OutOfServiceOut)
     def get_out_of_service(self, rollout: Rollout) -> Any:
         places = slots.out_of_service(rollout.cluster)
         return places.counts() | {"sentence": places.sentence()}
+
+    @extend_schema_field(RemainingOut(allow_null=True))
+    def get_remaining(self, rollout: Rollout) -> Any:
+        left = rollout_page.time_left(rollout)
+        return RemainingOut(left).data if left else None
 
     def get_failure(self, rollout: Rollout) -> str:
         return rollout_page.failure_sentence(rollout)

@@ -35,6 +35,7 @@ READERS = {
     "seconds",
     "words",
     "some_of",
+    "networks",
     "one_of",
     "prices",
     "database",

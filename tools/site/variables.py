@@ -21,6 +21,7 @@ TYPES = {
     "seconds": "seconds",
     "words": "list, separated by commas",
     "some_of": "list of words",
+    "networks": "list of address ranges",
     "one_of": "one of several words",
     "prices": "list of product=price",
     "database": "URL of a database",

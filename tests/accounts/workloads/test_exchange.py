@@ -267,6 +267,17 @@ def test_address_ranges_of_a_rule_hold_for_the_exchange_and_for_its_tokens(bench
     assert Record.objects.filter(action="token.refuse").count() == 1, "once a minute"
 
 
+def test_address_ranges_of_the_account_hold_as_those_of_the_rule(bench: Bench) -> None:
+    bench.rule(networks=["192.0.2.0/24", "198.51.100.0/24"])
+    text = bench.post(bench.token(), address="198.51.100.1").json()["access_token"]
+    bench.machine.put_marked(networks="192.0.2.0/24 10.0.0.0/8")
+    assert call(text, address="198.51.100.1").status_code == 403
+    assert bench.post(bench.token(), address="198.51.100.1").status_code == 400
+    assert bench.post(bench.token(), address="10.0.0.1").status_code == 400
+    text = bench.post(bench.token()).json()["access_token"]
+    assert call(text).status_code == 200
+
+
 def test_failed_tries_are_counted_for_their_address_apart_from_log_ins(bench: Bench, clock: Any) -> None:
     bench.rule()
     for _ in range(exchange.TRIES):

@@ -127,6 +127,13 @@ def closed_window(world: World):
     )
 
 
+def test_it_is_not_broken_from_outside_of_a_persons_address_ranges(world, plan, breaker) -> None:
+    client = logged_in(breaker)
+    User.objects.get(pk=breaker.pk).put_marked(networks="192.0.2.0/24")
+    assert break_by_page(client, plan).status_code == 401
+    assert not Rollout.objects.exists()
+
+
 def test_no_authentication_of_the_api_breaks_the_glass(world, plan, breaker) -> None:
     """Every authentication class of the API is tried: a new one has to be added here."""
     _, token = tokens.issue(user=breaker, name="t", scopes=["read", "plan", "apply", "approve"], days=1, by=breaker)

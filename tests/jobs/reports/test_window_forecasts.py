@@ -9,7 +9,7 @@ import pytest
 from common.clock import now
 from jobs.calendars import targets
 from jobs.models import CalendarRule, Plan, Step
-from jobs.reports.rollout_page import rollout_page
+from jobs.reports.rollout_page import time_left
 from jobs.reports.window_forecasts import WindowForecast, window_forecast
 from jobs.rollouts import freezes
 from tests.jobs.engine.test_windows import REBOOT, window
@@ -94,6 +94,9 @@ def test_the_engine_ends_when_the_forecast_says(world, settings, strategy):
     window(world, timedelta(hours=1), minutes, rule="FREQ=DAILY")
     rollout = world.started(plan)
     expected = forecast_of_started(plan)
+    left = time_left(rollout)
+    assert left
+    assert left.ends == expected.ends, "before anything is done, the rollout says what its plan said"
     begins = now()
     run_over_nights(world, rollout)
 
@@ -117,14 +120,3 @@ def run_over_nights(world, rollout) -> None:
 def forecast_of_started(plan: Plan) -> WindowForecast:
     plan.status = Plan.Status.APPROVED
     return forecast_of(plan)
-
-
-def test_a_rollout_says_that_its_remaining_time_is_without_waiting_for_windows(world):
-    rollout = world.started(world.plan(canary=1, batch="1", soak_seconds=600))
-    world.until(rollout, "succeeded")
-    before = rollout_page(rollout, world.operator)["pace"]
-    window(world, timedelta(minutes=-5), 600)
-    after = rollout_page(rollout, world.operator)["pace"]
-    assert before.seconds == after.seconds
-    assert "windows" in after.why
-    assert "windows" not in before.why
