@@ -345,8 +345,7 @@ NO_PAGE: dict[str, str] = {
     ),
     **dict.fromkeys(("components:site_entry", "components:site_entries"), "the demo has no entry of its own"),
     "components:site_entry_new": "a form of one text",
-    "gpus:team": "a form of two fields",
-    "accounts:person_limit": "a form of one field",
+    "gpus:team": "a form of two fields", "accounts:person_limit": "a form of one field",
     "gpus:job_of": "it leads to the job",
     **dict.fromkeys(
         (
