@@ -22,7 +22,8 @@ AT_ONCE = 50
 Outcome, State = GpuJob.Outcome, GpuJob.State
 FIELDS = [
     "namespace", "kind", "name", "queue", "state", "size", "gpus", "queued_at", "started_at", "all_running_at",
-    "running_since", "ran_seconds", "starts", "pods_seen", "restarts", "ended_at", "outcome", "pods", "changed_at",
+    "running_since", "ran_seconds", "starts", "pods_seen", "restarts", "ended_at", "outcome", "pods", "roles",
+    "changed_at",
 ]  # fmt: skip
 
 
@@ -91,7 +92,8 @@ class _Life:
                 self._live(change)
         self._settle()
         self._trim()
-        self.job.pods = GpuJob.stored(list(self.pods.values()))
+        pods = list(self.pods.values())
+        self.job.pods, self.job.roles = GpuJob.stored(pods), GpuJob.stored_roles(pods)
         self.job.changed_at = self.at
         return [getattr(self.job, name) for name in FIELDS[:-1]] != self.before
 

@@ -66,7 +66,12 @@ class GpuJob(models.Model):
     restarts = models.PositiveIntegerField(default=0, help_text="Of its pods' containers.")
     ended_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=9, choices=Outcome, blank=True)
-    pods = models.JSONField(default=list, help_text="[JobPod as a list]: those that live, and the latest that ended.")
+    pods = models.JSONField(
+        default=list, help_text="[JobPod as a list, without its role]: those that live, and the latest that ended."
+    )
+    roles = models.JSONField(
+        default=dict, db_default={}, help_text="{uid: role} of the pods with one: processes of before read `pods`."
+    )
     first_seen_at = models.DateTimeField(default=now)
     changed_at = models.DateTimeField(default=now)
 
@@ -86,7 +91,7 @@ class GpuJob(models.Model):
         return self.outcome or self.state
 
     def all_pods(self) -> list[JobPod]:
-        return [JobPod(*entry) for entry in self.pods]
+        return [JobPod(*entry)._replace(role=self.roles.get(entry[0], "")) for entry in self.pods]
 
     def all_running_seconds(self, at: datetime) -> float:
         """Return for how long all of its pods ran at once, up to `at`."""
@@ -99,4 +104,9 @@ class GpuJob(models.Model):
 
     @classmethod
     def stored(cls, pods: list[JobPod]) -> list[Any]:
-        return [list(pod) for pod in pods]
+        """Return them as `pods` has them."""
+        return [list(pod[:-1]) for pod in pods]
+
+    @classmethod
+    def stored_roles(cls, pods: list[JobPod]) -> dict[str, str]:
+        return {pod.uid: pod.role for pod in pods if pod.role}

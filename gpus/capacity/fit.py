@@ -20,6 +20,7 @@ from accounts.models import User
 from accounts.permissions import restrict
 from clusters import objects
 from clusters.models import Cluster, GpuPod, Node
+from clusters.sharing import gpu_groups
 from gpus.capacity.pending import SEVERAL, total
 from gpus.models import Waiting
 from gpus.storage.node_snapshot import model_name
@@ -160,7 +161,10 @@ def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]
             held[name].subtract(profile or whole[name] for profile in devices.values())
             named[name] |= devices
         for name, devices in named.items():
-            held[name].update(_by_claim(profile) for profile in devices.values())
+            held[name].update(
+                whole[name] if key.startswith(gpu_groups.KEY) else _by_claim(profile)
+                for key, profile in devices.items()
+            )
         for name, parts in offered.items():
             if not parts[whole[name]]:  # a driver gives devices to such requests, too
                 held[name][_by_claim("")] += held[name][whole[name]]

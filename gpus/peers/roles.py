@@ -35,7 +35,7 @@ class Roles:
         self._lives: dict[str, list[_Life]] = defaultdict(list)
         alive = Q(ended_at=None) | Q(ended_at__gte=start)
         jobs = GpuJob.objects.filter(alive, cluster=cluster_id).order_by("pk")
-        for job in jobs.only("key", "namespace", "kind", "name", "pods").iterator(50):
+        for job in jobs.only("key", "namespace", "kind", "name", "pods", "roles").iterator(50):
             for pod in job.all_pods():
                 if pod.node and (pod.ended is None or pod.ended >= start.timestamp()):
                     name = f"{job.namespace}/{job.name}"

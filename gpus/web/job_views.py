@@ -31,7 +31,7 @@ MOST_ROWS = 100
 @require_GET
 @login_required
 def jobs(request: UserRequest) -> HttpResponse:
-    rows = selectors.jobs(request.user).defer("pods")
+    rows = selectors.jobs(request.user).defer("pods", "roles")
     job_list = listing.read(request, rows, selectors.JobFilter, selectors.ORDERS, chips="state")
     context = {
         "listing": job_list,
@@ -66,7 +66,7 @@ def job(request: UserRequest, pk: int) -> HttpResponse:
 @login_required
 def job_of(request: UserRequest, pk: UUID, key: str) -> HttpResponse:
     """Redirect to the job of this key: pods know no other name of it."""
-    row = get_object_or_404(selectors.jobs(request.user).defer("pods"), cluster=pk, key=key)
+    row = get_object_or_404(selectors.jobs(request.user).defer("pods", "roles"), cluster=pk, key=key)
     return redirect("gpus:job", row.pk)
 
 

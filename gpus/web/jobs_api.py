@@ -184,7 +184,7 @@ class GpuJobViewSet(mixins.ListModelMixin, ApiViewSet):
 
     def get_queryset(self) -> QuerySet[Any]:
         rows = selectors.jobs(self.request.user)
-        return rows.defer("pods") if self.action == "list" else rows
+        return rows.defer("pods", "roles") if self.action == "list" else rows
 
     @extend_schema(responses=GpuJobDetailOut)
     def retrieve(self, request: UserApiRequest, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]

@@ -152,7 +152,7 @@ class Paced:
             namespace, _, name = work.partition("/")
             GpuJob.objects.create(
                 cluster=self.cluster, key=f"key-{work}", namespace=namespace, name=name, queued_at=now(),
-                kind=self.truth.kinds.get(work, "Job"), pods=GpuJob.stored(pods),
+                kind=self.truth.kinds.get(work, "Job"), pods=GpuJob.stored(pods), roles=GpuJob.stored_roles(pods),
             )  # fmt: skip
         end = now().replace(minute=0, second=0, microsecond=0)
         GpuPacked.objects.bulk_create(

@@ -41,7 +41,7 @@ def objection(run: CheckRun) -> str:
         return ""
     if pods.resource_of(check, node.allocatable)[1] != run.gpus:
         return f"{node.name} does not offer the {run.gpus} GPUs that it had."
-    if pod := GpuPod.objects.filter(cluster=cluster, node_name=node.name).order_by("pk").first():
+    if pod := _with_devices().filter(cluster=cluster, node_name=node.name).order_by("pk").first():
         return f"{node.name} is busy: {pod} holds GPUs."
     return ""
 
@@ -87,7 +87,12 @@ def idle(nodes: NodeQuerySet, check: Check) -> NodeQuerySet:
 
 
 def _holders() -> QuerySet[GpuPod]:
-    return GpuPod.objects.filter(cluster=OuterRef("cluster"), node_name=OuterRef("name"))
+    return _with_devices().filter(cluster=OuterRef("cluster"), node_name=OuterRef("name"))
+
+
+def _with_devices() -> QuerySet[GpuPod]:
+    """Select pods that hold GPUs, or reserve some for others."""
+    return GpuPod.every.exclude(gpus=0, devices={})
 
 
 def right_of_way(node_id: int) -> str:

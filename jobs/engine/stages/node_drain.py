@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clusters import objects
@@ -18,9 +19,9 @@ Status = Step.Status
 
 def draining(view: NodeView) -> StepOutcome:
     """Evict what may be evicted, wait for the rest; PodDisruptionBudgets decide, never we."""
-    pods = [
-        p for p in view.fleet.pods_on(view.step.node_name) if not objects.stays(p) and node_taints.is_drained(view, p)
-    ]
+    there = view.fleet.pods_on(view.step.node_name)
+    pods = [pod for pod in there if not objects.stays(pod) and node_taints.is_drained(view, pod)]
+    pods = _without_kept(pods, there)
     if not pods:
         return go(Status.APPLYING, has_applied=True).says("Drained.")
     if refused := _without_consent(view, pods):
@@ -54,6 +55,14 @@ def draining(view: NodeView) -> StepOutcome:
         out.fields["is_disrupted"] = True
         out.says(f"Evicted {_pods(evicted)}, {len(pods)} on the node.")
     return out
+
+
+def _without_kept(pods: list[dict[str, Any]], there: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out reservations of GPUs that a pod shares which the drain leaves on the node."""
+    leaving = {objects.meta(pod).get("uid") for pod in pods}
+    staying = [pod for pod in there if objects.meta(pod).get("uid") not in leaving and not objects.is_finished(pod)]
+    kept = {key for pod in staying if not gpu_groups.is_reservation(pod) for key in gpu_groups.devices(pod)}
+    return [pod for pod in pods if not (gpu_groups.is_reservation(pod) and kept & gpu_groups.devices(pod).keys())]
 
 
 def _in_turn(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:

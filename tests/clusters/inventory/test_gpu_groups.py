@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.inventory import rows, store
-from clusters.models import GpuPod, Node
+from clusters.models import GpuJob, GpuPod, JobPod, Node
 from clusters.sharing import gpu_groups
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod
 from tests.clusters.inventory.observed import AT, see
@@ -104,6 +104,20 @@ def test_a_label_does_not_hide_the_gpus_of_a_pod_that_requests_some(cluster):
 
     assert allocated()["n1"] == 6
     assert holders() == {"a": 4, "gpu-reservation-n1-abcde": 2}
+
+
+def test_a_reservation_that_was_taken_for_a_holder_before_an_upgrade_ends_as_one(cluster):
+    before = reservation("r1", "g1")
+    hold(cluster, before)
+    GpuPod.every.update(gpus=1, devices={}, job_key="k1", resource_version="")
+    GpuJob.objects.create(cluster=cluster, key="k1", queued_at=AT, state="running", size=1)
+    GpuJob.objects.update(pods=GpuJob.stored([JobPod("uid-of-pod-r1", "r1", "n1", 1, 0, 1, None, "", 0)]))
+
+    hold(cluster, before, grouped("a", "g1"), complete=True)  # the very same object, in the first list afterwards
+
+    assert holders() == {"a": 1}
+    assert allocated()["n1"] == 1
+    assert GpuJob.objects.get(key="k1").state == "ended"
 
 
 ANYTHING = st.recursive(

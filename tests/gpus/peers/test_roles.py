@@ -139,7 +139,7 @@ def test_two_jobs_of_one_name_are_two():
 def lived(cluster, key, *pods, kind="JobSet", ended_at=None):
     return GpuJob.objects.create(
         cluster=cluster, key=key, namespace="team", name="train", kind=kind, queued_at=AT, ended_at=ended_at,
-        pods=[list(pod) for pod in pods],
+        pods=GpuJob.stored(list(pods)), roles=GpuJob.stored_roles(list(pods)),
     )  # fmt: skip
 
 

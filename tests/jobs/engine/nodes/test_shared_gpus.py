@@ -58,3 +58,15 @@ def test_a_pod_of_that_namespace_without_a_group_needs_the_consent_as_any_other(
     plan = world.plan(world.revision(REBOOT), canary=0)
 
     assert [finding["code"] for finding in plan.findings if finding["code"] == "bare-pods"]
+
+
+def test_a_reservation_stays_for_a_pod_that_the_drain_leaves(world):
+    world.sim.pods.add(
+        "monitor", node="n1", namespace="chat", labels=LABELS, owner={"kind": "DaemonSet", "name": "monitor"}
+    )
+    world.tick(5)
+    rollout = world.started(world.plan(world.revision(REBOOT), canary=0))
+
+    world.until(rollout, "succeeded", seconds=900)
+
+    assert RESERVATION in pods(world)
