@@ -107,15 +107,14 @@ class _Lag(NamedTuple):
 def far_from_peers(cluster_id: UUID, _threshold: float) -> RuleResult:
     """One condition a node, whichever of its newest results are far below. One query."""
     groups, unjudged = _figures(cluster_id)
-    judged: set[str] = set()
     lags: dict[str, list[_Lag]] = defaultdict(list)
     for figures in groups:
-        uids = {figure.run.node.uid for figure in figures}
-        (judged if len(figures) > comparison.FEWEST else unjudged).update(uids)
+        if len(figures) <= comparison.FEWEST:
+            unjudged.update(figure.run.node.uid for figure in figures)
         values = [figure.value for figure in figures]
         for index, place in comparison.far_below(figures[0].measure, values):
             lags[figures[index].run.node.uid].append(_Lag(figures[index], place))
-    return RuleResult(list(map(_far, lags.values())), unknown=frozenset(unjudged - judged))
+    return RuleResult(list(map(_far, lags.values())), unknown=frozenset(unjudged))
 
 
 def _figures(cluster_id: UUID) -> tuple[Sequence[Sequence[_Figure]], set[str]]:
