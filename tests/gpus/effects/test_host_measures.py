@@ -206,6 +206,36 @@ def test_after_two_hours_a_study_ends_without_its_hosts(hosted, clock):
     assert effects["cpu_pressure"].verdict == "inconclusive"
 
 
+def test_a_try_that_fails_takes_no_figure_of_whole_windows_away(hosted, clock):
+    scenario, truth = hosted(12, **MEASURED | {"control": 5})
+    truth.refused = {IO}
+    assert scenario.study().state == "measuring"
+    known = StudyNode.objects.get(node_name="n003").host
+    assert set(known["figures"]) == HOST_NAMES - {"io_pressure"}
+    clock.forward(2460)
+    truth.is_down = True
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host == known
+    clock.forward(2460)
+    truth.is_down, truth.refused = False, {MEMORY}
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host == known, "pressure of memory would be lost"
+    clock.forward(2460)
+    truth.refused = set()
+    assert scenario.study().state == "done"
+    assert set(StudyNode.objects.get(node_name="n003").host["figures"]) == HOST_NAMES
+
+
+def test_a_failed_try_leaves_no_figures_of_a_part_of_the_window(hosted, clock):
+    scenario, truth = hosted(6, ago=timedelta(hours=2))
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host["figures"]
+    truth.is_down = True
+    clock.forward(2460)
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host["why"] == "not answered"
+
+
 def test_secrets_of_an_answer_are_not_stored(hosted, settings):
     scenario, truth = hosted(6)
     source = TelemetrySource.objects.get()
