@@ -223,6 +223,21 @@ def test_one_node_is_one_alert_and_stays_open_while_another_throughput_has_no_pe
     assert ([condition.subject for condition in result.conditions], result.unknown) == (["uid-n3"], frozenset())
 
 
+def test_large_figures_are_whole_numbers_and_a_long_text_ends_with_a_whole_sentence(eight):
+    fio = {"read_bandwidth": 2.0, "write_bandwidth": 2.0, "read_iops": 5e5, "write_iops": 5e5}
+    for number in range(1, 9):
+        values = {name: value / 2 if number == 3 else value for name, value in fio.items()}
+        measured(eight, f"n{number}", 0, check="fio-scratch", measures=values, hours_ago=8)
+    measures = {"bus_bandwidth": 300, "average_bus_bandwidth": 250.0}
+    measured(eight, "n3", 0, measures=measures, hours_ago=8)
+    (condition,) = checks.far_from_peers(eight.pk, 0).conditions
+    assert "250,000 1/s, 50 % below the usual 500,000 of 7" in condition.sentence
+    assert "e+0" not in condition.sentence
+    assert condition.figures["measures"].count(",") == 5
+    assert 250 < len(condition.sentence) <= 500
+    assert condition.sentence.endswith(" nodes like it.")
+
+
 def test_latencies_raise_nothing(eight):
     for number in range(1, 9):
         measures = {"read_latency_p99": 900.0 if number == 3 else 1.0}
