@@ -138,6 +138,17 @@ def test_a_measure_of_one_arm_alone_is_not_judged_and_makes_nothing_stricter(hos
     assert effects["tensor"].confidence == pytest.approx(1 - 0.05 / (5 + len(HOST_NAMES) - 1))
 
 
+@pytest.mark.parametrize(("control", "others"), [(4, 10), (5, 11)])
+def test_a_measure_of_too_few_nodes_in_an_arm_makes_nothing_stricter(hosted, control, others):
+    scenario, truth = hosted(24, **MEASURED)
+    held_back = [row.name for row in scenario.nodes if row.name not in scenario.truth.changed_at]
+    truth.silent |= {name: {RDMA} for name in held_back[control:]}
+    scenario.study()
+    effects = scenario.effects()
+    assert (effects["rdma_received"].verdict == "no interval") is (control == 4)
+    assert effects["tensor"].confidence == pytest.approx(1 - 0.05 / others)
+
+
 @pytest.mark.parametrize("kind", ["none", "disabled", "exporters"])
 def test_without_a_prometheus_the_study_is_of_gpus_alone_and_says_so(worked, kind):
     scenario = worked(24, **MEASURED)
