@@ -114,7 +114,7 @@ def far_from_peers(cluster_id: UUID, _threshold: float) -> RuleResult:
         if len(figures) <= comparison.FEWEST:
             unjudged.update(figure.run.node.uid for figure in figures)
         values = [figure.value for figure in figures]
-        for index, place in comparison.far_below(figures[0].measure, values):
+        for index, place in comparison.far_below(values):
             lags[figures[index].run.node.uid].append(_Lag(figures[index], place))
     return RuleResult(list(map(_far, lags.values())), unknown=frozenset(unjudged))
 

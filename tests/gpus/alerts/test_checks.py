@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import timedelta
 
 import pytest
@@ -251,12 +250,3 @@ def test_peers_are_of_the_same_cluster(eight):
     measured(other, "n1", 100)
     assert far(other) == {}
     assert far(eight) == {}
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_short_way_finds_what_each_place_says(seed):
-    rng, measure = random.Random(seed), CHECKS["nccl-all-reduce"].measures[0]
-    values = [rng.choice((rng.gauss(400, 8), rng.uniform(1, 500), 400.0)) for _ in range(rng.randrange(1, 14))]
-    places = [comparison.place(measure, value, values[:i] + values[i + 1 :]) for i, value in enumerate(values)]
-    wanted = [(i, place) for i, place in enumerate(places) if place and place.is_far_below]
-    assert list(comparison.far_below(measure, values)) == wanted
