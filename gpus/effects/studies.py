@@ -115,7 +115,9 @@ def _measure(study: Study) -> bool:
         row.until = now()
         if span is not None:
             over_at = arms.last(study, row, limits) + LATE
-            row.is_final = over_at + (PATIENCE if row.pk in unread else timedelta()) <= now()
+            # Another look reads its GPUs again as well, so their buckets must still be there by then.
+            may_wait = row.pk in unread and span[0].start > given_up() + REFRESH + LATE + AGAIN
+            row.is_final = over_at + (PATIENCE if may_wait else timedelta()) <= now()
     StudyNode.objects.bulk_update(
         batch, ["devices", "host", "until", "left_out", "deviation", "is_final"], batch_size=100
     )

@@ -217,6 +217,18 @@ def test_after_two_hours_a_study_ends_without_its_hosts(hosted, clock):
     assert effects["cpu_pressure"].verdict == "inconclusive"
 
 
+@pytest.mark.parametrize(("hours_kept", "state"), [(13.6, "done"), (15, "measuring")])
+def test_no_host_is_waited_for_beyond_the_buckets_of_its_gpus(hosted, settings, hours_kept, state):
+    """The first window began 13.25 hours ago: a look in half an hour would find a part of it deleted."""
+    scenario, truth = hosted(12, **MEASURED | {"control": 5})
+    settings.SETPOINT_GPU_BUCKET_DAYS = hours_kept / 24
+    truth.is_down = True
+    study = scenario.study()
+    assert (study.state, study.counts["hosts_left_out"]) == (state, {"not answered": 12})
+    assert StudyNode.objects.filter(is_final=state == "done").count() == 12
+    assert scenario.effects()["tensor"].devices == 14
+
+
 def test_a_try_that_fails_takes_no_figure_of_whole_windows_away(hosted, clock):
     scenario, truth = hosted(12, **MEASURED | {"control": 5})
     truth.refused = {IO}
