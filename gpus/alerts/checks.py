@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -19,6 +19,8 @@ from gpus.services.checks.catalog import CHECKS, Measure
 from gpus.services.checks.comparison import Alike, Place
 
 FAILED, FAR = "check-failed", "check-far-from-peers"
+LONGEST = 500
+"""Characters of an alert's text."""
 _COLUMNS = (
     "check_name", "model", "gpus", "image", "program_version", "targets", "measures", "ended_at",
     "node__uid", "node__name",
@@ -77,7 +79,7 @@ def _condition(runs: list[CheckRun]) -> AlertCondition:
         SubjectKind.NODE,
         node.uid,
         node.name,
-        " ".join(sentences)[:500],
+        " ".join(sentences)[:LONGEST],
         mend="Read what the check says, cordon the node where its hardware is at fault, and run the check again.",
         link=reverse("clusters:node", args=[node.pk]),
         node=node.pk,
@@ -107,15 +109,14 @@ class _Lag(NamedTuple):
 def far_from_peers(cluster_id: UUID, _threshold: float) -> RuleResult:
     """One condition a node, whichever of its newest results are far below. One query."""
     groups, unjudged = _figures(cluster_id)
-    judged: set[str] = set()
     lags: dict[str, list[_Lag]] = defaultdict(list)
     for figures in groups:
-        uids = {figure.run.node.uid for figure in figures}
-        (judged if len(figures) > comparison.FEWEST else unjudged).update(uids)
+        if len(figures) <= comparison.FEWEST:
+            unjudged.update(figure.run.node.uid for figure in figures)
         values = [figure.value for figure in figures]
-        for index, place in comparison.far_below(figures[0].measure, values):
+        for index, place in comparison.far_below(values):
             lags[figures[index].run.node.uid].append(_Lag(figures[index], place))
-    return RuleResult(list(map(_far, lags.values())), unknown=frozenset(unjudged - judged))
+    return RuleResult(list(map(_far, lags.values())), unknown=frozenset(unjudged))
 
 
 def _figures(cluster_id: UUID) -> tuple[Sequence[Sequence[_Figure]], set[str]]:
@@ -146,7 +147,7 @@ def _far(lags: Sequence[_Lag]) -> AlertCondition:
         SubjectKind.NODE,
         node.uid,
         node.name,
-        " ".join(map(_sentence, lags))[:500],
+        _joined(map(_sentence, lags)),
         mend="Run the check again. Where the node stays behind, compare its settings, clocks and links with a peer's.",
         link=reverse("clusters:node", args=[node.pk]),
         node=node.pk,
@@ -159,9 +160,24 @@ def _far(lags: Sequence[_Lag]) -> AlertCondition:
     )
 
 
+def _joined(sentences: Iterable[str]) -> str:
+    """Return as many whole sentences as an alert holds, the first ones first."""
+    text = ""
+    for sentence in sentences:
+        longer = f"{text} {sentence}".strip()
+        if text and len(longer) > LONGEST:
+            break
+        text = longer
+    return text[:LONGEST]
+
+
 def _sentence(lag: _Lag) -> str:
     figure, place = lag
     return (
-        f"{_title(figure.run)}: {figure.measure.title} {figure.value:,.4g} {figure.measure.unit}, "
-        f"{-place.gap:.0%} below the usual {place.usual:,.4g} of {place.peers:,} nodes like it.".replace("%", " %")
+        f"{_title(figure.run)}: {figure.measure.title} {_number(figure.value)} {figure.measure.unit}, "
+        f"{-place.gap:.0%} below the usual {_number(place.usual)} of {place.peers:,} nodes like it.".replace("%", " %")
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

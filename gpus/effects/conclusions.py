@@ -11,7 +11,7 @@ from django.db import transaction
 
 from common.clock import now
 from gpus.effects import attrition, estimation, host_readings, measures, windows
-from gpus.effects.estimation import Effect, Pair
+from gpus.effects.estimation import FEWEST_CLUSTERS, Effect, Pair
 from gpus.effects.measures import Measure
 from gpus.models import Study, StudyEffect, StudyNode
 from gpus.reports.hosts.figures import NOT_EXPORTED
@@ -131,16 +131,17 @@ def conclude(study: Study, *, is_over: bool) -> None:
 def _family(study: Study, pairs_by_measure: Mapping[str, Collection[Pair]]) -> tuple[str, int]:
     """Return the primary measure, and how many others are judged beside it.
 
-    What has no figures, or in one arm only, gets no verdict that could be wrong, so it makes no other stricter. A
-    primary measure that the plan names stays the primary one also without figures: none takes its place.
+    What has figures of too few nodes or jobs in an arm gets no verdict that could be wrong, so it makes no other
+    stricter. A primary measure that the plan names stays the primary one also without figures: none takes its place.
     """
     main = study.primary_measure or measures.primary(pairs_by_measure)
-    judged = {
-        name
-        for name, own in pairs_by_measure.items()
-        if not study.is_causal or len({pair.is_treated for pair in own}) == 2
-    }
+    judged = {name for name, own in pairs_by_measure.items() if not study.is_causal or _fewest(own) >= FEWEST_CLUSTERS}
     return main, len(judged - {main})
+
+
+def _fewest(own: Collection[Pair]) -> int:
+    """Return how many clusters the smaller arm has."""
+    return min(len({pair.cluster for pair in own if pair.is_treated is arm}) for arm in (True, False))
 
 
 def _effect(study: Study, measure: Measure, own: Collection[Pair], confidence: float, *, is_over: bool) -> Effect:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -114,7 +115,9 @@ def _measure(study: Study) -> bool:
         row.until = now()
         if span is not None:
             over_at = arms.last(study, row, limits) + LATE
-            row.is_final = over_at + (PATIENCE if row.pk in unread else timedelta()) <= now()
+            # Another look reads its GPUs again as well, so their buckets must still be there by then.
+            may_wait = row.pk in unread and span[0].start > given_up() + REFRESH + LATE + AGAIN
+            row.is_final = over_at + (PATIENCE if may_wait else timedelta()) <= now()
     StudyNode.objects.bulk_update(
         batch, ["devices", "host", "until", "left_out", "deviation", "is_final"], batch_size=100
     )
@@ -175,12 +178,21 @@ def _compare_hosts(
     of_nodes = {name: _of_host(span_of[pk], pk in with_day_before) for name, pk in wanted.items()}
     read = host_readings.read(study.rollout.cluster_id, of_nodes)
     for row in batch:
-        if row.pk in span_of:
-            row.host = {}
+        if row.pk not in span_of:
+            continue
+        host: dict[str, Any] = {}
         if (steps := read.get(row.node_name)) is not None:
             earlier = span_of[row.pk][1].day_before if row.pk in with_day_before else None
-            row.host = host_readings.compare(steps, held[row.pk], span_of[row.pk], earlier)
+            host = host_readings.compare(steps, held[row.pk], span_of[row.pk], earlier)
+        is_failed = steps is None or steps.is_unread
+        if not (is_failed and _is_known(row, span_of[row.pk]) and row.host["figures"].keys() - host.get("figures", {})):
+            row.host = host
     return {wanted[name] for name, steps in read.items() if steps.is_unread}
+
+
+def _is_known(row: StudyNode, span: tuple[Window, Window]) -> bool:
+    """Return whether its host has figures of both whole windows, which a try that failed must not replace."""
+    return bool(row.host.get("figures") and row.until and row.until >= span[1].end + LATE)
 
 
 def _of_host(span: tuple[Window, Window], has_day_before: bool) -> list[Window]:

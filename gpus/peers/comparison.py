@@ -82,6 +82,11 @@ class Work(NamedTuple):
     """Its pods share the work evenly; False: each has the load that it is given."""
 
 
+def _without_stage(role: str) -> str:
+    """Return the role alone: a stage is of one job, and one that no other pod has would hide a node from all others."""
+    return "" if role.startswith("stage ") else role.partition(", stage ")[0]
+
+
 def by_name(holder: str) -> Work:
     """Return the work of a pod of which nothing but its name is known: its load may be anything."""
     name = windows.job(holder)
@@ -194,7 +199,7 @@ class Day:
             self.at_work[node].add(hour)
             self.models[node] = device.model
             work, namespace = self.work(bucket.holder, node, hour), bucket.holder.partition("/")[0]
-            others = Work(namespace, namespace, work.role, work.gpus)  # of its namespace, in the same role
+            others = Work(namespace, namespace, _without_stage(work.role), work.gpus)
             for in_common, shared in ((JOB if work.is_in_step else REPLICAS, work), (NAMESPACE, others)):
                 groups[in_common, device.model, shared][node].append((bucket.covered, own))
         for (in_common, _, work), nodes in groups.items():

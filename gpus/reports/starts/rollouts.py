@@ -18,6 +18,8 @@ from jobs.models import Rollout, Step
 LEAST = 5
 """Starts of an image before and after."""
 LONGEST = timedelta(days=7)
+SKEW = timedelta(hours=1)
+"""Between the cluster's clock and Setpoint's, at most."""
 MOST_STARTS = 10_000
 """Before, and after; those nearest to the rollout count."""
 MOST_LINES = 20
@@ -69,15 +71,18 @@ def of(rollout: Rollout) -> RolloutStarts | None:
     steps = rollout.steps.of_nodes()
     changed = steps.filter(has_applied=True, status=Step.Status.SUCCEEDED, direction=Step.Direction.FORWARD)
     names = set(changed.values_list("node_name", flat=True))
-    touched = set(steps.values_list("node_name", flat=True))
+    touched = set(steps.filter(has_applied=True).values_list("node_name", flat=True))
     if rollout.is_live or not rollout.started_at or not names:
         return None
     began, ended = rollout.started_at, changed.aggregate(last=Max("entered_at"))["last"]
     length = min(LONGEST, now() - ended)
-    rows = PodStart.objects.filter(cluster=rollout.cluster_id, load_seconds__isnull=False).exclude(image="")
-    # A load belongs where all of it was: one that ran while its node was changed is of neither side.
-    before = rows.filter(ready_at__gt=began - length, ready_at__lte=began).order_by("-ready_at", "pk")
-    after = rows.filter(started_at__gte=ended, started_at__lt=ended + length).order_by("started_at", "pk")
+    rows = PodStart.objects.filter(
+        cluster=rollout.cluster_id, load_seconds__isnull=False, ended_at__gte=began - length - SKEW
+    ).exclude(image="")
+    # A load belongs where all of it was: one that ran while its node was changed is of neither side. A load that still
+    # runs has no row, so a long one must be as rare before as after: both ends count on both sides.
+    before = rows.filter(started_at__gte=began - length, ready_at__lte=began).order_by("-ready_at", "pk")
+    after = rows.filter(started_at__gte=ended, ready_at__lte=ended + length).order_by("started_at", "pk")
     loads: Loads = defaultdict(list)
     is_cut = False
     for is_after, side in ((False, before), (True, after)):

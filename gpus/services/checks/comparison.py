@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -77,17 +78,31 @@ def place(measure: Measure, value: float, others: Sequence[float]) -> Place | No
     return Place(value, usual, len(others), better, spread > 0 and behind > FAR * spread)
 
 
-def far_below(measure: Measure, values: Sequence[float]) -> Iterator[tuple[int, Place]]:
+def far_below(values: Sequence[float]) -> Iterator[tuple[int, Place]]:
     """Yield the index and place of each that is far below the others, of a measure of which more is better.
 
-    The same as `place` of each, without the cost of a median for those that cannot be: without a low value the median
-    is at most the one after it, and the least spread is known.
+    The same as `place` of each, without a sort for each. All values of the lower half have the same median of others.
+    The value in the middle is never far: half of the others are as far from their median as it is, or further.
     """
-    if len(values) <= FEWEST:
+    n, half = len(values), len(values) // 2
+    if n <= FEWEST:
         return
-    highest = sorted(values)[min(len(values) - 1, len(values) // 2 + 1)]
+    in_order = sorted(values)
+    usual = in_order[half] if n % 2 == 0 else (in_order[half] + in_order[half + 1]) / 2
+    deviations = sorted(abs(value - usual) for value in values)
     for index, value in enumerate(values):
-        if value < (1 - FAR * FLOOR) * highest:
-            among = place(measure, value, [*values[:index], *values[index + 1 :]])
-            if among and among.is_far_below:
-                yield index, among
+        if value >= in_order[half]:
+            continue
+        spread = max(SCALE * _median_without(deviations, abs(value - usual)), FLOOR * abs(usual))
+        if spread > 0 and usual - value > FAR * spread:
+            yield index, Place(value, usual, n - 1, n - bisect_right(in_order, value), is_far_below=True)
+
+
+def _median_without(in_order: Sequence[float], value: float) -> float:
+    """Return the median of sorted values without one of them."""
+    without, half = bisect_left(in_order, value), (len(in_order) - 1) // 2
+    upper = in_order[half + (half >= without)]
+    if len(in_order) % 2 == 0:
+        return upper
+    lower = in_order[half - 1 + (half - 1 >= without)]
+    return (lower + upper) / 2

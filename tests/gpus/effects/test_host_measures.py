@@ -138,6 +138,17 @@ def test_a_measure_of_one_arm_alone_is_not_judged_and_makes_nothing_stricter(hos
     assert effects["tensor"].confidence == pytest.approx(1 - 0.05 / (5 + len(HOST_NAMES) - 1))
 
 
+@pytest.mark.parametrize(("control", "others"), [(4, 10), (5, 11)])
+def test_a_measure_of_too_few_nodes_in_an_arm_makes_nothing_stricter(hosted, control, others):
+    scenario, truth = hosted(24, **MEASURED)
+    held_back = [row.name for row in scenario.nodes if row.name not in scenario.truth.changed_at]
+    truth.silent |= {name: {RDMA} for name in held_back[control:]}
+    scenario.study()
+    effects = scenario.effects()
+    assert (effects["rdma_received"].verdict == "no interval") is (control == 4)
+    assert effects["tensor"].confidence == pytest.approx(1 - 0.05 / others)
+
+
 @pytest.mark.parametrize("kind", ["none", "disabled", "exporters"])
 def test_without_a_prometheus_the_study_is_of_gpus_alone_and_says_so(worked, kind):
     scenario = worked(24, **MEASURED)
@@ -204,6 +215,48 @@ def test_after_two_hours_a_study_ends_without_its_hosts(hosted, clock):
     assert study.state == "done"
     assert (effects["io_pressure"].verdict, effects["io_pressure"].why[:9]) == ("no data", "Not read:")
     assert effects["cpu_pressure"].verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(("hours_kept", "state"), [(13.6, "done"), (15, "measuring")])
+def test_no_host_is_waited_for_beyond_the_buckets_of_its_gpus(hosted, settings, hours_kept, state):
+    """The first window began 13.25 hours ago: a look in half an hour would find a part of it deleted."""
+    scenario, truth = hosted(12, **MEASURED | {"control": 5})
+    settings.SETPOINT_GPU_BUCKET_DAYS = hours_kept / 24
+    truth.is_down = True
+    study = scenario.study()
+    assert (study.state, study.counts["hosts_left_out"]) == (state, {"not answered": 12})
+    assert StudyNode.objects.filter(is_final=state == "done").count() == 12
+    assert scenario.effects()["tensor"].devices == 14
+
+
+def test_a_try_that_fails_takes_no_figure_of_whole_windows_away(hosted, clock):
+    scenario, truth = hosted(12, **MEASURED | {"control": 5})
+    truth.refused = {IO}
+    assert scenario.study().state == "measuring"
+    known = StudyNode.objects.get(node_name="n003").host
+    assert set(known["figures"]) == HOST_NAMES - {"io_pressure"}
+    clock.forward(2460)
+    truth.is_down = True
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host == known
+    clock.forward(2460)
+    truth.is_down, truth.refused = False, {MEMORY}
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host == known, "pressure of memory would be lost"
+    clock.forward(2460)
+    truth.refused = set()
+    assert scenario.study().state == "done"
+    assert set(StudyNode.objects.get(node_name="n003").host["figures"]) == HOST_NAMES
+
+
+def test_a_failed_try_leaves_no_figures_of_a_part_of_the_window(hosted, clock):
+    scenario, truth = hosted(6, ago=timedelta(hours=2))
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host["figures"]
+    truth.is_down = True
+    clock.forward(2460)
+    scenario.study()
+    assert StudyNode.objects.get(node_name="n003").host["why"] == "not answered"
 
 
 def test_secrets_of_an_answer_are_not_stored(hosted, settings):

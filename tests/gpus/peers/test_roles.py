@@ -123,6 +123,21 @@ def test_jobs_of_one_node_are_compared_in_their_namespace_within_one_role():
     assert (paces["n0001"].in_common, paces["n0001"].work, paces["n0001"].role) == (NAMESPACE, "team", "master")
 
 
+@pytest.mark.parametrize("role", ["worker, stage {}", "stage {}"])
+def test_a_stage_of_its_own_hides_no_node_from_its_namespace(role):
+    truth = Truth(11)
+    for number, name in enumerate(truth.names):
+        truth.roles[name] = role.format(number)
+        truth.waits[name] = 0.95 if number % 2 else 0.85
+    truth.roles["n0010"] = "driver, stage 1"
+    truth.slow["n0001"], truth.watts["n0001"] = 0.7, 500.0
+    paces = paced(truth)
+    assert {name for name, pace in paces.items() if pace.is_slower} == {"n0001"}
+    slow = paces["n0001"]
+    assert (slow.in_common, slow.role, slow.peers) == (NAMESPACE, role.partition("stage")[0].strip(", "), 9)
+    assert not paces["n0010"].is_compared
+
+
 def test_two_jobs_of_one_name_are_two():
     """A job that was made again keeps its pods' names; a day has hours of both."""
     day, keys = Day(lambda _holder, node, _hour: Work(keys[node], "team/a", is_in_step=True)), {}

@@ -63,6 +63,28 @@ def test_loads_during_the_rollout_and_of_other_clusters_and_without_a_probe_coun
     assert (line.changed.before, line.changed.after) == (5, 5)
 
 
+def test_a_load_that_began_or_ended_outside_the_compared_times_counts_on_neither_side(worked, monkeypatch):
+    """A long load that still runs has no row yet: of both sides the same lengths can be known, or all look shorter."""
+    monkeypatch.setattr(rollouts, "LONGEST", HOUR)
+    began, ended = worked.rollout.started_at, rollouts.of(worked.rollout).ended
+    for at, until in ((began - HOUR, began), (ended, ended + HOUR)):
+        for load in (60, 600, 1200, 1800, 3600):
+            start(worked.cluster, at + timedelta(seconds=load), load=load, node="n001")
+        start(worked.cluster, at + timedelta(minutes=30), load=1801, node="n001")
+        start(worked.cluster, until + timedelta(seconds=1), load=600, node="n001")
+    (line,) = rollouts.of(worked.rollout).lines
+    assert (line.changed.before, line.changed.after) == (5, 5)
+    assert line.changed.median_before == line.changed.median_after == 1200
+
+
+def test_a_control_that_was_never_changed_is_one_of_the_others(worked):
+    loads(worked, "n001", before=600, after=60)
+    loads(worked, "n002", before=600, after=590)
+    Step.objects.filter(node_name="n002").update(status="skipped", has_applied=False)
+    (line,) = rollouts.of(worked.rollout).lines
+    assert (line.changed.median_after, line.other.median_after) == (60, 590)
+
+
 def test_nodes_that_were_put_back_are_neither_changed_nor_others(worked):
     loads(worked, "n001", before=600, after=60)
     Step.objects.filter(rollout=worked.rollout, node_name="n001").update(status="reverted", direction="revert")
