@@ -90,7 +90,10 @@ def some_of(name: str, choices: Sequence[str]) -> frozenset[str]:
 
 def networks(name: str) -> str:
     """Comma-separated address ranges, as one canonical text."""
-    text_, wrong = canonical(words(name))
+    given = words(name)
+    if not given and _read(name).strip():
+        raise BadEnvironment(f"{name} has no address range: write some, such as 10.0.0.0/8, or leave it empty")
+    text_, wrong = canonical(given)
     if wrong:
         raise BadEnvironment(f"{name}: {wrong[0]}")
     return text_

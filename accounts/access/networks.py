@@ -14,6 +14,9 @@ def canonical(ranges: Sequence[str]) -> tuple[str, list[str]]:
     if len(ranges) > MOST:
         return "", [f"At most {MOST} address ranges."]
     for text in ranges:
+        if "%" in text:
+            wrong.append(f"{text[:60]!r} has a zone: leave it out.")
+            continue
         try:
             network = ipaddress.ip_network(text.strip(), strict=False)
             ipaddress.ip_network(text.strip())
@@ -23,6 +26,8 @@ def canonical(ranges: Sequence[str]) -> tuple[str, list[str]]:
             continue
         if network.prefixlen == 0:
             wrong.append(f"{network} is every address: leave it out.")
+        elif isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped:
+            wrong.append(f"{text[:60]!r} is an IPv4 range: write it as IPv4.")
         networks.append(network)
     return " ".join(dict.fromkeys(map(str, networks))), wrong
 
@@ -33,11 +38,12 @@ def admits(networks: str, address: str) -> bool:
         return True
     try:
         client = ipaddress.ip_address(address.partition("%")[0])
+        ranges = [ipaddress.ip_network(text) for text in networks.split()]
     except ValueError:
         return False
     if isinstance(client, ipaddress.IPv6Address) and client.ipv4_mapped:
         client = client.ipv4_mapped
-    return any(client in ipaddress.ip_network(text) for text in networks.split())
+    return any(client in network for network in ranges)
 
 
 def _is_network(text: str) -> bool:

@@ -128,6 +128,8 @@ def authenticate(text: str, *, address: str) -> ApiToken | None:
         return None
     if not token.is_genuine:  # another owner, or more scopes, than it was made with
         return None
+    if not token.user.is_genuine:  # its ranges may have been taken away in the table
+        return None
     if not admits(token.networks, address):
         _note_refusal(token, address)
         raise NotAllowed(f"This token is not accepted from {address or 'an unknown address'}: it has address ranges.")

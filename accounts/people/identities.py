@@ -66,6 +66,14 @@ def set_roles(user: User, wanted: Collection[tuple[str, str]], by: str) -> None:
 
 
 @transaction.atomic
+def take_roles(user: User, wanted: Collection[tuple[str, str]], by: str) -> None:
+    """Take all roles but these, and give none."""
+    user = User.objects.select_for_update().get(pk=user.pk)
+    held = set(RoleBinding.objects.filter(user=user).values_list("role", "scope"))
+    set_roles(user, held & set(wanted), by)
+
+
+@transaction.atomic
 def shut_out(user: User, why: str, by: str) -> None:
     """End roles, sessions and tokens of a person whose groups give nothing any more."""
     set_roles(user, (), by)

@@ -1,7 +1,8 @@
 """Limits of accounts to address ranges, set by administrators.
 
-Where ranges get wider or are removed, and the account may approve or administer, nothing happens before a second
-administrator consents: else one stolen administrator could open the account to the address of a thief.
+Where ranges get wider or are removed, and the account may approve or administer, or is of single sign-on, nothing
+happens before a second administrator consents: else one stolen administrator could open the account to the address of
+a thief.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from django.db import transaction
 
 from accounts.access import networks as address_ranges
-from accounts.models import PendingChange, User
+from accounts.models import Identity, PendingChange, ScimUser, User
 from accounts.people import bootstrap, pending, services
 from accounts.people.pending import Proposed
 from accounts.permissions import GLOBAL, Role, require_person
@@ -37,8 +38,8 @@ def limit(*, user: User, networks: Sequence[str], by: User, address: str) -> Use
     if user.networks == wanted:
         return user
     widens = not is_within(wanted, user.networks)
-    if widens and services.has_power(user) and not bootstrap.needs_no_consent(by):
-        about = f"{user.email}, {services.powers(user)}, is accepted from other addresses."
+    if widens and _may_have_power(user) and not bootstrap.needs_no_consent(by):
+        about = f"{user.email}, {services.powers(user) or 'of single sign-on'}, is accepted from other addresses."
         return pending.propose(
             kind=KIND, by=by, about=about, target=f"user:{user.pk}", subject=user,
             wanted={"networks": wanted, "was": user.networks},
@@ -52,17 +53,29 @@ def limit_on_the_server(*, user: User, networks: Sequence[str], by: str) -> User
     return _put(User.objects.select_for_update().get(pk=user.pk), _checked(networks), by)
 
 
+def _may_have_power(user: User) -> bool:
+    """Return whether this account has power, or may get it without consent: groups of a provider give roles so."""
+    of_provider = Identity.objects.filter(user=user).exists() or ScimUser.objects.filter(user=user).exists()
+    return of_provider or services.has_power(user)
+
+
 def register() -> None:
     pending.KINDS[KIND] = _consented
 
 
 def is_within(wanted: str, present: str) -> bool:
-    """Return whether the wanted ranges hold no address that the present ones do not. An empty text holds all."""
+    """Return whether the wanted ranges hold no address that the present ones do not. An empty text holds all, a
+    malformed one none.
+    """
     if not present or not wanted:
         return not present
+    try:
+        of_present = _parsed(present)
+    except ValueError:
+        return False
     # Of each version apart: ranges of both are not put together. `10.0.0.0/9` and `10.128.0.0/9` hold `10.0.0.0/8`.
     whole = {
-        version: list(ipaddress.collapse_addresses(row for row in _parsed(present) if row.version == version))  # type: ignore[type-var]
+        version: list(ipaddress.collapse_addresses(row for row in of_present if row.version == version))  # type: ignore[type-var]
         for version in (4, 6)
     }
     return all(any(row.subnet_of(each) for each in whole[row.version]) for row in _parsed(wanted))  # type: ignore[arg-type]

@@ -10,16 +10,17 @@ import hashlib
 import hmac
 import secrets
 
+from django.conf import settings
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts.access import login
+from accounts.access import login, networks
 from accounts.access.addresses import client_address
 from accounts.models import Setup, User
 from accounts.people import services
 from accounts.permissions import Role
 from common.clock import now
-from common.errors import NotAllowed, Refusal
+from common.errors import Invalid, NotAllowed, Refusal
 
 BY = "set-up page"
 _ACCOUNT = "set-up"
@@ -81,11 +82,16 @@ def make_first_administrator(
 ) -> User:
     """Create the first administrator; of two concurrent calls one wins.
 
-    Raises SetupClosed, WrongToken, TooManyTries, Invalid; then set-up stays open."""
+    Raises SetupClosed, WrongToken, TooManyTries, Invalid, also from outside of SETPOINT_POWER_NETWORKS; then set-up
+    stays open."""
     open_ = Setup.objects.select_for_update().filter(pk=Setup.ONLY, closed_at=None, token_hash=_hash_of(token))
     row = open_.first()
     if row is None or not row.is_genuine or User.objects.exists():
         raise SetupClosed
+    if not networks.admits(settings.SETPOINT_POWER_NETWORKS, address := client_address(request)):
+        place = address or "an unknown address"
+        reason = f"You come from {place}, which is outside of SETPOINT_POWER_NETWORKS: your session would end at once."
+        raise Invalid("The administrator was not made.", fields={"address": [reason]})
     row.put_marked(closed_at=now(), token_hash="")
     user = services.create_user(email=email, password=password, by=BY)
     for role in (Role.ADMIN, *((Role.OPERATOR,) if also_operates else ())):

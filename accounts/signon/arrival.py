@@ -29,7 +29,8 @@ LONGEST_NAME = 150
 def admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) -> User:
     """Begin the session of the person with these verified claims; new people get an account. Raises SignOnRefused.
 
-    A known person whose groups give no role any more is turned away, and what they still had ends.
+    A known person whose groups give no role any more is turned away, and what they still had ends. From outside of the
+    account's address ranges nothing is given, but what the groups give no more ends.
     """
     try:
         return _admit(request, provider, claims)
@@ -44,23 +45,34 @@ def _admit(request: HttpRequest, provider: Provider, claims: Mapping[str, Any]) 
         if identity := _identity(provider, claims):
             identities.shut_out(identity.user, str(roles), provider.actor)
         raise roles
-    with transaction.atomic():
-        user = _account(provider, claims)
-        # Of two log-ins of one person at once, the later one judges the roles that the earlier one left.
-        user = User.objects.select_for_update().get(pk=user.pk)
-        if not user.is_active:
-            raise Closed(f"The account {user.email} is deactivated in this installation.")
-        if not user.is_genuine:
-            raise Closed(f"The account {user.email} was changed in the database.")
-        if provider.scim_groups and not (roles := directory.roles_of(user, provider)):  # changed since it was read
-            raise _without_role(provider)
-        _follow_email(user, provider, claims)
-        identities.set_roles(user, roles, provider.actor)
-        user.forget_grants()
-        if not account_ranges.admits(user, address := client_address(request)):
-            raise Outside(f"The account {user.email} is not accepted from {address or 'an unknown address'}.")
-        proved_at = freshness.at_provider(claims)
-        login.enter(request, user, proved_at=proved_at, way=f"by {provider.name}", is_complete=True)
+    try:
+        return _enter(request, provider, claims, roles)
+    except Outside:
+        if identity := _identity(provider, claims):  # none of an account that this log-in would have made
+            identities.take_roles(identity.user, roles, provider.actor)
+        raise
+
+
+@transaction.atomic
+def _enter(
+    request: HttpRequest, provider: Provider, claims: Mapping[str, Any], roles: frozenset[tuple[str, str]]
+) -> User:
+    user = _account(provider, claims)
+    # Of two log-ins of one person at once, the later one judges the roles that the earlier one left.
+    user = User.objects.select_for_update().get(pk=user.pk)
+    if not user.is_active:
+        raise Closed(f"The account {user.email} is deactivated in this installation.")
+    if not user.is_genuine:
+        raise Closed(f"The account {user.email} was changed in the database.")
+    if provider.scim_groups and not (roles := directory.roles_of(user, provider)):  # changed since it was read
+        raise _without_role(provider)
+    _follow_email(user, provider, claims)
+    identities.set_roles(user, roles, provider.actor)
+    user.forget_grants()
+    if not account_ranges.admits(user, address := client_address(request)):
+        raise Outside(f"The account {user.email} is not accepted from {address or 'an unknown address'}.")
+    proved_at = freshness.at_provider(claims)
+    login.enter(request, user, proved_at=proved_at, way=f"by {provider.name}", is_complete=True)
     return user
 
 

@@ -15,9 +15,12 @@ HORIZON = timedelta(days=62)
 
 
 def part_seconds(summary: Mapping[str, Any], component: str, kind: str) -> float:
-    """Return what a plan reckoned with for a component or a group of policy objects."""
+    """Return what a plan reckoned with for a component or a group of policy objects. `kind`: of the plan's row or of
+    the rollout's step, which name a component's differently.
+    """
     known: Mapping[str, float] = (summary.get("parts") or {}).get("seconds", {})
-    return float(known.get(component) or PART_SECONDS[PlanComponent.Kind(kind)])
+    of_plan = PlanComponent.Kind.POLICIES if kind == PlanComponent.Kind.POLICIES else PlanComponent.Kind.RELEASE
+    return float(known.get(component) or PART_SECONDS[of_plan])
 
 
 def part_needed(summary: Mapping[str, Any], component: str, kind: str) -> float:

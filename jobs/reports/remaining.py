@@ -77,12 +77,15 @@ def _over_the_calendar(
 
 
 def _open_steps(rollout: Rollout) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the nodes' steps that have not ended, in their order, and those of components. Two queries at most."""
+    """Return the nodes' steps that have not ended, in their order but those under way first in each batch, and those
+    of components. Two queries at most.
+    """
     fields = ("batch", "worst_class", "status", "stages", "entered_at", "component", "kind")
-    nodes = rollout.steps.of_nodes().exclude(status__in=eta.ENDED).order_by("batch", "position").values(*fields)
+    rows = rollout.steps.of_nodes().exclude(status__in=eta.ENDED).order_by("batch", "position").values(*fields)
+    nodes = sorted(rows, key=lambda step: (step["batch"], step["status"] in TO_START))
     if not rollout.plan.has_parts:
-        return list(nodes), []
-    return list(nodes), list(rollout.steps.of_components().exclude(status__in=eta.ENDED).values(*fields))
+        return nodes, []
+    return nodes, list(rollout.steps.of_components().exclude(status__in=eta.ENDED).values(*fields))
 
 
 def _work_of(

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from accounts.access.networks import MOST
-from accounts.models import PendingChange, User
+from accounts.models import Identity, PendingChange, ScimUser, User
 from accounts.people import limits, pending, services
 from accounts.people.pending import Proposed
 from audit.models import Record
@@ -54,6 +54,7 @@ def ranges(user: User) -> str:
         ("10.1.0.0/16 192.0.2.0/24", "10.0.0.0/8", False),
         ("2001:db8:1::/48", "10.0.0.0/8 2001:db8::/32", True),
         ("2001:db8::/32", "10.0.0.0/8", False),
+        ("10.0.0.0/8", "fe80::%a b/64", False),
     ],
 )
 def test_what_is_narrower(wanted, present, is_narrower) -> None:
@@ -66,7 +67,7 @@ def test_narrower_is_done_at_once_also_for_one_with_power(admins) -> None:
     assert ranges(user) == f"{OFFICE} 10.0.0.0/8"
     assert page_of(admins[0]).post(path(user), {"networks": OFFICE}).status_code == 302
     assert ranges(user) == OFFICE
-    kept = Record.objects.filter(action="user.networks").order_by("pk").last()
+    kept = Record.objects.filter(action="user.networks").order_by("at").last()
     assert kept
     assert (kept.before, kept.after) == ({"networks": [OFFICE, "10.0.0.0/8"]}, {"networks": [OFFICE]})
     shown = page_of(admins[0]).get("/people/").content.decode()
@@ -111,6 +112,31 @@ def test_one_without_power_is_freed_at_once(admins) -> None:
     assert ranges(user) == ""
 
 
+@pytest.mark.parametrize("kind", ["linked", "directory"])
+def test_one_whose_groups_may_give_power_is_not_freed_by_one_administrator(admins, kind) -> None:
+    """Else: take the roles away, widen, log in again, and the groups give the roles back."""
+    admin, other = admins
+    user = UserFactory(networks=OFFICE)
+    if kind == "linked":
+        Identity.objects.create(user=user, issuer="https://id.example.com", subject="1")
+    else:
+        ScimUser.objects.create(user=user, issuer="https://id.example.com", user_name="x", user_name_key="x")
+    assert page_of(admin).post(path(user), {"networks": ""}).status_code == 302
+    assert ranges(user) == OFFICE
+    change = PendingChange.objects.get(kind=limits.KIND)
+    assert change.about == f"{user.email}, of single sign-on, is accepted from other addresses."
+    pending.consent(pk=change.pk, by=other)
+    assert ranges(user) == ""
+
+
+def test_the_most_ranges_of_the_longest_form_fit_the_column(admins) -> None:
+    user = UserFactory()
+    longest = [f"2001:1db8:1111:1111:1111:1111:1111:11{n:02}/128" for n in range(10, 10 + MOST)]
+    assert page_of(admins[0]).post(path(user), {"networks": "\n".join(longest)}).status_code == 302
+    assert ranges(user) == " ".join(longest)
+    assert len(ranges(user)) <= User._meta.get_field("networks").max_length
+
+
 def test_the_only_administrator_needs_nobody_and_a_token_of_theirs_does() -> None:
     admin = UserFactory(roles=["admin"], networks="127.0.0.0/8")
     over_rest = TokenClient(admin).patch(f"/api/v1/users/{admin.pk}", {"networks": []})
@@ -143,6 +169,10 @@ def test_the_form_names_the_address_that_is_missing(admins) -> None:
         (["10.0.0.1/8"], "Did you mean 10.0.0.0/8?"),
         (["0.0.0.0/0"], "is every address: leave it out."),
         (["::/0"], "is every address: leave it out."),
+        (["fe80::%a b/64"], "has a zone: leave it out."),
+        (["fe80::%eth0/64"], "has a zone: leave it out."),
+        (["::ffff:10.0.0.0/104"], "write it as IPv4."),
+        (["::ffff:192.0.2.7"], "write it as IPv4."),
         (["office"], "Write it as 10.0.0.0/8 or 2001:db8::/32."),
         ([f"10.{n}.0.0/16" for n in range(MOST + 1)], f"At most {MOST} address ranges."),
     ],

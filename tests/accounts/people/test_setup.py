@@ -118,6 +118,20 @@ def test_what_is_wrong_stands_beside_its_field_and_set_up_stays_open(changes: di
     assert make(token).status_code == 302
 
 
+def test_from_outside_of_the_ranges_of_power_nothing_is_made_and_set_up_stays_open(settings) -> None:
+    settings.SETPOINT_POWER_NETWORKS = "192.0.2.0/24"
+    token = setup.prepare()
+    outside = Client(REMOTE_ADDR="198.51.100.9")
+    refused = make(token, outside)
+    assert refused.status_code == 422
+    assert "You come from 198.51.100.9, which is outside of SETPOINT_POWER_NETWORKS" in refused.content.decode()
+    assert not User.objects.exists()
+    assert setup.is_open()
+    inside = Client(REMOTE_ADDR="192.0.2.7")
+    assert make(token, inside).status_code == 302
+    assert inside.get("/api/v1/me").status_code == 200
+
+
 @pytest.mark.django_db(transaction=True)
 def test_of_eight_that_hold_the_token_at_once_one_becomes_administrator(monkeypatch) -> None:
     token, codes, barrier = setup.prepare(), [], threading.Barrier(8)

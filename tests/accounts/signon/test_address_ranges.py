@@ -45,6 +45,27 @@ def test_the_roles_that_the_groups_give_now_are_judged(settings, log_in: LogIn) 
     assert log_in(Client(REMOTE_ADDR="192.0.2.7")).status_code == 302
 
 
+def roles() -> set[str]:
+    return set(RoleBinding.objects.values_list("role", flat=True))
+
+
+def test_from_outside_roles_are_taken_and_none_are_given(log_in: LogIn) -> None:
+    log_in(Client(REMOTE_ADDR="192.0.2.7"), groups=["ops", "admins"])
+    both = roles()
+    log_in(Client(REMOTE_ADDR="192.0.2.7"), groups=["admins"])
+    admins_alone = roles()
+    log_in(Client(REMOTE_ADDR="192.0.2.7"), groups=["ops", "admins"])
+    assert roles() == both > admins_alone
+    User.objects.get().put_marked(networks="192.0.2.0/24")
+
+    client = Client(REMOTE_ADDR=OUTSIDE)
+    assert log_in(client, groups=["admins"]).status_code == 403
+    assert not is_in(client)
+    assert roles() == admins_alone
+    assert log_in(client, groups=["ops", "admins"]).status_code == 403
+    assert roles() == admins_alone
+
+
 def test_a_log_in_that_began_inside_does_not_end_outside(log_in: LogIn, issuer) -> None:
     log_in()
     User.objects.get().put_marked(networks="127.0.0.0/8")

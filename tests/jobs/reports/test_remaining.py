@@ -8,6 +8,7 @@ import pytest
 from django.db.models import F
 
 from common.clock import now
+from jobs.calendars.targets import active_freezes
 from jobs.models import CalendarRule, Rollout, Step
 from jobs.reports.rollout_page import rollout_page, time_left
 from jobs.rollouts import freezes
@@ -88,6 +89,17 @@ def test_a_freeze_that_is_set_by_hand_ends_first(world, rollout) -> None:
     assert left_of(rollout).ends == opens + timedelta(days=1, hours=6, minutes=-1)
 
 
+@pytest.mark.parametrize("is_last_first", [True, False])
+@pytest.mark.parametrize("has_end", [True, False])
+def test_of_several_freezes_the_one_that_ends_last_counts(world, rollout, is_last_first, has_end) -> None:
+    last = now() + timedelta(days=2) if has_end else None
+    ends = [last, now() + timedelta(hours=1)]
+    for until in ends if is_last_first else reversed(ends):
+        freezes.freeze(by=world.operator, cluster=world.cluster, reason="Quarter end.", until=until)
+    assert left_of(rollout).ends == (last + timedelta(hours=6) if last else None)
+    assert active_freezes([world.cluster])[world.cluster.pk].until == last
+
+
 @pytest.mark.parametrize("has_windows", [True, False])
 def test_under_a_freeze_without_an_end_no_number_is_made_up(world, rollout, has_windows) -> None:
     if has_windows:
@@ -132,6 +144,17 @@ def test_a_node_at_work_is_finished_outside_of_windows(world, rollout) -> None:
     alone = left_of(rollout)
     assert alone.ends
     assert alone.ends < opens, "nothing is left to start"
+
+
+def test_in_a_batch_those_under_way_come_before_those_that_wait(world, rollout) -> None:
+    opens = nightly(world)
+    waits, at_work, *others = rollout.steps.order_by("batch", "position")
+    Step.objects.filter(pk__in=[step.pk for step in others]).update(status="succeeded")
+    Step.objects.filter(pk__in=[waits.pk, at_work.pk]).update(batch=at_work.batch)
+    Step.objects.filter(pk=at_work.pk).update(status="applying", entered_at=now())
+    Rollout.objects.update(status="running")
+    rollout.refresh_from_db()
+    assert left_of(rollout).ends == opens + timedelta(seconds=EACH), "the node at work is done before the window opens"
 
 
 def test_where_a_person_must_act_windows_change_nothing(world, rollout) -> None:

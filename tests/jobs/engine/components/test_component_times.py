@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from common.clock import now
 from common.errors import Invalid
-from jobs.forecast import estimates, schedule
+from jobs.forecast import estimates, schedule, window_fit
 from jobs.forecast.strategy import Strategy, parse
 from jobs.models import PlanComponent, Rollout, Step
+from jobs.reports.rollout_page import time_left
 from jobs.rollouts import eta
 from tests.jobs.engine.components.test_laws_of_operators import driver
+from tests.jobs.engine.test_windows import window
 from tests.jobs.releases import Releases, wanted
 
 GUESS = estimates.PART_SECONDS[PlanComponent.Kind.RELEASE]
@@ -68,6 +72,25 @@ def test_a_running_rollout_reckons_with_the_components_that_are_left(world, rele
     )
     Step.objects.filter(component="cert-manager").update(status="succeeded")
     assert eta.remaining_time(rollout, strategy, {}).seconds == GUESS
+
+
+@pytest.mark.parametrize("kind", Step.Kind.values)
+def test_a_step_has_a_time_where_the_plan_is_older_than_times_of_components(kind):
+    of_policies = kind == Step.Kind.POLICIES
+    known = estimates.PART_SECONDS[PlanComponent.Kind.POLICIES if of_policies else PlanComponent.Kind.RELEASE]
+    assert window_fit.part_seconds({}, "kueue", kind) == known
+    assert window_fit.part_needed({"parts": {}}, "kueue", kind) == known * estimates.MARGIN
+
+
+def test_windows_take_a_plan_that_is_older_than_times_of_components(world, releases):
+    rollout = world.started(world.plan(world.revision({}, components=wanted("kueue"))))
+    rollout.plan.summary.pop("parts")
+    rollout.plan.save(update_fields=["summary"])
+    window(world, timedelta(hours=1), 120)
+    left = time_left(Rollout.objects.get(pk=rollout.pk))
+    assert left
+    assert left.ends
+    assert left.ends >= now() + timedelta(minutes=59)
 
 
 @pytest.mark.parametrize(("seconds", "gives_up_after"), [(0, 1800), (120, 120)])
