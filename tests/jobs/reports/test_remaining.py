@@ -147,14 +147,19 @@ def test_a_node_at_work_is_finished_outside_of_windows(world, rollout) -> None:
 
 
 def test_in_a_batch_those_under_way_come_before_those_that_wait(world, rollout) -> None:
-    opens = nightly(world)
+    opened = nightly(world, after=timedelta(minutes=-5), minutes=30)
     waits, at_work, *others = rollout.steps.order_by("batch", "position")
     Step.objects.filter(pk__in=[step.pk for step in others]).update(status="succeeded")
-    Step.objects.filter(pk__in=[waits.pk, at_work.pk]).update(batch=at_work.batch)
+    Step.objects.filter(pk__in=[waits.pk, at_work.pk]).update(batch=at_work.batch, worst_class="reboot")
     Step.objects.filter(pk=at_work.pk).update(status="applying", entered_at=now())
+    rollout.plan.summary["estimate"]["seconds"] = {"reboot": EACH}
+    rollout.plan.summary["estimate"]["needed"] = {"reboot": EACH}
+    rollout.plan.summary["budget"] = 1
+    rollout.plan.save(update_fields=["summary"])
     Rollout.objects.update(status="running")
-    rollout.refresh_from_db()
-    assert left_of(rollout).ends == opens + timedelta(seconds=EACH), "the node at work is done before the window opens"
+    left = left_of(Rollout.objects.get(pk=rollout.pk))
+    # The one at work keeps the only slot for 20 min; the 5 min after that are too few for the other.
+    assert left.ends == opened + timedelta(days=1, seconds=EACH)
 
 
 def test_where_a_person_must_act_windows_change_nothing(world, rollout) -> None:
