@@ -46,5 +46,5 @@ def test_each_value_is_looked_at_a_few_times_however_many_modes(monkeypatch):
     monkeypatch.setattr(comparison, "sorted", counted, raising=False)
     monkeypatch.setattr(comparison, "median", lambda values: statistics.median(counted(values)))
     values = [400.0 + number % 7 for number in range(3000)] + [250.0 + number % 7 for number in range(1000)]
-    found = list(comparison.far_below(values))
-    assert ([index for index, _ in found], len(sorts)) == (list(range(3000, 4000)), 2)
+    indexes = [index for index, _ in comparison.far_below(values)]
+    assert (indexes, len(sorts)) == (list(range(3000, 4000)), 2)
