@@ -59,4 +59,4 @@ RUN SETPOINT_EMBEDDED=true SETPOINT_VAR=/tmp/build python manage.py collectstati
 RUN python -m compileall -q --invalidation-mode=unchecked-hash .
 USER 10001
 EXPOSE 8000
-CMD ["gunicorn", "config.wsgi:application", "--bind=0.0.0.0:8000", "--workers=3", "--threads=4", "--timeout=60", "--worker-tmp-dir=/dev/shm", "--access-logfile=-"]
+CMD ["gunicorn", "config.wsgi:application", "--bind=0.0.0.0:8000", "--workers=3", "--threads=4", "--timeout=60", "--keep-alive=75", "--worker-tmp-dir=/dev/shm", "--access-logfile=-"]

@@ -92,6 +92,9 @@ def test_a_service_starts_a_command_that_exists(name: str) -> None:
         assert arguments[1] in get_commands()
     elif program == "gunicorn":
         assert arguments[0].replace(":", ".") == settings.WSGI_APPLICATION
+        # A proxy has to close first, else its next request meets a connection that is just being closed: a write is
+        # then answered 502, for no proxy sends it again. nginx keeps one to its upstream for 60 s.
+        assert "--keep-alive=75" in arguments
     else:
         assert (program, arguments[0]) == ("celery", "--app=config")
         # --help makes the program read every option, complain about those it does not know, and start nothing.

@@ -40,26 +40,26 @@ class Person:
 
     def set_password(self, link: str, password: str, code: str = "") -> None:
         """Set the password behind a single-use link, as its owner does in a browser."""
-        page = self._pool.request("GET", link, redirect=False)
+        page = self._send("GET", link, redirect=False)
         match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
         assert match, page.data[:500]
         form = {"password": password, "again": password, "code": code, "csrfmiddlewaretoken": match[1]}
         headers = {"Cookie": _header(_cookies(page)), "Content-Type": "application/x-www-form-urlencoded"}
-        answer = self._pool.request("POST", link, body=urlencode(form), headers=headers, redirect=False)
+        answer = self._send("POST", link, body=urlencode(form), headers=headers, redirect=False)
         assert answer.status == 302, f"{self.email} could not set a password: {answer.status}"
 
     def log_in(self, password: str, scopes: tuple[str, ...]) -> None:
         """Log in as a browser does, then make a personal token over REST within that session."""
-        page = self._pool.request("GET", f"{self.url}/login/", redirect=False)
+        page = self._send("GET", f"{self.url}/login/", redirect=False)
         cookies = _cookies(page)
         match = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.data.decode())
         assert match, page.data[:500]
         form = {"email": self.email, "password": password, "csrfmiddlewaretoken": match[1]}
         headers = {"Cookie": _header(cookies), "Content-Type": "application/x-www-form-urlencoded"}
-        answer = self._pool.request("POST", f"{self.url}/login/", body=urlencode(form), headers=headers, redirect=False)
+        answer = self._send("POST", f"{self.url}/login/", body=urlencode(form), headers=headers, redirect=False)
         assert answer.status == 302, f"{self.email} could not log in: {answer.status}"
         self._cookies = cookies = cookies | _cookies(answer)
-        answer = self._pool.request(
+        answer = self._send(
             "POST",
             f"{self.url}/api/v1/tokens",
             body=json.dumps({"name": "tests", "scopes": list(scopes), "days": 1}),
@@ -74,11 +74,13 @@ class Person:
 
     def page(self, path: str) -> str:
         """Return a page's HTML, as the session that `log_in` opened sees it."""
-        answer = self._pool.request(
-            "GET", f"{self.url}/{path}", headers={"Cookie": _header(self._cookies)}, redirect=False
-        )
+        answer = self._send("GET", f"{self.url}/{path}", headers={"Cookie": _header(self._cookies)}, redirect=False)
         assert answer.status == 200, f"{path}: {answer.status}"
         return str(answer.data.decode())
+
+    def _send(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Any:
+        """Send a request on a connection of its own: one that is kept may be closed by the server at any moment."""
+        return self._pool.request(method, url, headers={**(headers or {}), "Connection": "close"}, **options)
 
     # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def get(self, path: str, **query: Any) -> Any:
@@ -105,7 +107,7 @@ class Person:
     def raw(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any, Any]:
-        answer = self._pool.request(
+        answer = self._send(
             method,
             f"{self.url}/api/v1/{path}",
             body=None if body is None else json.dumps(body),
@@ -121,7 +123,7 @@ class Person:
         """Send files as a form. Raises Problem."""
         fields = {name: (file.name, file.read_bytes()) for name, file in files.items()}
         headers = {"Authorization": f"Bearer {self.token}"}
-        answer = self._pool.request("POST", f"{self.url}/api/v1/{path}", fields=fields, headers=headers)
+        answer = self._send("POST", f"{self.url}/api/v1/{path}", fields=fields, headers=headers)
         data = json.loads(answer.data)
         if answer.status >= 400:
             raise Problem(answer.status, data)
