@@ -35,6 +35,7 @@ FIRST = (
     "tests/full/browser/test_pages_in_browser.py",
     "tests/full/nodes/test_faults_nodes.py",
     "tests/full/nodes/test_faults_proxied.py",
+    "tests/full/nodes/test_fleet_runs.py",
     "tests/full/components/test_real_charts_v3.py",
     "tests/full/components/test_real_charts_v4.py",
 )
