@@ -74,11 +74,12 @@ def is_within(wanted: str, present: str) -> bool:
     except ValueError:
         return False
     # Of each version apart: ranges of both are not put together. `10.0.0.0/9` and `10.128.0.0/9` hold `10.0.0.0/8`.
-    whole = {
-        version: list(ipaddress.collapse_addresses(row for row in of_present if row.version == version))  # type: ignore[type-var]
-        for version in (4, 6)
-    }
-    return all(any(row.subnet_of(each) for each in whole[row.version]) for row in _parsed(wanted))  # type: ignore[arg-type]
+    whole_4 = list(ipaddress.collapse_addresses(r for r in of_present if isinstance(r, ipaddress.IPv4Network)))
+    whole_6 = list(ipaddress.collapse_addresses(r for r in of_present if isinstance(r, ipaddress.IPv6Network)))
+    return all(
+        any(map(row.subnet_of, whole_4)) if isinstance(row, ipaddress.IPv4Network) else any(map(row.subnet_of, whole_6))
+        for row in _parsed(wanted)
+    )
 
 
 def _parsed(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:

@@ -86,8 +86,8 @@ def _named(cluster: Cluster, node_names: Sequence[str]) -> dict[str, NamedDevice
     by_node: dict[str, NamedDevices] = defaultdict(NamedDevices)
     if not node_names:
         return by_node
-    rows_ = GpuPod.every.filter(cluster=cluster, node_name__in=node_names).exclude(devices={}).order_by()
-    pods = list(rows_.values_list("node_name", "gpus", "devices"))
+    stored = GpuPod.every.filter(cluster=cluster, node_name__in=node_names).exclude(devices={}).order_by()
+    pods = list(stored.values_list("node_name", "gpus", "devices"))
     reserved = {(name, key) for name, gpus, devices in pods if not gpus for key in devices}
     for name, gpus, devices in pods:
         # A label alone holds nothing: a group's device is one that its reservation took from the node.

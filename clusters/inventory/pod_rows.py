@@ -142,10 +142,9 @@ def _track(cluster: Cluster, writes: _PodWrites, ends: Mapping[str, PodEnd], at:
     gone = PodEnd(GpuJob.Outcome.DELETED, at)
     changes = [PodChange(uid, writes.known[uid].values, ends.get(uid, gone)) for uid in sorted(writes.over)]
     changes += [PodChange(uid, values, None) for uid, values in sorted(writes.changed.items())]
-    no_holder = [uid for uid, values in writes.changed.items() if not values["gpus"] and uid in writes.known]
-    changes += [
-        PodChange(uid, writes.known[uid].values, gone) for uid in no_holder
-    ]  # it reserves, by what is known now
+    # It was taken for a holder, and reserves by what is known now. A pod whose claims lost their devices lives on.
+    reserving = [uid for uid, values in writes.changed.items() if values["devices"] and not values["gpus"]]
+    changes += [PodChange(uid, writes.known[uid].values, gone) for uid in reserving if uid in writes.known]
     job_rows.track(cluster, [change for change in changes if change.values["gpus"]], at)
 
 

@@ -62,6 +62,19 @@ def test_boards_are_counted_and_those_of_claims_are_held(cluster):
     assert (counts(), held()) == ((8, 1), {"a": 1})
 
 
+def test_a_pod_whose_claim_loses_its_devices_goes_on_in_its_job(cluster):
+    publish(cluster, raw_slice("n1", EIGHT))
+    claim(cluster, raw_claim("a-gpu", "gpu-0", pods=["a"]))
+    run(cluster, pod_with_claims("a", "a-gpu"))
+    assert GpuJob.objects.get().state == "running"
+
+    claim(cluster, deleted=[raw_claim("a-gpu", "gpu-0", pods=["a"])])
+    run(cluster, pod_with_claims("a", "a-gpu"))
+
+    assert held() == {}
+    assert GpuJob.objects.get().state == "running"
+
+
 def test_a_claim_that_several_pods_share_takes_its_devices_once(cluster):
     publish(cluster, raw_slice("n1", EIGHT))
     run(cluster, *(pod_with_claims(name, "shared", is_template=False) for name in "abc"))

@@ -7,7 +7,7 @@ import pytest
 from clusters.connection import registry
 from clusters.inventory import store
 from gpus.metrics.samples import Reading
-from gpus.models import GpuDevice, NodeTally, TelemetrySource
+from gpus.models import GpuDevice, IdleHolding, TelemetrySource
 from gpus.services import polling, shared_gpus
 from tests.clusters.factories import ClusterFactory
 from tests.clusters.inventory.test_gpu_groups import RESERVING, grouped, reservation
@@ -51,7 +51,16 @@ def test_the_pods_of_the_group_on_its_node_hold_the_gpu(cluster, clock):
         "GPU-2": ["team/trainer-0"],
         "GPU-3": ["default/c"],
     }
-    assert NodeTally.objects.filter(effective=0).count() == 0  # both nodes' devices are busy, and held
+
+
+def test_held_idle_is_the_time_of_the_pods_that_share_the_gpu(cluster, world, clock):
+    world.gpus["n1"][0].busy = 0
+    store.observe_pods(cluster, [reservation("r1", "g1"), grouped("a", "g1"), grouped("b", "g1")], complete=True)
+
+    for _ in range(3):
+        read(cluster, clock)
+
+    assert set(IdleHolding.objects.values_list("namespace", "pod")) == {("default", "a"), ("default", "b")}
 
 
 def test_a_gpu_whose_group_has_no_pod_yet_stays_with_its_reservation(cluster, clock):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+from django.db.models import QuerySet
 
 from accounts.models import RoleBinding, User
 from audit.models import Record
@@ -13,7 +15,7 @@ from common.clock import now
 from common.errors import Invalid, NotAllowed, WrongState
 from jobs.approvals import reviews, rings
 from jobs.models import FleetRun, Plan, Rollout
-from jobs.rollouts import fleet_runs, rollout_actions
+from jobs.rollouts import fleet_runs, glass_start, rollout_actions
 from jobs.rollouts.fleet_runs import WantedRing
 from tests.jobs.fleets import SOAK, Fleet, wanted
 
@@ -343,3 +345,31 @@ class TestMaking:
         ):
             with pytest.raises(WrongState):
                 refused()
+
+
+@pytest.mark.parametrize("how", ["start", "break glass"])
+def test_every_start_locks_the_run_before_its_plan(fleet, how, monkeypatch):
+    """A hold then comes before the start and counts, or after it; and two of them never wait for each other."""
+    order: list[str] = []
+    true = QuerySet.select_for_update
+
+    def noted(rows, *arguments, **options):
+        order.append(rows.model.__name__)
+        return true(rows, *arguments, **options)
+
+    fleet.approve(1)
+    fleet_runs.start(fleet.run, by=fleet.operator)
+    monkeypatch.setattr(QuerySet, "select_for_update", noted)
+    plan = fleet.plan(1)
+    if how == "start":
+        rollout_actions.start(plan, by=fleet.operator)
+    else:
+        RoleBinding.objects.create(user=fleet.operator, role="break-glass", scope="*")
+        with suppress(NotAllowed, WrongState):
+            glass_start.start(
+                plan, by=User.objects.get(pk=fleet.operator.pk), digest=plan.digest, reason="a fire",
+                confirmation=str(plan), proved_at=now(),
+            )  # fmt: skip
+
+    assert "Plan" in order
+    assert order.index("FleetRun") < order.index("Plan")
