@@ -33,15 +33,16 @@ def within_deadline(view: StepView, out: StepOutcome) -> StepOutcome:
     if step.deadline_at is None or now() < step.deadline_at:
         return out
     last = out.waits_for or step.waiting_for or "no answer"
-    why = f"Gave up after {_minutes(step.entered_at)}: {last}{_unready(view)}"
+    why = f"Gave up after {_minutes(step.entered_at)}: {last}{_unready(view, last)}"
     return hold(view, why) if view.step.status in (Status.DRAINING, Status.QUEUED) else fail(view, why)
 
 
-def _unready(view: StepView) -> str:
-    """Explain what keeps an agent or a kubelet from answering, where it is known."""
+def _unready(view: StepView, last: str) -> str:
+    """Explain what keeps an agent or a kubelet from answering, where it is known and `last` does not say it."""
     if not isinstance(view, NodeView) or view.node.is_ready:
         return ""
-    return f" {view.node.name} is not Ready: {view.node.ready_reason or 'its kubelet is silent'}."
+    why = view.node.ready_reason or "its kubelet is silent"
+    return "" if why in last else f" {view.node.name} is not Ready: {why}."
 
 
 def _renewed(view: StepView, out: StepOutcome) -> StepOutcome:

@@ -1,8 +1,9 @@
 """A Prometheus in the simulated cluster that has scraped every node exporter at all times that a query names.
 
-It evaluates the PromQL of pages that show hosts and inference servers: `max`, `sum`, `avg` or `count` by labels, of
-each other, of selectors joined by `or`, of `rate` or a function over time of one, or of those `and on` others; another
-expression is refused as Prometheus refuses what it cannot parse. Targets carry the labels of kube-prometheus-stack
+It evaluates the PromQL of pages and alerts about hosts and inference servers: `max`, `sum`, `avg` or `count` by
+labels, of each other, of selectors joined by `or`, of `rate` or a function over time of one, or of those `and on`
+others; one of these divided by another, those of at least a number, and `topk` of them. Another expression is refused
+as Prometheus refuses what it cannot parse. Targets carry the labels of kube-prometheus-stack
 without relabelings: a node is known by `node_uname_info` alone.
 """
 
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 NAMESPACE, NAME, PORT = "monitoring", "prometheus-operated", "9090"
 _AGGREGATE = re.compile(r"(max|sum|avg|count) by \(([\w, ]*)\) \((.*)\)", re.DOTALL)
 _BOTH = re.compile(r"(.*) and on \(([\w, ]*)\) (.*)", re.DOTALL)
-_FUNCTION = re.compile(r"(rate|(?:avg|max|count)_over_time)\((.*)\[(\d+)s\]\)", re.DOTALL)
+_FUNCTION = re.compile(r"(rate|(?:avg|max|count)_over_time)\((.*)\[(\d+)([sm])\]\)", re.DOTALL)
 _SELECTOR = re.compile(r'([\w:]*)\{((?:[^"}]|"[^"]*")*)\}', re.DOTALL)
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 _COUNTED = re.compile(r"count\((.*)\)", re.DOTALL)
+_HIGHEST = re.compile(r"topk\((\d+), (.*)\)", re.DOTALL)
 MOST_STEPS = 11_000
 POINTS = 4
 """Of an average over time: gauges here are smooth."""
@@ -113,6 +115,11 @@ class Monitoring:
                 number = len(self._at({"query": counted[1]}, at))
                 return {(): float(number)} if number else {}
             text = f"count by () ({counted[1]})"
+        if highest := _HIGHEST.fullmatch(text):
+            values = self._at({"query": highest[2]}, at)
+            return dict(sorted(values.items(), key=lambda item: -item[1])[: int(highest[1])])
+        if operation := _operation(text):
+            return self._computed(*operation, at)
         match = _AGGREGATE.fullmatch(text)
         if match is None:
             raise _Refused(f"unknown expression {text[:80]!r}")
@@ -122,6 +129,14 @@ class Monitoring:
             key = tuple((name, labels[name]) for name in by if labels.get(name))
             groups.setdefault(key, []).append(value)
         return {key: _aggregate(match[1], values) for key, values in groups.items()}
+
+    def _computed(self, left: str, operator: str, right: str, at: float) -> Vector:
+        """Values of at least a number, or one vector divided by another: labels on both sides are the same."""
+        values = self._at({"query": left}, at)
+        if operator == ">=":
+            return {key: value for key, value in values.items() if value >= float(right)}
+        by = self._at({"query": right.removeprefix("(").removesuffix(")")}, at)
+        return {key: value / by[key] for key, value in values.items() if by.get(key)}
 
     def _inner(self, text: str, at: float) -> Iterator[tuple[Labels, float]]:
         if _AGGREGATE.fullmatch(text):
@@ -134,7 +149,8 @@ class Monitoring:
                 if tuple(labels.get(name, "") for name in on) in there:
                     yield labels, value
         elif function := _FUNCTION.fullmatch(text):
-            yield from self._function(function[1], function[2], float(function[3]), at)
+            seconds = float(function[3]) * (60 if function[4] == "m" else 1)
+            yield from self._function(function[1], function[2], seconds, at)
         else:
             seen = set()
             for part in text.split(" or "):
@@ -250,6 +266,22 @@ def _pod_target(metadata: Raw, namespace: str) -> Labels:
         "namespace": namespace,
         "pod": metadata["name"],
     }
+
+
+def _operation(text: str) -> tuple[str, str, str] | None:
+    """Return both sides of the last `>=`, else of the last `/`, outside of parentheses and quotes."""
+    depth, is_quoted, places = 0, False, {}
+    for place, character in enumerate(text):
+        is_quoted ^= character == '"'
+        depth += 0 if is_quoted else (character in "({[") - (character in ")}]")
+        for operator in (">=", "/"):
+            if not depth and not is_quoted and text.startswith(f" {operator} ", place):
+                places[operator] = place
+    for operator in (">=", "/"):
+        if operator in places:
+            left, right = text[: places[operator]], text[places[operator] + len(operator) + 2 :]
+            return left.strip(), operator, right.strip()
+    return None
 
 
 def _aggregate(name: str, values: list[float]) -> float:

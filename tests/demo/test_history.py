@@ -30,11 +30,11 @@ from simfleet.fleets import NO_NETWORK
 from simfleet.machines import slowing
 from simfleet.memory import SimFleet
 from tests.demo import glossary
+from tests.demo.alert_conditions import TestAlertConditions
 from tests.demo.component_plans import TestComponentPlans, plan_in
-from tests.demo.glossary import Reader
 from tests.demo.glossary import hooks as _hooks
 
-__all__ = ["TestComponentPlans"]  # collected here, where the world is made
+__all__ = ["TestAlertConditions", "TestComponentPlans"]  # collected here, where the world is made
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
 
@@ -353,7 +353,7 @@ def test_every_page_says_the_same_numbers_as_rest(world: dict[str, fleet.ServedC
 def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_everywhere(
     world: dict[str, fleet.ServedCluster],
 ) -> None:
-    reader = Reader()
+    reader = glossary.Reader()
     plans = reader.rest("plans?limit=100")["results"]
     needed = set()
     for plan in plans:
@@ -365,7 +365,7 @@ def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_e
         needed |= shown
     assert {given for given, _ in needed} > {0}, "or this tries nothing"
     for name in ("approver", "lead", "operator"):
-        person = Reader(f"{name}@example.com")
+        person = glossary.Reader(f"{name}@example.com")
         count = person.count("plans?to_review=true")
         assert _hooks(person.page("/approvals/"), "to-review") == {(count,)}, name
         text = glossary.text(person.page("/"))
@@ -392,7 +392,7 @@ def test_approvals_given_and_needed_and_what_of_a_rollout_is_done_are_the_same_e
 
 
 def test_each_state_of_nodes_has_one_number(world: dict[str, fleet.ServedCluster]) -> None:
-    reader = Reader()
+    reader = glossary.Reader()
     counts = reader.rest("compliance/summary")["counts"]
     assert sum(1 for count in counts.values() if count) > 2, "or this tries nothing"
     for state, count in counts.items():

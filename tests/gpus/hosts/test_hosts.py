@@ -14,7 +14,9 @@ from clusters.connection import registry
 from clusters.models import GpuJob
 from gpus.effects import host_readings
 from gpus.effects.windows import Window
+from gpus.models import HostLoad as HostLoads
 from gpus.models import TelemetrySource
+from gpus.services import host_loads
 from gpus.telemetry import hosts
 from simfleet.controllers.monitoring import Scraped
 from simfleet.core import SimCluster
@@ -293,3 +295,17 @@ def test_a_study_reads_the_same_hosts_with_disks_and_ports_added_up(hosted):
     both = (SLOW_DISK.read_latency + CALM.read_latency) / 2
     assert levels["n1"]["read_latency"] == pytest.approx(1000 * both, rel=1e-3)
     assert levels["n0"]["net_received"] == pytest.approx(CALM.network / 1e6, rel=1e-3)
+
+
+def test_alerts_read_the_slow_disk_and_the_pressure_of_the_same_host(hosted):
+    host_loads.reconcile()
+    assert host_loads.refresh(host_loads.due()[0])
+
+    row = HostLoads.objects.get()
+    assert (row.sentence, row.lost) == ("", {"latency": {}, "pressure": {}})
+    latency, disk, kind, instance, _ = row.high["latency"]["n1"]
+    assert (latency, disk, kind) == (pytest.approx(SLOW_DISK.read_latency), "nvme1n1", "read")
+    assert instance == hosted.sim.monitoring.target("n1")["instance"]
+    assert set(row.high["latency"]) == {"n1"}, "other hosts are below the lowest limit"
+    assert row.high["pressure"]["n1"][0] == pytest.approx(SLOW_DISK.pressure_io, rel=0.35)
+    assert row.reporting == {"latency": 3, "pressure": 3}

@@ -55,6 +55,7 @@ def test_a_node_that_is_down_for_its_reboot_is_not_said_to_answer(make_world):
     assert step.status == "failed"
     assert "n1 is down for its reboot" in step.error
     assert "until" not in step.error, "what is over is told without a time to come"
+    assert step.error.count("shutting down") == 1, "the reason is given once"
 
 
 def test_a_grant_that_the_agent_took_and_did_not_carry_out_is_told_and_ends_before_the_reboots_time(
