@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from django.db.models import F, Q
+from django.db.models import Q
 
 from clusters.models import Cluster
 from common.clock import now
@@ -18,8 +18,6 @@ from jobs.calendars.recurrence import Recurrence
 from jobs.models import CalendarRule, Freeze
 
 FREEZE_IS_ACTIVE = "A freeze is active:"
-LAST_TO_END = (F("until").desc(nulls_first=True), "pk")
-"""Order of freezes set by hand: without an end first."""
 
 
 def recurrence_of(row: CalendarRule) -> Recurrence | None:
@@ -65,17 +63,16 @@ def active_freeze(
     cluster: Cluster, pool_id: int | None, calendar: Sequence[CalendarEntry] | None = None
 ) -> ActiveFreeze | None:
     """Return a freeze that is in effect for a target: of those set by hand the one that ends last, else one of the
-    calendar. Two queries at most; `calendar`: of the
-    target, where it is read already.
+    calendar. Two queries at most; `calendar`: of the target, where it is read already.
     """
-    if row := Freeze.standing(cluster.pk).order_by(*LAST_TO_END).first():
+    if row := Freeze.standing(cluster.pk).first():
         return ActiveFreeze(row.reason, row.until)
     return _of_calendar(opening_of(cluster, pool_id) if calendar is None else opening_at(calendar, now()))
 
 
 def active_freezes(clusters: Sequence[Cluster]) -> dict[UUID, ActiveFreeze]:
     """Return the freezes that are in effect for whole clusters, as `active_freeze` does of one. Two queries."""
-    by_hand = list(Freeze.in_effect().filter(Q(cluster=None) | Q(cluster__in=clusters)).order_by(*LAST_TO_END))
+    by_hand = list(Freeze.in_effect().filter(Q(cluster=None) | Q(cluster__in=clusters)))
     rules = list(CalendarRule.objects.in_effect().filter(Q(cluster=None) | Q(cluster__in=clusters), pool=None))
     out: dict[UUID, ActiveFreeze] = {}
     for cluster in clusters:

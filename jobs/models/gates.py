@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from clusters.models import Cluster
 from common.clock import now
@@ -37,8 +37,9 @@ class Freeze(models.Model):
 
     @classmethod
     def in_effect(cls) -> models.QuerySet[Freeze]:
-        """Filter the freezes of any cluster, or of all, that hold steps now."""
-        return cls.objects.filter(Q(until=None) | Q(until__gt=now()), lifted_at=None)
+        """Filter the freezes of any cluster, or of all, that hold steps now: the one that ends last comes first."""
+        there = cls.objects.filter(Q(until=None) | Q(until__gt=now()), lifted_at=None)
+        return there.order_by(F("until").desc(nulls_first=True), "pk")
 
     @classmethod
     def after_restore(cls) -> models.QuerySet[Freeze]:

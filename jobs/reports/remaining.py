@@ -54,7 +54,7 @@ def remaining_time(
     begins = max(now(), freeze.until) if freeze and freeze.until else now()
     if not calendar:
         return _ending_in(left, begins, left.seconds, f"{left.why} A freeze ends first.")
-    begins += timedelta(seconds=_soak_left(nodes, strategy))
+    begins = max(begins, now() + timedelta(seconds=_soak_left(nodes, strategy)))  # a soak passes in a freeze, too
     return _over_the_calendar(left, _work_of(rollout, strategy, left.ratio, nodes, parts), calendar, begins)
 
 

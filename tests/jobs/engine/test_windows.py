@@ -13,7 +13,7 @@ from jobs.calendars.rule_text import LOCAL_TIME
 from jobs.calendars.targets import FREEZE_IS_ACTIVE, entries_of
 from jobs.engine import reconcile
 from jobs.models import CalendarRule, Step
-from jobs.rollouts import rollout_actions
+from jobs.rollouts import freezes, rollout_actions
 
 REBOOT = {"cmdline.iommu": "pt"}
 
@@ -211,6 +211,15 @@ def test_the_reason_of_a_freeze_of_the_calendar_is_that_of_the_engine(world):
     world.slice(rollout)
     assert rollout.status == "queued"
     assert rollout.waiting_for.startswith(FREEZE_IS_ACTIVE)
+
+
+def test_of_several_freezes_the_one_that_ends_last_is_the_reason(world):
+    for reason, hours in (("Tonight.", 1), ("Quarter end.", 30), ("This morning.", 2)):
+        until = now() + timedelta(hours=hours)
+        freezes.freeze(by=world.operator, cluster=world.cluster, reason=reason, until=until)
+    rollout = world.started(world.plan())
+    world.slice(rollout)
+    assert rollout.waiting_for == f"{FREEZE_IS_ACTIVE} Quarter end."
 
 
 def test_what_the_slowest_in_twenty_take_must_be_left_not_the_median(world):

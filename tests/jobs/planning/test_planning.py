@@ -191,7 +191,8 @@ def test_keys_that_lack_or_are_beyond_are_found_once_a_key(world):
 
 def test_what_others_do_here_is_told(world):
     Node.objects.filter(name="n3").update(is_cordoned=True)
-    freezes.freeze(cluster=world.cluster, reason="Black Friday", by=world.operator)
+    freezes.freeze(cluster=world.cluster, reason="Tonight", by=world.operator, until=now() + timedelta(hours=1))
+    freezes.freeze(cluster=world.cluster, reason="Black Friday", by=world.operator)  # ends last, so this one is named
     busy = world.started(canary=1)
 
     plan = world.plan(world.revision(REBOOT | {"vm.overcommit_memory": "1"}))

@@ -100,6 +100,18 @@ def test_of_several_freezes_the_one_that_ends_last_counts(world, rollout, is_las
     assert active_freezes([world.cluster])[world.cluster.pk].until == last
 
 
+def test_a_soak_passes_during_a_freeze(world, rollout) -> None:
+    opens = nightly(world)
+    freezes.freeze(by=world.operator, cluster=world.cluster, reason="Quarter end.", until=opens + timedelta(days=1))
+    first, *_ = rollout.steps.of_nodes().order_by("position")
+    rollout.plan.strategy["soak_seconds"] = 3600
+    rollout.plan.save(update_fields=["strategy"])
+    done([first])
+    before = left_of(rollout).ends
+    Step.objects.filter(pk=first.pk).update(status="soaking", entered_at=now())
+    assert left_of(rollout).ends == before
+
+
 @pytest.mark.parametrize("has_windows", [True, False])
 def test_under_a_freeze_without_an_end_no_number_is_made_up(world, rollout, has_windows) -> None:
     if has_windows:
