@@ -131,11 +131,14 @@ class Monitoring:
         return {key: _aggregate(match[1], values) for key, values in groups.items()}
 
     def _computed(self, left: str, operator: str, right: str, at: float) -> Vector:
-        """Values of at least a number, or one vector divided by another: labels on both sides are the same."""
+        """Return the values of at least a number, or one vector divided by another whose labels are the same.
+
+        Nothing is returned for a division by zero, where Prometheus answers NaN or Inf.
+        """
         values = self._at({"query": left}, at)
         if operator == ">=":
             return {key: value for key, value in values.items() if value >= float(right)}
-        by = self._at({"query": right.removeprefix("(").removesuffix(")")}, at)
+        by = self._at({"query": right[1:-1] if right.startswith("(") else right}, at)
         return {key: value / by[key] for key, value in values.items() if by.get(key)}
 
     def _inner(self, text: str, at: float) -> Iterator[tuple[Labels, float]]:

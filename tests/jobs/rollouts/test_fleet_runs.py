@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -348,7 +347,7 @@ class TestMaking:
 
 
 @pytest.mark.parametrize("how", ["start", "break glass"])
-def test_every_start_locks_the_run_before_its_plan(fleet, how, monkeypatch):
+def test_every_start_locks_the_run_before_its_plan(fleet, how, monkeypatch, settings):
     """A hold then comes before the start and counts, or after it; and two of them never wait for each other."""
     order: list[str] = []
     true = QuerySet.select_for_update
@@ -357,19 +356,21 @@ def test_every_start_locks_the_run_before_its_plan(fleet, how, monkeypatch):
         order.append(rows.model.__name__)
         return true(rows, *arguments, **options)
 
-    fleet.approve(1)
-    fleet_runs.start(fleet.run, by=fleet.operator)
-    monkeypatch.setattr(QuerySet, "select_for_update", noted)
-    plan = fleet.plan(1)
+    settings.SETPOINT_BREAK_GLASS_CLASS = "drain"
     if how == "start":
-        rollout_actions.start(plan, by=fleet.operator)
+        fleet.approve(1)
     else:
+        reviews.request(fleet.plan(1), by=fleet.operator)
         RoleBinding.objects.create(user=fleet.operator, role="break-glass", scope="*")
-        with suppress(NotAllowed, WrongState):
-            glass_start.start(
-                plan, by=User.objects.get(pk=fleet.operator.pk), digest=plan.digest, reason="a fire",
-                confirmation=str(plan), proved_at=now(),
-            )  # fmt: skip
+    fleet_runs.start(fleet.run, by=fleet.operator)
+    plan, by = fleet.plan(1), User.objects.get(pk=fleet.operator.pk)
+    monkeypatch.setattr(QuerySet, "select_for_update", noted)
+    if how == "start":
+        rollout = rollout_actions.start(plan, by=by)
+    else:
+        rollout = glass_start.start(
+            plan, by=by, digest=plan.digest, reason="a fire", confirmation=str(plan), proved_at=now()
+        )
 
-    assert "Plan" in order
-    assert order.index("FleetRun") < order.index("Plan")
+    assert fleet.rollout(1) == rollout
+    assert [name for name in order if name in ("FleetRun", "Plan")][:2] == ["FleetRun", "Plan"]
