@@ -19,7 +19,8 @@ from config.demo.fleet import EXTRA_POOL
 from config.demo.operations import PATIENCE_SECONDS, Operations
 from gpus.peers import job
 from jobs.approvals import reviews
-from jobs.rollouts import rollout_actions
+from jobs.rollouts import fleet_runs, rollout_actions
+from jobs.rollouts.fleet_runs import WantedRing
 from profiles.models import Revision
 from profiles.services import library
 from simfleet.controllers import queues as simulated
@@ -30,6 +31,12 @@ LOST = "dune-edge"
 BARE = "fjord-bare"
 EQUIPPED, TRIED = "borealis-inference", "cirrus-dev"
 """Where plain helm had installed something before Setpoint came."""
+RINGS = (
+    ("development", BARE, "train", 60),
+    ("staging", EQUIPPED, "canary", 12 * 60),
+    ("production", "atlas-training", "interactive", 0),
+)
+"""Of the fleet run: name, cluster, pool, and for how many minutes it soaks."""
 CONSENT = {"delete_empty_dir_data": True, "delete_unmanaged_pods": True}
 
 
@@ -49,6 +56,7 @@ class DemoHistory(Operations):
         self.trouble_in_training()
         self.ask_for_approval()
         self.ask_for_components()
+        self.line_up_rings()
         self.fill_the_hall()
         self.look_at_all()
 
@@ -308,3 +316,16 @@ class DemoHistory(Operations):
         removal = self.plan(TRIED, "dev", revision, "Volcano was only tried here.")
         self.pass_time(40)
         reviews.request(removal, by=self.operator, message="Unused since the trial.")
+
+    def line_up_rings(self) -> None:
+        """Make a fleet run that takes a limit from development to production: not started, its plans are drafts."""
+        if BARE not in self.served:
+            return
+        self.say("notebooks: a fleet run over three clusters")
+        revision = self.publish("notebooks", texts.NOTEBOOKS_R1, "Notebook servers run out of file watches.")
+        rings = []
+        for name, cluster, pool, soak in RINGS:
+            plan = self.plan(cluster, pool, revision, f"More file watches, ring {name}.")
+            rings.append(WantedRing(name, soak, [plan]))
+            self.pass_time(40)
+        fleet_runs.create(by=self.operator, name="File watches for notebooks", wanted=rings)

@@ -141,3 +141,12 @@ policies:
     metadata: {name: experiments}
     spec: {weight: 1, reclaimable: true, capability: {nvidia.com/gpu: 16}}
 """
+
+NOTEBOOKS_R1 = """\
+extends: gpu-baseline
+description: GPU nodes on which people work in notebooks.
+settings:
+  fs.inotify.max_user_watches:
+    value: ">= 2097152"
+    why: "Each notebook server watches its whole workspace; all of a node's run as one user."
+"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from accounts.models import User
@@ -12,7 +12,7 @@ from clusters.models import Cluster
 from common.clock import now
 from jobs.approvals import rings
 from jobs.approvals.rings import Member, MemberState, Ring
-from jobs.models import FleetRun
+from jobs.models import FleetRun, Plan
 from jobs.rollouts import fleet_runs
 
 
@@ -32,6 +32,17 @@ class RingReport:
         return self.ring.soaked_at if self.state == "soaking" else None
 
 
+def waiting_for(run: FleetRun, user: User) -> str:
+    """Return what it waits for, as of the last look: why a plan was refused a start names its cluster or a node.
+
+    To those who may not see each of its clusters, what a ring says, which names neither.
+    """
+    if not run.waiting_for:
+        return ""
+    reports = ring_reports(run, user)
+    return run.waiting_for if _is_whole(reports) else next((report.reason for report in reports if report.reason), "")
+
+
 def ring_reports(run: FleetRun, user: User) -> list[RingReport]:
     """Two queries, and one for the health of each ring that has soaked ahead of the next one."""
     visible = set(restrict(Cluster.objects.all(), user, prefix="").values_list("pk", flat=True))
@@ -42,7 +53,19 @@ def ring_reports(run: FleetRun, user: User) -> list[RingReport]:
         state, reason = _state(run, there, ring, first)
         members = [member for member in ring.members if member.plan.cluster_id in visible]
         out.append(RingReport(ring, state, reason, members, len(ring.members) - len(members)))
-    return out
+    return [_explained(report, run) for report in out] if _is_whole(out) else out
+
+
+def _is_whole(reports: Sequence[RingReport]) -> bool:
+    return not any(report.hidden for report in reports)
+
+
+def _explained(report: RingReport, run: FleetRun) -> RingReport:
+    """Give the open ring the reason of the last look: why a plan that is approved has not started."""
+    is_stuck = report.state == "open" and any(
+        member.state is MemberState.WAITING and member.plan.status == Plan.Status.APPROVED for member in report.members
+    )
+    return replace(report, reason=run.waiting_for) if is_stuck and run.waiting_for else report
 
 
 def _state(run: FleetRun, there: Sequence[Ring], ring: Ring, first: int | None) -> tuple[str, str]:

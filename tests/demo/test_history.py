@@ -32,9 +32,10 @@ from simfleet.memory import SimFleet
 from tests.demo import glossary
 from tests.demo.alert_conditions import TestAlertConditions
 from tests.demo.component_plans import TestComponentPlans, plan_in
+from tests.demo.fleet_run import TestFleetRun
 from tests.demo.glossary import hooks as _hooks
 
-__all__ = ["TestAlertConditions", "TestComponentPlans"]  # collected here, where the world is made
+__all__ = ["TestAlertConditions", "TestComponentPlans", "TestFleetRun"]  # collected here, where the world is made
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
 
@@ -129,9 +130,8 @@ class TestHistory:
         nodes = Node.objects.filter(cluster__name="atlas-training", gone_at=None)
 
         assert list(nodes.filter(is_ready=False).values_list("name", flat=True)) == ["atlas-training-gpu-023"]
-        assert list(nodes.filter(is_cordoned=True).values_list("name", "cordoned_by")) == [
-            ("atlas-training-gpu-036", "")
-        ]
+        cordoned = nodes.filter(is_cordoned=True).values_list("name", "cordoned_by")
+        assert list(cordoned) == [("atlas-training-gpu-036", "")]
 
     def test_teams_extend_the_librarys_profile_in_revisions(self) -> None:
         revisions = {
@@ -141,7 +141,7 @@ class TestHistory:
         library = {f"{name} r1" for name in library_names()}
         assert set(revisions) - library == {
             "training-h100 r1", "training-h100 r2", "inference-l40s r1", "inference-l40s r2", "inference-l40s r3",
-            "training-platform r1", "training-platform r2", "development r1",
+            "training-platform r1", "training-platform r2", "development r1", "notebooks r1",
         }  # fmt: skip
         assert library <= set(revisions)
         teams = {str(r.extends) for name, r in revisions.items() if r.extends and name not in library}

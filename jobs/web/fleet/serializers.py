@@ -42,11 +42,16 @@ class FleetRingOut(serializers.Serializer[Any]):
 class FleetRunOut(serializers.ModelSerializer[FleetRun]):
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
     started_by = serializers.CharField(source="started_by.email", default=None, allow_null=True)
+    waiting_for = serializers.SerializerMethodField()
 
     class Meta:
         model = FleetRun
         fields = ["id", "number", "name", "status", "created_by", "created_at", "started_by", "started_at",
                   "finished_at", "held_reason", "waiting_for", "version"]  # fmt: skip
+
+    @extend_schema_field(serializers.CharField(help_text="Of the last look at it.", allow_blank=True))
+    def get_waiting_for(self, run: FleetRun) -> str:
+        return reports.waiting_for(run, self.context["request"].user)
 
 
 class FleetRunDetailOut(FleetRunOut):

@@ -141,6 +141,25 @@ class TestItsPage:
         assert [ring["hidden_plans"] for ring in answer["rings"]] == [1, 0]
         assert not any(answer["permissions"].values())
 
+    def test_those_who_see_all_clusters_read_why_a_plan_does_not_start(self, pair, run, plans):
+        """The refusal of a start names a cluster or a node."""
+        pair[0].approved(Plan.objects.get(pk=plans[0].pk))
+        fleet_runs.start(run, by=pair[0].operator)
+        RoleBinding.objects.filter(user=pair[0].operator).delete()
+        fleet_runs.advance(run.pk)
+        where, rest = f"/fleet-runs/F-{run.number}/", f"/api/v1/fleet-runs/{run.pk}"
+        some = User.objects.create(username="some", email="some@example.com")
+        RoleBinding.objects.create(user=some, role="viewer", scope=f"cluster:{pair[1].cluster.pk}")
+        for path in (rest, "/api/v1/fleet-runs"):
+            assert "atlas" not in api(some, "read").get(path).content.decode().replace("ring of atlas", ""), path
+        assert "has not started" in api(some, "read").get(rest).json()["waiting_for"]
+        assert "atlas" not in page(some, where).replace("ring of atlas", "")
+
+        RoleBinding.objects.create(user=some, role="viewer", scope=f"cluster:{pair[0].cluster.pk}")
+        some = User.objects.get(pk=some.pk)
+        assert "role operator for atlas" in api(some, "read").get(rest).json()["waiting_for"]
+        assert "role operator for atlas" in text_of(page(some, where))
+
 
 class TestRest:
     def test_the_whole_way(self, pair, plans):
