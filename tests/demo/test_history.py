@@ -34,8 +34,10 @@ from tests.demo.alert_conditions import TestAlertConditions
 from tests.demo.component_plans import TestComponentPlans, plan_in
 from tests.demo.fleet_run import TestFleetRun
 from tests.demo.glossary import hooks as _hooks
+from tests.demo.narrow_readers import TestNarrowReaders
 
-__all__ = ["TestAlertConditions", "TestComponentPlans", "TestFleetRun"]  # collected here, where the world is made
+# Collected here, where the world is made
+__all__ = ["TestAlertConditions", "TestComponentPlans", "TestFleetRun", "TestNarrowReaders"]
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
 
@@ -65,8 +67,7 @@ class TestHistory:
     ) -> None:
         rollout = Rollout.objects.filter(plan__pool__name="train-rdma").earliest("created_at")
 
-        assert rollout.status == "succeeded"
-        assert rollout.steps.count() == 40
+        assert (rollout.status, rollout.steps.count()) == ("succeeded", 40)
         assert world["atlas-training"].sim.kernel("atlas-training-gpu-001").sysctl("vm.swappiness") == "10"
 
     def test_a_rollout_with_reboots_failed_at_a_machine_that_did_not_come_back(
@@ -83,9 +84,8 @@ class TestHistory:
         rollout = rollout_in("canary")
         failed = rollout.steps.get(status="failed")
 
-        assert rollout.status == "stopped"
+        assert (rollout.status, rollout.steps.filter(status="queued").count()) == ("stopped", 5)
         assert "hugepages-2Mi" in failed.error
-        assert rollout.steps.filter(status="queued").count() == 5
 
     def test_a_production_plan_with_reboots_waits_for_the_second_of_two_approvers(self) -> None:
         plan = plan_in("train-rdma", "review")
