@@ -180,11 +180,12 @@ def full(arguments: Sequence[str], *, is_all: bool = False) -> int:
         # Most cases of a parametrized test are other words to refuse, not other queries: one of each is enough where
         # its author does not say that every case counts. And the database that production has shows nearly all that
         # another one would. The author of a change runs the fast tier, which has all of both.
+        # Of the node tier, only long tests are about more than one processor.
         return several(
             {
                 "fast, on SQLite,": Run([*TWO, "--cases=1", "--one-of-each-file"], {"TIER": "fast"}),
                 "fast, on PostgreSQL,": Run([*TWO, *asks, "--cases=1"], {"TIER": "fast", **database}),
-                "node": Run([*NODE, "-m", "not long"], database, is_early=True),
+                "node": Run([*NODE, "-m", "not long"], {"SETPOINT_NODE_PROCESSORS": "1", **database}, is_early=True),
                 "full": Run([*real, "-m", "full and not long", "--cases=1"], database),
             }
         )

@@ -19,7 +19,7 @@ tests/conftest.py looks for garbage again once all is collected."""
 
 KEPT = (
     "SETPOINT_TEST_", "SETPOINT_CACHE", "SETPOINT_KEEP_PLANE", "SETPOINT_CHARTS", "SETPOINT_ALL_CHARTS",
-    "SETPOINT_NODE_ACCELERATOR",
+    "SETPOINT_NODE_",
 )  # fmt: skip
 """SETPOINT_CACHE says where the test control plane was built, SETPOINT_CHARTS where real charts lie, and
 SETPOINT_ALL_CHARTS that all are tried, and with both helms."""
