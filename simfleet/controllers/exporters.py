@@ -245,7 +245,7 @@ def _value(key: str, gpu: GpuState, *, is_new: bool) -> str | None:
     if key in ("busy", "memory_copy"):
         ratio = gpu.busy if key == "busy" else round(gpu.bandwidth, 2)
         return f"{ratio:.6f}" if is_new else str(round(ratio * 100))
-    if key == "nvlink_traffic":  # MB/s, whatever its type says; blank, and so left out, of a board without links
+    if key == "nvlink_traffic":  # MB/s, though its type is counter; blank, and so left out, of a board without links
         return str(int(gpu.nvlink / 1e6)) if gpu.board.nvlink else None
     if key == "energy":
         return f"{gpu.energy:.6f}" if is_new else str(int(gpu.energy * 1000))

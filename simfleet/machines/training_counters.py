@@ -1,7 +1,7 @@
 """Metrics of a simulated trainer at any time, in the names of prime-rl's src/prime_rl/trainer/metrics_server.py.
 
 Its step follows from the time since the job's start alone: it trains, saves a checkpoint now and then, fails once in a
-while, and goes on from the last checkpoint, so what every restart took back can be computed by hand.
+while, and continues from the last checkpoint, so what every restart took back can be computed by hand.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ from tests.demo import glossary
 from tests.demo.alert_conditions import TestAlertConditions
 from tests.demo.component_plans import TestComponentPlans, plan_in
 from tests.demo.glossary import hooks as _hooks
+from tests.demo.training_steps import TestTrainingSteps
 
-__all__ = ["TestAlertConditions", "TestComponentPlans"]  # collected here, where the world is made
+__all__ = ["TestAlertConditions", "TestComponentPlans", "TestTrainingSteps"]  # collected here, where the world is made
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
 
@@ -46,9 +47,7 @@ def rollout_in(pool: str) -> Rollout:
 @pytest.mark.usefixtures("world")
 class TestHistory:
     def test_all_clusters_answer_but_one_which_says_since_when_and_why_not(self) -> None:
-        reach = dict(Cluster.objects.values_list("name", "reach"))
-        lost = Cluster.objects.get(name=LOST)
-
+        reach, lost = dict(Cluster.objects.values_list("name", "reach")), Cluster.objects.get(name=LOST)
         assert reach == {
             "atlas-training": "reachable",
             "borealis-inference": "reachable",

@@ -27,7 +27,7 @@ SECONDS = 10.0
 """For all that one view asks."""
 LONGEST = timedelta(days=7)
 """Of a longer life the last part is read."""
-MOST_POINTS = 1000
+MOST_POINTS = 4000
 FINEST = 15
 """Seconds between two points: as often as Prometheus commonly scrapes."""
 SHORTEST = 60.0
@@ -157,9 +157,9 @@ def _read(training: JobTraining, expressions: Expressions) -> _Samples:
     """Raises Unanswered where any question was not answered: a part of a job's steps is no figure of it."""
     job, span = training.job, training.span
     pods = sorted({pod.name for pod in _lived(job.all_pods(), span)})
-    asked = catalog.queries(job.namespace, pods, expressions.selector)
+    parts = catalog.queries(job.namespace, pods, expressions.selector)
     training.left_out = job.pods_seen - len(job.pods)
-    if len(asked) > catalog.MOST_QUERIES:
+    if len(parts) > catalog.MOST_QUERIES:
         raise Unanswered(f"It has {len(pods):,} pods: more than one view asks for.", is_final=True)
     samples = _Samples()
 
@@ -174,7 +174,7 @@ def _read(training: JobTraining, expressions: Expressions) -> _Samples:
             samples.scraped.update(at for at, _ in points)
 
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="training") as pool:
-        answers = [pool.submit(ask, query) for query in asked for ask in (steps, ranks, scraped)]
+        answers = [pool.submit(ask, query) for query in parts for ask in (steps, ranks, scraped)]
         for answer in answers:
             answer.result()
     return samples

@@ -1,1 +1,1 @@
-"""What a training job's own program tells of its steps: names of trainers' metrics, and the fold over their samples."""
+"""Steps of training jobs: names of trainers' metrics, and the fold over their samples."""

@@ -48,7 +48,7 @@ def metrics() -> tuple[StepMetric, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PodQueries:
-    """Queries about some of a job's pods; each has one series for each metric's name, whatever the number of ranks."""
+    """Queries about some of a job's pods; each has one series for each metric's name, for any number of ranks."""
 
     steps: str
     """The highest step of any rank: ranks of one job are at the same step, and count once."""
@@ -61,19 +61,19 @@ class PodQueries:
 def queries(namespace: str, pods: Iterable[str], selector: str) -> list[PodQueries]:
     """Return queries of all pods; several where their names are too long for one."""
     names = "|".join(metric.name for metric in metrics())
-    asked = []
+    parts = []
     for part in _parts(pods):
         inside = ",".join(text for text in (f'namespace="{namespace}"', f'pod=~"{part}"', selector) if text)
         within = ",".join(text for text in (f'namespace="{namespace}"', selector) if text)
         steps = f'{{__name__=~"{names}",{inside}}} and on ({TARGET}) up{{{within}}}'
-        asked.append(
+        parts.append(
             PodQueries(
                 steps=f"max by (__name__) ({steps})",
                 ranks=f"count by (__name__) ({steps})",
                 scraped=f"max by (namespace) (up{{{inside}}})",
             )
         )
-    return asked
+    return parts
 
 
 def _parts(pods: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Steps of one training job over time: made, kept, and taken back by restarts. A pure fold over samples.
 
-A trainer that restarts goes on from its last checkpoint, so its step falls to that: what lies between was done twice.
+A trainer that restarts continues from its last checkpoint, so its step falls to that: what lies between was done twice.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Progress:
 def clean(samples: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return (time, step) in order, one for each time.
 
-    Zero is no step yet: trainers export it from their start until the first step is done, also of a run that goes on
-    from a checkpoint.
+    Zero is no step yet: trainers export it from their start until the first step is done, also of a run that
+    continues from a checkpoint.
     """
     by_time: dict[float, float] = {}
     for at, value in samples:

@@ -1,1 +1,1 @@
-"""Page and REST of what a training job's program tells of its steps."""
+"""Page and REST of the steps of training jobs."""

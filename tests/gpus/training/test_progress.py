@@ -139,10 +139,10 @@ def test_the_sites_own_names_come_first_and_long_lists_of_pods_are_several_queri
     assert catalog.chosen({"trainer_step": 1, "my_step": 1}).name == "my_step"
     assert catalog.chosen({}) is None
     pods = [f"train-{number:04d}-{'x' * 40}" for number in range(500)]
-    asked = catalog.queries("team", pods, 'cluster="a"')
-    assert len(asked) > 1
-    assert sum(query.steps.count("|train-") + 1 for query in asked) == 500
-    for query in asked:
+    parts = catalog.queries("team", pods, 'cluster="a"')
+    assert len(parts) > 1
+    assert sum(query.steps.count("|train-") + 1 for query in parts) == 500
+    for query in parts:
         assert len(query.steps) < 6000
         assert query.steps.count('namespace="team"') == query.steps.count('cluster="a"') == 2
         assert "my_step|trainer_step|ray_skyrl_trainer_global_step" in query.steps

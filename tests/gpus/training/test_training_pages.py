@@ -32,7 +32,7 @@ RESUMED = 300
 
 
 class Training(Watched):
-    """A job of two pods that trains for an hour, fails once, and goes on from a checkpoint."""
+    """A job of two pods that trains for an hour, fails once, and continues from a checkpoint."""
 
     def __init__(self, clock, seconds=3600):
         super().__init__(clock.at - timedelta(seconds=seconds), nodes=2, cluster=ClusterFactory(name="atlas"))
