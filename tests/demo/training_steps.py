@@ -9,12 +9,14 @@ from accounts.models import User
 from clusters.models import GpuJob
 from gpus.peers.lives import training
 from gpus.peers.lives.training import State
+from gpus.services import polling
 from simfleet.machines.training_counters import TrainingLoad
 
 
 @pytest.mark.usefixtures("world")
 class TestTrainingSteps:
     def test_the_pretraining_jobs_page_has_its_steps_and_what_restarts_took_back(self) -> None:
+        polling.reconcile()  # as the background does: each cluster has a source
         user = User.objects.get(email="admin@example.com")
         job = GpuJob.objects.select_related("cluster").get(cluster__name="atlas-training", name="llm-pretrain")
         steps = training.of(user, job)
