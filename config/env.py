@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Sequence
@@ -119,6 +120,19 @@ def prices(name: str) -> dict[str, float]:
         if not product or not 0 <= out[product] < 1e6:  # nan and inf too
             raise BadEnvironment(f"{name} must be product=price, …, not {word!r}")
     return out
+
+
+def metric_names(name: str) -> list[str]:
+    """Comma-separated names of Prometheus metrics, each once."""
+    given = list(dict.fromkeys(words(name)))
+    for word in given:
+        if len(word) > 200 or not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", word):
+            raise BadEnvironment(
+                f"{name} must be names of metrics, such as my_trainer_step, separated by commas, not {word[:200]!r}"
+            )
+    if len(given) > 20:
+        raise BadEnvironment(f"{name} must be at most 20 names, not {len(given)}")
+    return given
 
 
 def mail_security(text: str) -> tuple[bool, bool]:

@@ -251,6 +251,8 @@ SETPOINT_GPU_IDLE_MINUTES = env.integer("SETPOINT_GPU_IDLE_MINUTES", 30, least=1
 SETPOINT_GPU_PRICES = env.prices("SETPOINT_GPU_PRICES")
 """Of a GPU-hour, by the product as nodes are labeled: NVIDIA-H100-80GB-HBM3=2.40; without one no cost is shown."""
 SETPOINT_GPU_CURRENCY = env.text("SETPOINT_GPU_CURRENCY", "USD")[:8]
+SETPOINT_GPU_STEP_METRICS = env.metric_names("SETPOINT_GPU_STEP_METRICS")
+"""Metrics in which the site's trainers export their step, beside those that are known."""
 SETPOINT_STUDY_HOURS = env.integer("SETPOINT_STUDY_HOURS", 6, least=1)
 """How long the GPUs of a node are compared, before and after its change: a working day has ups and downs of hours."""
 SETPOINT_STUDY_SETTLE_MINUTES = env.integer("SETPOINT_STUDY_SETTLE_MINUTES", 15)

@@ -21,6 +21,7 @@ from gpus.web.checks import schedule_api
 from gpus.web.cost import api as cost_api
 from gpus.web.cost import statement_api
 from gpus.web.starts import api as starts_api
+from gpus.web.training import api as training_api
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("gpus/devices", api.GpuViewSet, basename="gpu")
@@ -50,6 +51,7 @@ urlpatterns = [
     path("gpus/starts/summary", starts_api.StartSummaryView.as_view(), name="gpu-starts-summary"),
     path("gpus/inference", inference_api.InferenceView.as_view(), name="gpu-inference"),
     path("gpus/jobs/<int:pk>/inference", inference_api.JobInferenceView.as_view(), name="gpu-job-inference"),
+    path("gpus/jobs/<int:pk>/training", training_api.JobTrainingView.as_view(), name="gpu-job-training"),
     path("gpus/prometheus-rule", export_views.PrometheusRule.as_view(), name="gpu-prometheus-rule"),
     path("gpus/grafana-dashboard", export_views.GrafanaDashboard.as_view(), name="gpu-grafana-dashboard"),
     path("gpus/checks", checks_api.ChecksView.as_view(), name="gpu-checks"),

@@ -17,6 +17,7 @@ from gpus.web.checks import schedule_views
 from gpus.web.checks import views as check_views
 from gpus.web.cost import views as cost_views
 from gpus.web.starts import views as start_views
+from gpus.web.training import views as training_views
 
 app_name = "gpus"
 urlpatterns = [
@@ -25,6 +26,7 @@ urlpatterns = [
     path("gpus/jobs/<int:pk>/", job_views.job, name="job"),
     path("gpus/jobs/<int:pk>/hosts/live/", host_views.job, name="job_hosts"),
     path("gpus/jobs/<int:pk>/inference/live/", inference_views.job, name="job_inference"),
+    path("gpus/jobs/<int:pk>/training/live/", training_views.job, name="job_training"),
     path("gpus/inference/", inference_views.inference, name="inference"),
     path("gpus/inference/clusters/<uuid:pk>/live/", inference_views.cluster, name="inference_live"),
     path("gpus/queues/", queue_views.queues, name="queues"),

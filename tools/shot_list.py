@@ -364,7 +364,7 @@ NO_PAGE: dict[str, str] = {
             "compliance:fleet_live", "compliance:node_live", "compliance:cluster_lately", "compliance:node_lately",
             "compliance:components_live", "compliance:component_live", "compliance:cluster_weak",
             "clusters:worst", "gpus:slower_live", "gpus:forecast", "gpus:node_host", "gpus:job_hosts",
-            "gpus:inference_live", "gpus:job_inference", "gpus:reclaim", "gpus:rollout_starts",
+            "gpus:inference_live", "gpus:job_inference", "gpus:job_training", "gpus:reclaim", "gpus:rollout_starts",
             "jobs:plan_request_live", "jobs:rollout_live", "search_found", "profiles:verdict", "profiles:verdict_new",
             "profiles:setting_search",
         ),

@@ -18,6 +18,7 @@ from simfleet.http import Door
 from simfleet.machines.host_counters import SLOW_DISK
 from simfleet.machines.inference_counters import FULL, ServingLoad
 from simfleet.machines.instances import ALL_1G, ALL_3G, BALANCED, HALF_3G, Layout
+from simfleet.machines.training_counters import TrainingLoad
 
 BOOT_SECONDS = 10.0
 """With the kubelet's and the agent's start, a reboot takes about 20 s: long enough to be watched."""
@@ -114,6 +115,7 @@ class ServedCluster:
         if site.is_equipped:
             self.sim.monitoring.install()
             self.sim.monitoring.serves("team-serving", "chat", FULL if site.environment == "staging" else ServingLoad())
+            self.sim.monitoring.trains("team-llm", "llm-pretrain", TrainingLoad())
             self.sim.monitoring.loads |= {f"{site.name}-gpu-{WORN:03}": SLOW_DISK} if site.nodes > WORN else {}
         self._token, self._persons = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._ca, context = tls.server_context(site.name)

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from clusters.models import Node
 from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
-from gpus.alerts import hardware, heat, idle, memory, nodes
+from gpus.alerts import hardware, heat, idle, links, memory, nodes
 from gpus.alerts.subjects import device, devices, of_current_samples
 from gpus.alerts.subjects import hardware as boards
 from gpus.metrics import xids
@@ -41,6 +41,7 @@ def rules() -> Iterable[AlertRule]:
     )
     yield from heat.rules()
     yield from hardware.rules()
+    yield from links.rules()
     yield AlertRule(
         LOST,
         "Telemetry lost",

@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 from gpus.metrics.samples import Generation, Metric
 
-PERCENT, MIB, MHZ, MILLI, MICRO, NANO = 0.01, 1024.0 * 1024.0, 1e6, 1e-3, 1e-6, 1e-9
+PERCENT, MIB, MHZ, MEGA, MILLI, MICRO, NANO = 0.01, 1024.0 * 1024.0, 1e6, 1e6, 1e-3, 1e-6, 1e-9
 
 
 class Guard(Enum):
@@ -112,12 +112,7 @@ def _table() -> Iterator[Name]:
     yield Name("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", m.PCIE_LINK_GENERATION_LIMIT)
     yield Name("DCGM_FI_DEV_PCIE_LINK_WIDTH", m.PCIE_LINK_WIDTH)
     yield Name("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", m.PCIE_LINK_WIDTH_LIMIT)
-    for kind, metric in (
-        ("CRC_FLIT", m.NVLINK_CRC_ERRORS), ("CRC_DATA", m.NVLINK_CRC_ERRORS),
-        ("REPLAY", m.NVLINK_REPLAYS), ("RECOVERY", m.NVLINK_REPLAYS),
-    ):  # fmt: skip
-        old, new = f"DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL", f"DEV_NVLINK_{kind}_ERROR_TOTAL"
-        yield from _renamed(metric, old, new, adds=True)
+    yield from _of_nvlink()
     correctable, uncorrectable = "DEV_ROW_REMAP_CORRECTABLE_TOTAL", "DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"
     yield from _renamed(m.ROWS_REMAPPED_CORRECTABLE, "DEV_CORRECTABLE_REMAPPED_ROWS", correctable)
     yield from _renamed(m.ROWS_REMAPPED_UNCORRECTABLE, "DEV_UNCORRECTABLE_REMAPPED_ROWS", uncorrectable)
@@ -134,6 +129,22 @@ def _table() -> Iterator[Name]:
     yield Name("DCGM_EXP_XID_ERRORS_TOTAL", Labeled.XID_TOTAL)
     yield Name("DCGM_EXP_CLOCK_EVENTS_COUNT", Labeled.CLOCK_EVENTS)
     yield Name("up", Labeled.TARGET)
+
+
+def _of_nvlink() -> Iterator[Name]:
+    m = Metric
+    for kind, metric in (
+        ("CRC_FLIT", m.NVLINK_CRC_ERRORS), ("CRC_DATA", m.NVLINK_CRC_ERRORS),
+        ("REPLAY", m.NVLINK_REPLAYS), ("RECOVERY", m.NVLINK_REPLAYS),
+    ):  # fmt: skip
+        old, new = f"DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL", f"DEV_NVLINK_{kind}_ERROR_TOTAL"
+        yield from _renamed(metric, old, new, adds=True)
+    # Fields 1011 and 1012, never renamed. Field 449 is a rate in MB/s by DcgmCacheManager.cpp's
+    # ReadAndCacheNvLinkBandwidth, also under its new name, of which the old one is an alias (dcgm-exporter #658).
+    for way in ("TX", "RX"):
+        yield Name(f"DCGM_FI_PROF_NVLINK_{way}_BYTES", m.NVLINK_PAYLOAD, adds=True)
+    yield Name("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", m.NVLINK_TRAFFIC, MEGA, Generation.CLASSIC)
+    yield Name("DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", m.NVLINK_TRAFFIC, MEGA, Generation.BASE_UNITS)
 
 
 NVIDIA: dict[str, Name] = {name.raw: name for name in _table()}

@@ -12,6 +12,8 @@ _MOST_WATTS = 10_000.0
 _RATIO = (0.0, 1.05)
 """Averages of hardware counters overshoot 1 a little."""
 _COUNTER = (0.0, 1e15)
+_LINK = (0.0, 1e13)
+"""Bytes a second: several times what all NVLinks of a GPU carry."""
 
 LIMITS: dict[Metric, tuple[float, float]] = {
     Metric.BUSY: _RATIO,
@@ -44,6 +46,8 @@ LIMITS: dict[Metric, tuple[float, float]] = {
     Metric.PCIE_LINK_WIDTH_LIMIT: (0.0, 64.0),
     Metric.NVLINK_CRC_ERRORS: _COUNTER,
     Metric.NVLINK_REPLAYS: _COUNTER,
+    Metric.NVLINK_PAYLOAD: _LINK,
+    Metric.NVLINK_TRAFFIC: _LINK,
     Metric.ROWS_REMAPPED_CORRECTABLE: _COUNTER,
     Metric.ROWS_REMAPPED_UNCORRECTABLE: _COUNTER,
     Metric.ROW_REMAP_FAILED: (0.0, 1.0),
@@ -64,7 +68,7 @@ _SMALL = frozenset(
         Metric.BUSY, Metric.MEMORY_COPY, Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.POWER,
         Metric.SLOWDOWN_TEMPERATURE, Metric.THERMAL_MARGIN, Metric.MEMORY_TEMPERATURE_LIMIT,
         Metric.PCIE_LINK_GENERATION, Metric.PCIE_LINK_GENERATION_LIMIT, Metric.PCIE_LINK_WIDTH,
-        Metric.PCIE_LINK_WIDTH_LIMIT, Metric.DCGM_HEALTH,
+        Metric.PCIE_LINK_WIDTH_LIMIT, Metric.NVLINK_TRAFFIC, Metric.DCGM_HEALTH,
     }
 )  # fmt: skip
 """Far below DCGM's 32-bit blanks."""

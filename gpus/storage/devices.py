@@ -47,6 +47,7 @@ PASSES: Mapping[Metric, float] = {
     Metric.MEMORY_CLOCK: 30e6,
     Metric.POWER_THROTTLED: 0.1,
     Metric.THERMAL_THROTTLED: 0.1,
+    **dict.fromkeys((Metric.NVLINK_PAYLOAD, Metric.NVLINK_TRAFFIC), 1e8),
 }
 """A change of no more than this, in the metric's unit, makes no row worth writing. Of the others, any change does."""
 _KEY = ("cluster_id", "uuid", "instance")

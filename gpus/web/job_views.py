@@ -3,7 +3,7 @@
 gpus/jobs.html    listing (of GpuJob, as gpus.peers.lives.selectors.jobs), states, clusters,
                   rows [(job, GPU-hours, active percent or None)]
 gpus/job.html     report (gpus.peers.lives.reports.JobReport), job, ranks (the first MOST_ROWS), nodes, more_ranks,
-                  more_nodes, may_serve, starts [(PodStart, words of each part)]
+                  more_nodes, may_serve, may_train, starts [(PodStart, words of each part)]
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from gpus.reports.starts import figures
 from gpus.reports.starts import selectors as starts
 
 MOST_ROWS = 100
+REPLICAS = frozenset({"Deployment", "ReplicaSet", "DaemonSet"})
+"""Kinds whose pods serve, or do what each node needs: their pages have no part on training."""
 
 
 @require_GET
@@ -57,6 +59,7 @@ def job(request: UserRequest, pk: int) -> HttpResponse:
         "nodes": nodes[:MOST_ROWS],
         "starts": [(start, *_words(start)) for start in starts.of_job(row)],
         "may_serve": row.kind not in BATCH,
+        "may_train": row.kind not in REPLICAS,
         "more_nodes": max(0, report.around.nodes_count - MOST_ROWS),
     }
     return render(request, "gpus/job.html", context)

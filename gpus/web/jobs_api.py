@@ -55,7 +55,7 @@ class GpuJobShareOut(serializers.Serializer[Share]):
 
 
 class GpuJobGoodputOut(serializers.Serializer[Any]):
-    """Scheduling × runtime. The program's own part, steps that were not repeated, is not measured."""
+    """Scheduling × runtime. The program's part is with the steps of a training job: `/gpus/jobs/{id}/training`."""
 
     scheduling = GpuJobShareOut(help_text="Of the time since it was queued, that in which all of its pods ran at once.")
     runtime = GpuJobShareOut(help_text="Of its GPU-hours with telemetry, those in which the GPU was active.")

@@ -97,6 +97,12 @@ FAMILIES: Mapping[str, Family] = {
     "ecc_uncorrected": Family(
         f"{_DEV}ECC_DBE_VOL_TOTAL", f"{_DEV}ECC_DBE_VOL_TOTAL", "Double-bit volatile ECC errors.", "counter", False
     ),
+    "nvlink_traffic": Family(
+        f"{_DEV}NVLINK_BANDWIDTH_TOTAL",
+        f"{_DEV}NVLINK_THROUGHPUT_TOTAL",
+        "Total number of NVLink bandwidth counters for all lanes",
+        "counter",
+    ),
     "nvlink": Family(
         f"{_DEV}NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
         f"{_DEV}NVLINK_CRC_FLIT_ERROR_TOTAL",
@@ -213,8 +219,8 @@ def _error(gpu: GpuState) -> Labels:
     return {"err_code": str(gpu.xid), "err_msg": _MESSAGES.get(gpu.xid, "")} if gpu.xid else {}
 
 
-_OF_WHOLE_GPUS = frozenset({"busy", "memory_copy"})
-"""The driver has no utilization of an instance (DCGM issue 80)."""
+_OF_WHOLE_GPUS = frozenset({"busy", "memory_copy", "nvlink_traffic"})
+"""The driver has no utilization of an instance (DCGM issue 80), and instances have no NVLink."""
 _MESSAGES = {48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 95: "Uncontained memory error"}
 
 
@@ -239,6 +245,8 @@ def _value(key: str, gpu: GpuState, *, is_new: bool) -> str | None:
     if key in ("busy", "memory_copy"):
         ratio = gpu.busy if key == "busy" else round(gpu.bandwidth, 2)
         return f"{ratio:.6f}" if is_new else str(round(ratio * 100))
+    if key == "nvlink_traffic":  # MB/s, though its type is counter; blank, and so left out, of a board without links
+        return str(int(gpu.nvlink / 1e6)) if gpu.board.nvlink else None
     if key == "energy":
         return f"{gpu.energy:.6f}" if is_new else str(int(gpu.energy * 1000))
     if key == "thermal":

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 NOISE_SECONDS = 30
 """As often as exporters collect: within it a GPU's figures do not change."""
+OVER_LINKS = 0.3
+"""Share of NVLink's bandwidth that kernels of full occupancy use."""
 MADE_JOULES = 3.6e6
 """Of a board before it came here: its counter does not begin at zero."""
 
@@ -275,7 +277,14 @@ class Gpus:
             rows_remapped=1 if whole.xid in (48, 95) else 0,
             instance=slot.instance,
             profile=slot.profile,
+            nvlink=board.nvlink * _about(OVER_LINKS * work.sm * loaded * self._has_peers(node, place), f"{seed}nvlink"),
         )
+
+    @staticmethod
+    def _has_peers(node: _Node, place: int) -> bool:
+        """Return whether its pod holds other GPUs of the node: those that it talks to over NVLink."""
+        uid = node.holdings[place].uid
+        return bool(uid) and sum(holding.uid == uid for holding in node.holdings) > 1
 
     def _uuid(self, node_uid: str, index: int) -> str:
         text = hashlib.sha256(f"{self._seed}-{node_uid}-{index}".encode()).hexdigest()

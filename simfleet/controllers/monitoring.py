@@ -12,16 +12,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from clusters import objects
 from simfleet.apiserver.store import Raw
 from simfleet.machines.host_counters import CALM, HostLoad, Labels, Sample, samples
 from simfleet.machines.inference_counters import ServingLoad
 from simfleet.machines.inference_counters import samples as serving
+from simfleet.machines.training_counters import TrainingLoad
+from simfleet.machines.training_counters import samples as training
 
 if TYPE_CHECKING:
     from simfleet.core import SimCluster
@@ -65,6 +69,7 @@ class Monitoring:
         self.hidden: set[str] = set()
         """Beginnings of names that no exporter prints: collectors that are switched off."""
         self._numbers: dict[str, int] = {}
+        self._asked = threading.local()
 
     def install(self) -> None:
         """Create the service by which Prometheus is reached."""
@@ -86,6 +91,7 @@ class Monitoring:
     def _answer(self, service: Raw, port: str, path: str, query: Mapping[str, str]) -> tuple[int, str] | None:
         if (service["metadata"]["namespace"], service["metadata"]["name"], port) != (NAMESPACE, NAME, PORT):
             return None
+        self._asked.targets = None
         try:
             if path == "api/v1/query":
                 at = float(query.get("time", self._cluster.clock.now().timestamp()))
@@ -190,7 +196,7 @@ class Monitoring:
         if metric.startswith(tuple(self.hidden)):
             return
         if not metric.startswith("node_"):
-            yield from self._of_servers(metric, at)
+            yield from self._of_servers(metric, at, matchers)
             return
         for node in self._hosts():
             target = self.target(node)
@@ -199,16 +205,50 @@ class Monitoring:
                     if name == metric:
                         yield {"__name__": name, **target, **labels}, value
 
-    def _of_servers(self, metric: str, at: float) -> Iterator[tuple[Labels, float]]:
-        """Yield a metric of the other targets; labels that a target has are renamed, as without honor_labels."""
-        for target in (target for several in self.scraped for target in several()):
+    def _of_servers(self, metric: str, at: float, matchers: list[Any]) -> Iterator[tuple[Labels, float]]:
+        """Yield a metric of the other targets, or all of them without a name.
+
+        Labels that a target has are renamed, as without honor_labels.
+        """
+        of_target = [matcher for matcher in matchers if matcher[0] in ("namespace", "pod")]
+        for target in self._targets():
+            if not all(_is_match(target.labels[n], how, wanted) for n, how, wanted in of_target if n in target.labels):
+                continue
             if metric == "up":
                 yield {"__name__": metric, **target.labels}, 1.0
                 continue
             for name, labels, value in target.samples(at):
-                if name == metric:
+                if metric in (name, ""):
                     own = {f"exported_{key}" if key in target.labels else key: text for key, text in labels.items()}
                     yield {"__name__": name, **own, **target.labels}, value
+
+    def _targets(self) -> list[Scraped]:
+        """Return the targets beside node exporters; a query asks for them at each of its steps."""
+        targets: list[Scraped] | None = getattr(self._asked, "targets", None)
+        if targets is None:
+            targets = self._asked.targets = [target for several in self.scraped for target in several()]
+        return targets
+
+    def trains(self, namespace: str, job: str, load: TrainingLoad) -> None:
+        """Scrape the trainer of the first rank of this Job, as a PodMonitor does."""
+
+        def pods() -> Iterator[Scraped]:
+            with self._cluster.lock:
+                owner = self._cluster.store.find("jobs", job, namespace)
+                stored = [stored.raw for stored in self._cluster.store.all("pods")]
+            ranks = [
+                raw["metadata"]
+                for raw in stored
+                if raw["metadata"]["namespace"] == namespace
+                and objects.controller(raw) == ("Job", job)
+                and (raw.get("status") or {}).get("phase") == "Running"
+            ]
+            if owner is not None and ranks:
+                start = datetime.fromisoformat(owner.raw["metadata"]["creationTimestamp"]).timestamp()
+                first = min(ranks, key=lambda metadata: str(metadata["name"]))
+                yield Scraped(_pod_target(first, namespace, "trainer"), partial(training, start=start, load=load))
+
+        self.scraped.append(pods)
 
     def serves(self, namespace: str, app: str, load: ServingLoad) -> None:
         """Scrape vLLM in each running pod with this label `app`, as a PodMonitor does."""
@@ -222,7 +262,7 @@ class Monitoring:
                 if of_app and status.get("phase") == "Running":
                     start = datetime.fromisoformat(str(status.get("startTime") or metadata["creationTimestamp"]))
                     yield Scraped(
-                        _pod_target(metadata, namespace), partial(serving, start=start.timestamp(), load=load)
+                        _pod_target(metadata, namespace, "vllm"), partial(serving, start=start.timestamp(), load=load)
                     )
 
         self.scraped.append(pods)
@@ -259,13 +299,13 @@ class Monitoring:
         }
 
 
-def _pod_target(metadata: Raw, namespace: str) -> Labels:
+def _pod_target(metadata: Raw, namespace: str, container: str) -> Labels:
     number = int(hashlib.sha256(metadata["uid"].encode()).hexdigest()[:4], 16)
     return {
-        "container": "vllm",
+        "container": container,
         "endpoint": "http",
         "instance": f"10.1.{number >> 8}.{number & 255}:8000",
-        "job": f"{namespace}/vllm",
+        "job": f"{namespace}/{container}",
         "namespace": namespace,
         "pod": metadata["name"],
     }

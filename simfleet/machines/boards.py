@@ -22,10 +22,12 @@ class Board:
     mhz: tuple[int, int]
     """SM clock idle, and at most."""
     memory_mhz: int
+    nvlink: float = 0.0
+    """Bytes a second of all its links, both directions; 0: it has none."""
 
 
 BOARDS: Mapping[str, Board] = {
-    "NVIDIA-H100-80GB-HBM3": Board("NVIDIA H100 80GB HBM3", 80 * GIB, (72.0, 700.0), (345, 1980), 2619),
+    "NVIDIA-H100-80GB-HBM3": Board("NVIDIA H100 80GB HBM3", 80 * GIB, (72.0, 700.0), (345, 1980), 2619, 900e9),
     "NVIDIA-L40S": Board("NVIDIA L40S", 48 * GIB, (35.0, 350.0), (210, 2520), 9001),
 }
 
@@ -105,6 +107,8 @@ class GpuState:
     """After uncorrectable errors."""
     instance: str = ""
     profile: str = ""
+    nvlink: float = 0.0
+    """Bytes a second over its links."""
 
     @property
     def is_lost(self) -> bool:

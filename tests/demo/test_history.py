@@ -35,9 +35,10 @@ from tests.demo.component_plans import TestComponentPlans, plan_in
 from tests.demo.fleet_run import TestFleetRun
 from tests.demo.glossary import hooks as _hooks
 from tests.demo.narrow_readers import TestNarrowReaders
+from tests.demo.training_steps import TestTrainingSteps
 
 # Collected here, where the world is made
-__all__ = ["TestAlertConditions", "TestComponentPlans", "TestFleetRun", "TestNarrowReaders"]
+__all__ = ["TestAlertConditions", "TestComponentPlans", "TestFleetRun", "TestNarrowReaders", "TestTrainingSteps"]
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 """Beside `world`, which needs no mark, so that this file's tests find a database when they run alone."""
 
@@ -49,9 +50,7 @@ def rollout_in(pool: str) -> Rollout:
 @pytest.mark.usefixtures("world")
 class TestHistory:
     def test_all_clusters_answer_but_one_which_says_since_when_and_why_not(self) -> None:
-        reach = dict(Cluster.objects.values_list("name", "reach"))
-        lost = Cluster.objects.get(name=LOST)
-
+        reach, lost = dict(Cluster.objects.values_list("name", "reach")), Cluster.objects.get(name=LOST)
         assert reach == {
             "atlas-training": "reachable",
             "borealis-inference": "reachable",
@@ -122,7 +121,6 @@ class TestHistory:
     def test_nodes_drifted_by_hand_and_by_a_file_which_is_named(self) -> None:
         states = SettingState.objects.filter(state="drifted", node__cluster__name="atlas-training")
         drifted = {state.node.name: state for state in states.select_related("node")}
-
         assert set(drifted) == {"atlas-training-gpu-007", "atlas-training-gpu-019"}
         assert "/etc/sysctl.d/99-zzz-storage-vendor.conf" in drifted["atlas-training-gpu-019"].reason
 

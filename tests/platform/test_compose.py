@@ -38,6 +38,7 @@ READERS = {
     "networks",
     "one_of",
     "prices",
+    "metric_names",
     "database",
     "pooler",
     "secret",

@@ -112,7 +112,7 @@ def test_only_what_is_asked_for_is_made() -> None:
     begun = time.perf_counter()
     text = big.exporters.text("big-gpu-300")
     assert time.perf_counter() - begun < 0.1
-    assert text.count("\n") == 24 * (2 + 8)
+    assert text.count("\n") == 25 * (2 + 8)
 
 
 def read(atlas: SimCluster, mode: str) -> Reading:

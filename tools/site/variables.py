@@ -24,6 +24,7 @@ TYPES = {
     "networks": "list of address ranges",
     "one_of": "one of several words",
     "prices": "list of product=price",
+    "metric_names": "list of names of metrics",
     "database": "URL of a database",
     "pooler": "none or transaction",
     "broker": "URL of a broker, or none",

@@ -51,7 +51,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Scheduling × runtime. The program's part (steps that were not repeated) is not measured."""
+    """Scheduling × runtime. The program's part is read for itself: see gpus.peers.lives.training."""
 
     scheduling: Share
     """Of the time since it was queued, that in which all of its pods ran at once."""

@@ -329,3 +329,45 @@ def test_slow_disks_and_io_pressure_fire_on_nodes_with_gpus_alone(tmp_path: Path
         (firing("host-disk-latency", "node, device"), "25m", [('{node="n1", device="nvme0n1"}', 1)]),
         (firing("host-io-pressure", "node"), "25m", [('{node="n1"}', 1)]),
     )  # fmt: skip
+
+
+TRAFFIC = {
+    "sum": (("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 1e-6),),
+    "renamed": (("DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", 1e-6),),
+    "profiling": (("DCGM_FI_PROF_NVLINK_TX_BYTES", 0.5), ("DCGM_FI_PROF_NVLINK_RX_BYTES", 0.5)),
+    "both": (
+        ("DCGM_FI_PROF_NVLINK_TX_BYTES", 0.5),
+        ("DCGM_FI_PROF_NVLINK_RX_BYTES", 0.5),
+        ("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 1e-6),
+    ),
+}
+PODS = {
+    "slow": [200e9] * 7 + [30e9],
+    "level": [200e9] * 7 + [50e9],
+    "rest": [0.9e9] * 7 + [0],
+    "groups": [200e9] * 5 + [0] * 3,
+    "few": [200e9, 200e9, 0],
+}
+"""Rates of the GPUs of a pod, each on a node of its own."""
+
+
+@pytest.mark.parametrize("names", TRAFFIC)
+def test_a_gpu_that_lags_behind_its_pod_over_nvlink_fires_by_node_after_ten_minutes(tmp_path: Path, names: str) -> None:
+    series: dict[str, str] = {}
+    for pod, rates in PODS.items():
+        for number, rate in enumerate(rates):
+            labels = f'UUID="GPU-{pod}-{number}",gpu="{number}",Hostname="{pod}",namespace="team",pod="{pod}"'
+            for name, share in TRAFFIC[names]:
+                series[f"{name}{{{labels}}}"] = f"{rate * share:g}x80"
+    labels = 'UUID="GPU-{n}",gpu="{n}",Hostname="shared",namespace="team",pod="{pod}"'
+    for number in range(4):
+        for name, share in TRAFFIC[names]:
+            series[f"{name}{{{labels.format(n=number, pod='one')}}}"] = f"{200e9 * share * (number > 0):g}x80"
+    for name, _ in TRAFFIC[names]:  # the slow one has a second pod
+        series[f"{name}{{{labels.format(n=0, pod='two')}}}"] = "0x80"
+    judged(
+        tmp_path,
+        series,
+        (firing("nvlink-traffic", "node"), "9m", []),
+        (firing("nvlink-traffic", "node"), "15m", [('{node="slow"}', 1)]),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpus.alerts import hardware, heat, rules
+from gpus.alerts import hardware, heat, links, rules
 from gpus.metrics.samples import Metric
 from gpus.models import HostLoad
 from notices.alerts import evaluation
@@ -131,6 +131,7 @@ ASKING = {
     hardware.ECC: "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
     hardware.PENDING: "DCGM_FI_DEV_ROW_REMAP_PENDING",
     hardware.NVLINK: "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL or DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+    links.TRAFFIC: "DCGM_FI_PROF_NVLINK_TX_BYTES or DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
     hardware.LINK: "DCGM_FI_DEV_PCIE_LINK_WIDTH",
     heat.HELD_BACK: "DCGM_FI_DEV_THERMAL_VIOLATION",
     heat.SLOWDOWN: "DCGM_EXP_CLOCK_EVENTS_COUNT",
@@ -170,6 +171,6 @@ def test_what_is_not_exported_is_said_and_neither_opens_nor_closes_anything(boar
 def test_each_rule_names_the_source_of_its_limit():
     from gpus.alerts import nodes
 
-    sources = hardware.SOURCES | heat.SOURCES | nodes.SOURCES
-    named = {rule.name for module in (hardware, heat, nodes) for rule in module.rules()}
+    sources = hardware.SOURCES | heat.SOURCES | links.SOURCES | nodes.SOURCES
+    named = {rule.name for module in (hardware, heat, links, nodes) for rule in module.rules()}
     assert named - {heat.HELD_BACK} == sources.keys()

@@ -271,6 +271,19 @@ def test_nvlink_counters_have_labels_of_their_own_and_add_up():
     assert (gpu_sample.values[Metric.NVLINK_CRC_ERRORS], gpu_sample.values[Metric.NVLINK_REPLAYS]) == (2, 40)
 
 
+def test_nvlink_traffic_is_a_rate_in_bytes_by_each_generations_name():
+    old, new = (f"DCGM_FI_DEV_NVLINK_{name}_TOTAL" for name in ("BANDWIDTH", "THROUGHPUT"))
+    for name in (old, new):
+        (gpu_sample,) = read(direct(line(name, 201_777))).samples
+        assert gpu_sample.values == {Metric.NVLINK_TRAFFIC: 201.777e9}
+    both = line("DCGM_FI_PROF_NVLINK_TX_BYTES", 90e9) + line("DCGM_FI_PROF_NVLINK_RX_BYTES", 60e9) + line(old, 150_000)
+    (gpu_sample,) = read(direct(both)).samples
+    assert gpu_sample.values == {Metric.NVLINK_PAYLOAD: 150e9, Metric.NVLINK_TRAFFIC: 150e9}
+    for blank in (2147483632, 9223372036854775794):
+        reading = read(direct(line("DCGM_FI_DEV_GPU_TEMP", 50) + line(old, blank)))
+        assert Metric.NVLINK_TRAFFIC not in reading.samples[0].values
+
+
 @pytest.mark.parametrize(
     ("name", "value", "code"),
     [

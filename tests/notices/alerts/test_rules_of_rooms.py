@@ -49,7 +49,8 @@ def test_every_rule_has_words_and_numbers_that_are_within_their_limits():
     assert list(offered) == [
         "held-idle", "gpu-lost", "check-failed", "check-far-from-peers", "gpu-pod-oom",
         "fatal-xid", "ecc-uncorrected", "thermal", "thermal-throttle", "memory-thermal",
-        "hw-slowdown", "row-remap-failed", "row-remap-pending", "nvlink-errors", "pcie-replays", "pcie-link",
+        "hw-slowdown", "row-remap-failed", "row-remap-pending", "nvlink-errors", "nvlink-traffic",
+        "pcie-replays", "pcie-link",
         "dcgm-health", "telemetry-lost", "exporter-silent", "host-disk-latency",
         "host-io-pressure", "drift", "credential-refused", "credential-expiring",
         "rollout-credential-refused", "rollout-stopped", "break-glass-overdue", "fleet-run-stuck",

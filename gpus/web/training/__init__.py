@@ -1,0 +1,1 @@
+"""Page and REST of the steps of training jobs."""
