@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from accounts.models import User
+from accounts.people import identities
 from accounts.permissions import restrict
 from clusters.models import Cluster, Node
 from common.clock import now
@@ -87,7 +87,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "frame": SimpleLazyObject(lambda: count(user)),
         "section": section,
         "theme": theme,
-        "has_single_sign_on": bool(settings.SETPOINT_OIDC),
+        "has_single_sign_on": bool(identities.providers()),
     }
 
 

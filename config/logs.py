@@ -86,6 +86,7 @@ def configuration(level: str, style: str) -> dict[str, Any]:
             "kombu": {"level": "WARNING"},
             "waitress": {"level": "WARNING"},
             "fido2": {"level": "WARNING"},  # each use of a passkey; the audit record has it, with its person
+            "signxml": {"level": "WARNING"},  # at DEBUG, what was signed, word for word
             # It warns of each request that waits for a thread: a browser's first page asks for ten files at once.
             "waitress.queue": {"level": "ERROR"},
         },

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from accounts.providers import GroupRole, Provider, issuer_objection
+from accounts.providers import GroupRole, OidcProvider, Provider, issuer_objection
 from common import yaml
 from config import env
 from config.env import BadEnvironment
@@ -38,14 +39,10 @@ _SCOPE_WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 _FORM = '[{"group": "gpu-operators", "role": "operator", "scope": "env:staging"}, …]'
 
 
-def providers(keys: list[str]) -> tuple[Provider, ...]:
+def providers(keys: list[str]) -> tuple[OidcProvider, ...]:
     """Return the providers with these keys, which SETPOINT_OIDC_PROVIDERS lists. Raises BadEnvironment."""
-    for key in keys:
-        if not _KEY.fullmatch(key):
-            raise BadEnvironment(f"{LISTED}: {key!r} is no key: a lowercase letter, then up to 19 letters and digits")
-        if keys.count(key) > 1:
-            raise BadEnvironment(f"{LISTED} names {key} twice")
-    _refuse_unknown(keys)
+    check_keys(keys, LISTED)
+    refuse_unknown(keys, PREFIX, (*REQUIRED, *OPTIONAL))
     read = tuple(_provider(key) for key in keys)
     issuers = [provider.issuer for provider in read]
     for provider in read:
@@ -62,38 +59,52 @@ def local_accounts(listed: list[str], configured: tuple[Provider, ...]) -> froze
     if bad := sorted(account for account in accounts if "@" not in account):
         raise BadEnvironment(f"{name} lists e-mail addresses of local accounts, and {bad[0]!r} is none")
     if accounts and not configured:
-        raise BadEnvironment(f"{name} closes password log-in for all others, and {LISTED} names no other way to log in")
+        raise BadEnvironment(
+            f"{name} closes password log-in for all others, and "
+            f"neither {LISTED} nor SETPOINT_SAML_PROVIDERS names another way to log in"
+        )
     return accounts
 
 
-def _refuse_unknown(keys: list[str]) -> None:
-    names = {LISTED} | {_variable(key, part) for key in keys for part in (*REQUIRED, *OPTIONAL)}
+def check_keys(keys: list[str], listed: str) -> None:
+    """Raises BadEnvironment unless `listed` names each key once, and each is one."""
+    for key in keys:
+        if not _KEY.fullmatch(key):
+            raise BadEnvironment(f"{listed}: {key!r} is no key: a lowercase letter, then up to 19 letters and digits")
+        if keys.count(key) > 1:
+            raise BadEnvironment(f"{listed} names {key} twice")
+
+
+def refuse_unknown(keys: list[str], prefix: str, parts: Sequence[str]) -> None:
+    """Raises BadEnvironment for a variable with this prefix that belongs to none of these providers."""
+    listed = f"{prefix}PROVIDERS"
+    names = {listed} | {f"{prefix}{key.upper()}_{part}" for key in keys for part in parts}
     known = names | {f"{name}_FILE" for name in names}
     for name in sorted(os.environ):
-        if name.startswith(PREFIX) and name not in known:
-            of = name.removeprefix(PREFIX).partition("_")[0].lower()
+        if name.startswith(prefix) and name not in known:
+            of = name.removeprefix(prefix).partition("_")[0].lower()
             if of in keys:
-                parts = ", ".join(_variable(of, part) for part in (*REQUIRED, *OPTIONAL))
-                raise BadEnvironment(f"{name} is unknown; provider {of} has {parts}")
-            raise BadEnvironment(f"{name} belongs to no provider that {LISTED} lists")
+                own = ", ".join(f"{prefix}{of.upper()}_{part}" for part in parts)
+                raise BadEnvironment(f"{name} is unknown; provider {of} has {own}")
+            raise BadEnvironment(f"{name} belongs to no provider that {listed} lists")
 
 
-def _provider(key: str) -> Provider:
+def _provider(key: str) -> OidcProvider:
     given = {part: env.text(_variable(key, part)).strip() for part in (*REQUIRED, *OPTIONAL)}
     if missing := [_variable(key, part) for part in REQUIRED if not given[part]]:
         raise BadEnvironment(f"{missing[0]} must be set: {LISTED} lists {key}")
-    return Provider(
+    return OidcProvider(
         key=key,
         name=given["NAME"][:60] or key.capitalize(),
         issuer=_issuer(_variable(key, "ISSUER"), given["ISSUER"]),
         client_id=given["CLIENT_ID"],
         client_secret=given["CLIENT_SECRET"],
-        mapping=_mapping(_variable(key, "ROLES"), given["ROLES"]),
+        mapping=mapping(_variable(key, "ROLES"), given["ROLES"]),
         scopes=_scopes(_variable(key, "SCOPES"), given["SCOPES"]),
         groups_claim=given["GROUPS_CLAIM"] or "groups",
         trusts_email=env.flag(_variable(key, "TRUST_EMAIL")),
         scim_subject=_scim_subject(key, given["SCIM_SUBJECT"], given["GROUPS_CLAIM"]),
-        scim_groups=_scim_groups(_variable(key, "SCIM_GROUPS"), given["SCIM_GROUPS"]),
+        scim_groups=scim_groups(_variable(key, "SCIM_GROUPS"), given["SCIM_GROUPS"]),
         auth_method=_auth_method(_variable(key, "AUTH_METHOD"), given["AUTH_METHOD"]),
     )
 
@@ -131,13 +142,13 @@ def _scim_subject(key: str, claim: str, groups_claim: str) -> str:
     return claim
 
 
-def _scim_groups(name: str, attribute: str) -> str:
+def scim_groups(name: str, attribute: str) -> str:
     if attribute and attribute not in SCIM_GROUPS:
         raise BadEnvironment(f"{name} must be {' or '.join(SCIM_GROUPS)}, not {attribute!r}")
     return attribute
 
 
-def _mapping(name: str, text: str) -> tuple[GroupRole, ...]:
+def mapping(name: str, text: str) -> tuple[GroupRole, ...]:
     """Read the YAML or JSON list that maps groups to roles. Raises BadEnvironment naming variable, item and field."""
     try:
         rows = yaml.load(text).data
@@ -145,11 +156,11 @@ def _mapping(name: str, text: str) -> tuple[GroupRole, ...]:
         raise BadEnvironment(f"{name}: {error}") from None
     if not isinstance(rows, list) or not rows:
         raise BadEnvironment(f"{name} must be a list such as {_FORM}")
-    mapping = [_row(f"{name}[{index}]", row) for index, row in enumerate(rows)]
-    for index, row in enumerate(mapping):
-        if row in mapping[:index]:
+    rows_read = [_row(f"{name}[{index}]", row) for index, row in enumerate(rows)]
+    for index, row in enumerate(rows_read):
+        if row in rows_read[:index]:
             raise BadEnvironment(f"{name}[{index}] repeats an earlier item: {row.group}, {row.role}, {row.scope}")
-    return tuple(mapping)
+    return tuple(rows_read)
 
 
 def _row(where: str, row: Any) -> GroupRole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from config import env, forwarding, logs, oidc, private
+from config import env, forwarding, logs, oidc, private, saml
 from contract import names
 from jobs.diffs.changes import Disruption
 
@@ -130,7 +130,9 @@ SETPOINT_TOKEN_PEPPER = env.secret("SETPOINT_TOKEN_PEPPER", VAR / "token.pepper"
 """Mixed into the hashes of API tokens; changing it ends every token."""
 SETPOINT_OIDC = oidc.providers(env.words("SETPOINT_OIDC_PROVIDERS"))
 """Providers of single sign-on and what their groups may do: the operator's word, which no page or token changes."""
-SETPOINT_LOCAL_ACCOUNTS = oidc.local_accounts(env.words("SETPOINT_LOCAL_ACCOUNTS"), SETPOINT_OIDC)
+SETPOINT_SAML = saml.providers(env.words("SETPOINT_SAML_PROVIDERS"), beside=SETPOINT_OIDC)
+"""The same, of those with SAML 2.0."""
+SETPOINT_LOCAL_ACCOUNTS = oidc.local_accounts(env.words("SETPOINT_LOCAL_ACCOUNTS"), (*SETPOINT_OIDC, *SETPOINT_SAML))
 """Local accounts that alone may log in with a password, for emergencies; empty: every local account."""
 SETPOINT_STEP_UP = env.one_of("SETPOINT_STEP_UP", tuple(Disruption))
 """Approving a plan that is so disruptive, or more, takes a log-in of the last minutes; empty: none does."""

@@ -323,9 +323,9 @@ _SCIM = ("user", "users", "users_search", "group", "groups", "groups_search", "s
 NO_PAGE: dict[str, str] = {
     "accounts:link": "a link that works once opens it",
     "accounts:login_code": "a right password opens it",
-    "accounts:sign_on": "leads to a provider of single sign-on",
-    "accounts:sign_on_back": "leads back from it",
-    **dict.fromkeys(("accounts:token_exchange", "jobs:change_record_hook"), _PROGRAM),
+    **dict.fromkeys(("accounts:sign_on", "accounts:saml"), "leads to a provider of single sign-on"),
+    **dict.fromkeys(("accounts:sign_on_back", "accounts:saml_answer"), "leads back from it"),
+    **dict.fromkeys(("accounts:token_exchange", "accounts:saml_metadata", "jobs:change_record_hook"), _PROGRAM),
     **{f"accounts:scim_{name}": _PROGRAM for name in _SCIM},
     **dict.fromkeys(
         (

@@ -82,7 +82,9 @@ class WorkloadRule(Marked):
 
 
 class UsedAssertion(models.Model):
-    """A token of an outside issuer that was exchanged, by a hash; until it expires, it is exchanged no second time."""
+    """A token or an assertion of an outside issuer that was used, by a hash: until it expires, never a second time.
+
+    The requests that SAML assertions answer are here, too."""
 
     digest = models.CharField(primary_key=True, max_length=64)
     expires_at = models.DateTimeField(db_index=True)

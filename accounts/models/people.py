@@ -261,7 +261,7 @@ class Invitation(Marked):
 
 
 class Identity(Marked):
-    """A person as an OpenID Connect provider knows them. The account logs in there, and has its roles from there."""
+    """A person as a provider of single sign-on knows them. The account logs in there, and has its roles from there."""
 
     MARKED = ("user_id", "issuer", "subject", "made_at")
 

@@ -1,4 +1,4 @@
-"""Accounts that log in at an OpenID Connect provider: linked by issuer and subject, with roles from groups alone.
+"""Accounts that log in at a provider of single sign-on: linked by issuer and subject, with roles from groups alone.
 
 An account is either local or of one provider. An existing local account becomes a provider's only on the server, by
 `manage.py link_identity`: an e-mail address proves nothing, and a stolen session must not change who logs in.
@@ -20,6 +20,11 @@ from common.clock import now
 from common.errors import Invalid, WrongState
 
 
+def providers() -> tuple[Provider, ...]:
+    """Return the configured providers, of OpenID Connect and of SAML."""
+    return (*settings.SETPOINT_OIDC, *settings.SETPOINT_SAML)
+
+
 @transaction.atomic
 def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
     """Make a local account the provider's. Its password, sessions and tokens end. Raises Invalid, WrongState."""
@@ -30,7 +35,9 @@ def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
         reason = "SETPOINT_LOCAL_ACCOUNTS names it, for when single sign-on is down."
         raise Invalid("This account keeps its password.", fields={"email": [reason]})
     if not 0 < len(subject) <= 255 or not subject.isprintable():
-        raise Invalid("This is no subject.", fields={"subject": ["The claim sub, of 1 to 255 characters."]})
+        raise Invalid(
+            "This is no subject.", fields={"subject": ["The claim sub, or the NameID, of 1 to 255 characters."]}
+        )
     if Identity.objects.filter(user=user).exists():
         raise WrongState(f"{user.email} has an identity already.")
     if ScimUser.objects.filter(user=user).exclude(issuer=provider.issuer).exists():

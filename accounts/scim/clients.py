@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
 from accounts.access.networks import admits, canonical
 from accounts.access.tokens import USED_EVERY, hash_of
 from accounts.models import PendingChange, ScimClient, User
-from accounts.people import bootstrap, pending
+from accounts.people import bootstrap, identities, pending
 from accounts.permissions import GLOBAL, Role, require_person
 from accounts.providers import Provider
 from accounts.scim.refusals import ScimRefused
@@ -109,7 +108,7 @@ def authenticate(header: str, *, address: str) -> Caller:
     if not admits(client.networks, address):
         _note_refusal(client, address)
         raise ScimRefused(403, f"This token is not accepted from {address or 'an unknown address'}.")
-    provider = next((row for row in settings.SETPOINT_OIDC if row.issuer == client.issuer), None)
+    provider = next((row for row in identities.providers() if row.issuer == client.issuer), None)
     if provider is None:
         raise ScimRefused(403, "The provider of this token is not configured any more.")
     at = now()

@@ -147,14 +147,14 @@ def _taken(provider: Provider, claims: Mapping[str, Any], email: str) -> Account
 
 def _email(provider: Provider, claims: Mapping[str, Any]) -> str:
     """Return the address that names the account. Raises BadClaims for one that the person may have invented."""
-    email = claims.get("email")
+    email, name = claims.get("email"), f"{provider.source} {provider.email_claim}"
     if not isinstance(email, str) or not email:
-        raise BadClaims(f"{provider.name} sent no e-mail address (claim email), which names the account.")
+        raise BadClaims(f"{provider.name} sent no e-mail address ({name}), which names the account.")
     email = email.strip().lower()
     try:
         validate_email(email)
     except ValidationError:
-        raise BadClaims(f"{provider.name} sent a claim email that is no address.") from None
+        raise BadClaims(f"{provider.name} sent, as {name}, what is no address.") from None
     if len(email) > LONGEST_NAME:
         raise BadClaims(f"{provider.name} sent an e-mail address of more than {LONGEST_NAME} characters.")
     if not provider.trusts_email and claims.get("email_verified") is not True:

@@ -26,7 +26,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 
-from accounts.providers import Provider
+from accounts.providers import OidcProvider
 from accounts.signon import id_tokens
 from accounts.signon.refusals import BadClaims, BadToken, Cancelled, Expired, Misconfigured, ProviderDown, SignOnRefused
 from common import hooks
@@ -58,7 +58,7 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return session
 
 
-def _app(provider: Provider) -> SocialApp:
+def _app(provider: OidcProvider) -> SocialApp:
     return SocialApp(
         provider=OpenIDConnectProvider.id,
         provider_id=provider.key,
@@ -99,7 +99,9 @@ class Door(OpenIDConnectProvider):  # type: ignore[misc]
     oauth2_adapter_class = CodeFlow
 
 
-def begin(request: HttpRequest, provider: Provider, next_url: str, *, is_step_up: bool = False) -> HttpResponseRedirect:
+def begin(
+    request: HttpRequest, provider: OidcProvider, next_url: str, *, is_step_up: bool = False
+) -> HttpResponseRedirect:
     """Send the browser to the provider. Waits on the network. Raises SignOnRefused.
 
     `is_step_up`: the provider is asked not to rely on a log-in that it remembers, and to tell when the log-in was. One
@@ -122,7 +124,7 @@ def begin(request: HttpRequest, provider: Provider, next_url: str, *, is_step_up
     return answer
 
 
-def finish(request: HttpRequest, provider: Provider) -> Verified:
+def finish(request: HttpRequest, provider: OidcProvider) -> Verified:
     """Verify the provider's answer in this request. Waits on the network. Raises SignOnRefused."""
     state = statekit.unstash_state(request, state_id=request.GET.get("state", ""), provider_id=provider.key)
     if not state:
@@ -138,7 +140,7 @@ def finish(request: HttpRequest, provider: Provider) -> Verified:
     return Verified(claims, str(state.get("next") or ""))
 
 
-def _exchange(flow: CodeFlow, provider: Provider, state: dict[str, Any]) -> dict[str, Any]:
+def _exchange(flow: CodeFlow, provider: OidcProvider, state: dict[str, Any]) -> dict[str, Any]:
     answer = _redeem(flow, provider, state)
     keys = flow.fetch(flow.openid_config["jwks_uri"])
     claims = id_tokens.verify(answer.get("id_token"), provider=provider, nonce=str(state.get("nonce") or ""), keys=keys)
@@ -148,7 +150,7 @@ def _exchange(flow: CodeFlow, provider: Provider, state: dict[str, Any]) -> dict
     return _with_userinfo(flow, provider, claims, str(answer["access_token"]), wanted)
 
 
-def _redeem(flow: CodeFlow, provider: Provider, state: dict[str, Any]) -> dict[str, Any]:
+def _redeem(flow: CodeFlow, provider: OidcProvider, state: dict[str, Any]) -> dict[str, Any]:
     """Exchange the code for tokens. Raises OAuth2Error, requests.RequestException."""
     client = flow.get_client(flow.request, _app(provider))
     try:
@@ -163,7 +165,7 @@ def _redeem(flow: CodeFlow, provider: Provider, state: dict[str, Any]) -> dict[s
 
 
 def _with_userinfo(
-    flow: CodeFlow, provider: Provider, claims: dict[str, Any], access_token: str, wanted: Sequence[str]
+    flow: CodeFlow, provider: OidcProvider, claims: dict[str, Any], access_token: str, wanted: Sequence[str]
 ) -> dict[str, Any]:
     """Add the claims that many providers put only there. What is signed wins."""
     more = flow._fetch_user_info(access_token)
@@ -177,7 +179,7 @@ def _with_userinfo(
     return {**{name: more[name] for name in names if name in more}, **claims}
 
 
-def _check_answer(request: HttpRequest, provider: Provider) -> None:
+def _check_answer(request: HttpRequest, provider: OidcProvider) -> None:
     """Raises SignOnRefused unless the provider's answer brings a code, and is its own (RFC 9207)."""
     if "iss" in request.GET and request.GET["iss"] != provider.issuer:
         raise BadToken(f"The answer is of another provider than {provider.name}.", "Start again from this page.")
@@ -195,7 +197,7 @@ def _check_answer(request: HttpRequest, provider: Provider) -> None:
         raise BadToken(f"{provider.name} sent you back without a code.")
 
 
-def _check_discovery(document: object, provider: Provider) -> None:
+def _check_discovery(document: object, provider: OidcProvider) -> None:
     """Raises Misconfigured, naming what is wrong with the provider's discovery document."""
     if not isinstance(document, dict):
         raise Misconfigured(f"The discovery document of {provider.name} is no JSON object.")
@@ -208,7 +210,7 @@ def _check_discovery(document: object, provider: Provider) -> None:
             raise Misconfigured(f"The discovery document of {provider.name} has no usable {name}.")
 
 
-def _not_exchanged(error: OAuth2Error, provider: Provider) -> SignOnRefused:
+def _not_exchanged(error: OAuth2Error, provider: OidcProvider) -> SignOnRefused:
     """allauth's error quotes the whole answer, which may hold tokens: only a known word of it is used."""
     match = _ERROR.search(str(error))
     word = match[1] if match else ""
@@ -220,7 +222,7 @@ def _not_exchanged(error: OAuth2Error, provider: Provider) -> SignOnRefused:
     return ProviderDown(f"{provider.name} answered the exchange of the code with something unexpected.")
 
 
-def _down(error: Exception, provider: Provider) -> SignOnRefused:
+def _down(error: Exception, provider: OidcProvider) -> SignOnRefused:
     """The address is logged, never what was sent or answered."""
     log.warning("single sign-on: %s gives no usable answer (%s)", provider.key, type(error).__name__)
     response = getattr(error, "response", None)
@@ -229,5 +231,5 @@ def _down(error: Exception, provider: Provider) -> SignOnRefused:
     return ProviderDown(f"{provider.name} cannot be reached now, or does not answer as an OpenID Connect provider.")
 
 
-def _configured(key: str) -> Provider:
+def _configured(key: str) -> OidcProvider:
     return next(provider for provider in settings.SETPOINT_OIDC if provider.key == key)

@@ -25,10 +25,10 @@ def roles(provider: Provider, claims: Mapping[str, Any]) -> frozenset[tuple[str,
         if isinstance(links, dict) and name in links:
             advice = "Have the provider send only groups assigned to this application: too many do not fit the token."
             return BadClaims(f"{provider.name} sent a link in place of the groups ({name}).", advice)
-        message = f"{provider.name} sent no groups (claim {name}): you are in none, or it is not set up to send them."
-        return NoRole(message)
+        message = f"{provider.name} sent no groups ({provider.source} {name})"
+        return NoRole(f"{message}: you are in none, or it is not set up to send them.")
     if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
-        return BadClaims(f"{provider.name} sent the claim {name}, and it is no list of names.")
+        return BadClaims(f"{provider.name} sent the {provider.source} {name}, and it is no list of names.")
     if len(groups) > MOST_GROUPS or any(len(group) > LONGEST_NAME for group in groups):
         return BadClaims(
             f"{provider.name} sent more, or longer, groups than are read: {MOST_GROUPS:,} of {LONGEST_NAME:,}."

@@ -13,13 +13,13 @@ from typing import Any
 import jwt
 
 from accounts.access.jose import ALGORITHMS, LEEWAY_SECONDS, LONGEST_SUBJECT, public_key
-from accounts.providers import Provider
+from accounts.providers import OidcProvider
 from accounts.signon.refusals import BadToken
 
 _CLOCKS = "The clocks of the provider and of this installation differ: an operator should look at both."
 
 
-def verify(token: object, *, provider: Provider, nonce: str, keys: object) -> dict[str, Any]:
+def verify(token: object, *, provider: OidcProvider, nonce: str, keys: object) -> dict[str, Any]:
     """Return the claims of an ID token. `keys` is the provider's JWKS document. Raises BadToken."""
     if not isinstance(token, str):
         raise BadToken(f"{provider.name} sent no ID token.", "Its client needs the scope openid and the code flow.")
@@ -43,7 +43,7 @@ def verify(token: object, *, provider: Provider, nonce: str, keys: object) -> di
     return claims
 
 
-def _check_person(claims: Mapping[str, Any], provider: Provider, nonce: str) -> None:
+def _check_person(claims: Mapping[str, Any], provider: OidcProvider, nonce: str) -> None:
     audience = claims["aud"]
     party = claims.get("azp")
     if (isinstance(audience, list) and len(audience) > 1 and party is None) or party not in (None, provider.client_id):
@@ -56,7 +56,7 @@ def _check_person(claims: Mapping[str, Any], provider: Provider, nonce: str) -> 
         raise BadToken(f"{provider.name} sent a claim sub that names no person.")
 
 
-def _key(keys: object, header: Mapping[str, Any], algorithm: str, provider: Provider) -> Any:
+def _key(keys: object, header: Mapping[str, Any], algorithm: str, provider: OidcProvider) -> Any:
     """Return the public key that the token names. Raises BadToken, PyJWTError."""
     key = public_key(keys, header, algorithm)
     if key is None:
@@ -64,7 +64,7 @@ def _key(keys: object, header: Mapping[str, Any], algorithm: str, provider: Prov
     return key
 
 
-def _refused(error: jwt.PyJWTError, provider: Provider) -> BadToken:
+def _refused(error: jwt.PyJWTError, provider: OidcProvider) -> BadToken:
     if isinstance(error, jwt.ExpiredSignatureError):
         return BadToken(f"The token of {provider.name} has expired.", f"Start again from this page. {_CLOCKS}")
     if isinstance(error, jwt.ImmatureSignatureError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.forms import Form
@@ -16,6 +15,7 @@ from accounts.access import factors, freshness, passkey_logins, proofs
 from accounts.access import login as logins
 from accounts.models import Identity
 from accounts.passkeys import keys
+from accounts.people import identities
 from accounts.providers import Provider
 from accounts.web.forms import PresentPasswordForm, ProofForm
 from accounts.web.views import add_errors, safe_next
@@ -77,4 +77,4 @@ def _wanted(request: UserRequest) -> str:
 def _providers(request: UserRequest) -> list[Provider]:
     """Return the configured providers at which this person has an identity."""
     issuers = set(Identity.objects.filter(user=request.user).values_list("issuer", flat=True))
-    return [provider for provider in settings.SETPOINT_OIDC if provider.issuer in issuers]
+    return [provider for provider in identities.providers() if provider.issuer in issuers]

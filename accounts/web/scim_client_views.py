@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Q
@@ -15,7 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.models import ScimClient, ScimGroup, ScimUser
-from accounts.people import pending
+from accounts.people import identities, pending
 from accounts.permissions import GLOBAL, Role, may, require, require_audit
 from accounts.scim import clients, resources
 from accounts.web.forms import LinesField
@@ -39,7 +38,7 @@ class ClientForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["provider"]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [(row.key, row.name) for row in settings.SETPOINT_OIDC]
+        field.choices = [(row.key, row.name) for row in identities.providers()]
 
 
 @never_cache
@@ -53,7 +52,7 @@ def clients_page(request: UserRequest) -> HttpResponse:
     form = ClientForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         wishes = {**form.cleaned_data}
-        provider = next(row for row in settings.SETPOINT_OIDC if row.key == wishes.pop("provider"))
+        provider = next(row for row in identities.providers() if row.key == wishes.pop("provider"))
         try:
             client, text = clients.issue(provider=provider, by=request.user, **wishes)
         except Invalid as refusal:
@@ -75,7 +74,7 @@ def revoke(request: UserRequest, pk: str) -> HttpResponse:
 
 
 def _page(request: UserRequest, form: ClientForm, made: dict[str, Any] | None, status: int = 200) -> HttpResponse:
-    names = {row.issuer: row.name for row in settings.SETPOINT_OIDC}
+    names = {row.issuer: row.name for row in identities.providers()}
     context = {
         "clients": [(row, names.get(row.issuer, "")) for row in ScimClient.objects.all()[:100]],
         "directories": _directories(names),

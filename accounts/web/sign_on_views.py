@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from django.conf import settings
 from django.contrib import messages
@@ -15,7 +16,7 @@ from accounts.access import freshness
 from accounts.access import login as logins
 from accounts.access.addresses import client_address
 from accounts.models import User
-from accounts.providers import Provider
+from accounts.providers import OidcProvider, Provider
 from accounts.signon import arrival, exchange
 from accounts.signon.refusals import SignOnRefused
 from accounts.web.forms import LoginForm
@@ -29,7 +30,13 @@ log = logging.getLogger(__name__)
 @require_GET
 def begin(request: HttpRequest, key: str) -> HttpResponse:
     """Send the browser to the provider. Another site's page cannot begin it: its visitor gets the log-in page."""
-    provider, wanted = _provider(key), safe_next(request, request.GET.get("next", ""))
+    provider = _provider(key)
+    return begun(request, lambda wanted, again: exchange.begin(request, provider, wanted, is_step_up=again))
+
+
+def begun(request: HttpRequest, leave: Callable[[str, bool], HttpResponse]) -> HttpResponse:
+    """Return what `leave` answers for the page to go to afterwards and whether a log-in there is wanted again."""
+    wanted = safe_next(request, request.GET.get("next", ""))
     is_step_up = isinstance(request.user, User) and request.GET.get("again") == "1"
     if isinstance(request.user, User) and not is_step_up:
         return redirect(after_login(request))
@@ -37,9 +44,9 @@ def begin(request: HttpRequest, key: str) -> HttpResponse:
         return redirect("accounts:login")
     try:
         logins.count_start(client_address(request))
-        return exchange.begin(request, provider, wanted, is_step_up=is_step_up)
+        return leave(wanted, is_step_up)
     except (logins.TooManyTries, SignOnRefused) as refusal:
-        return _refused(request, refusal, wanted)
+        return refused(request, refusal, wanted)
 
 
 @never_cache
@@ -51,8 +58,7 @@ def back(request: HttpRequest, key: str) -> HttpResponse:
         verified = exchange.finish(request, provider)
         arrival.admit(request, provider, verified.claims)
     except SignOnRefused as refusal:
-        log.warning("single sign-on: %s: a log-in was refused (%s)", provider.key, refusal.code)
-        return _refused(request, refusal)
+        return ended(request, provider, refusal)
     if settings.SETPOINT_STEP_UP and freshness.proved_at(request) is None:
         messages.warning(
             request,
@@ -62,15 +68,21 @@ def back(request: HttpRequest, key: str) -> HttpResponse:
     return redirect(safe_next(request, verified.next) or settings.LOGIN_REDIRECT_URL)
 
 
-def _refused(request: HttpRequest, refusal: Refusal, wanted: str = "") -> HttpResponse:
+def ended(request: HttpRequest, provider: Provider, refusal: SignOnRefused) -> HttpResponse:
+    """Answer an answer of the provider's that lets no one in."""
+    log.warning("single sign-on: %s: a log-in was refused (%s)", provider.key, refusal.code)
+    return refused(request, refusal)
+
+
+def refused(request: HttpRequest, refusal: Refusal, wanted: str = "") -> HttpResponse:
     advice = refusal.advice if isinstance(refusal, SignOnRefused) else ""
     context = {**login_context(request, LoginForm(), wanted), "refusal": {"message": str(refusal), "advice": advice}}
     return render(request, LOGIN_PAGE, context, status=refusal.status)
 
 
-def _provider(key: str) -> Provider:
+def _provider(key: str) -> OidcProvider:
     for provider in settings.SETPOINT_OIDC:
         if provider.key == key:
-            assert isinstance(provider, Provider)
+            assert isinstance(provider, OidcProvider)
             return provider
     raise Http404

@@ -20,7 +20,7 @@ from accounts.access import factors, halfway, passkey_logins, proofs, sessions, 
 from accounts.access import login as logins
 from accounts.models import User
 from accounts.passkeys import keys, relying_party
-from accounts.people import scopes, services, setup
+from accounts.people import identities, scopes, services, setup
 from accounts.web.forms import CodeForm, LoginForm, PasswordForm, ThemeForm, TokenForm
 from common.errors import Invalid
 from common.requests import UserRequest
@@ -65,7 +65,7 @@ def login_context(request: HttpRequest, form: Form, next_url: str) -> dict[str, 
         "form": form,
         "next": next_url,
         "is_new": setup.is_open(),
-        "providers": settings.SETPOINT_OIDC,
+        "providers": identities.providers(),
         "has_emergency_only": bool(settings.SETPOINT_LOCAL_ACCOUNTS),
         "has_passkeys": not relying_party.reason_without(),
     }

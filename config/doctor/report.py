@@ -11,7 +11,7 @@ from django.db import DatabaseError
 
 from clusters.models import Cluster
 from common.clock import now
-from config.doctor import charts, findings, fleets, forwarding, keys, network, stores
+from config.doctor import certificates, charts, findings, fleets, forwarding, keys, network, stores
 from config.doctor.findings import Check, Finding
 from contract import names
 
@@ -66,6 +66,7 @@ def _without_database() -> list[Check]:
         Check(stores.BROKER, "broker and workers", SECONDS, stores.broker),
         Check(keys.KEYS, "the configured keys", SECONDS, keys.configured),
         Check(charts.CHARTS, "the program helm", SECONDS, charts.helm),
+        Check(certificates.SIGN_ON, "the certificates of SAML providers", SECONDS, certificates.configured),
         *network.checks(network.configured()),
     ]
 

@@ -20,7 +20,7 @@ from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from accounts.providers import Provider
+from accounts.providers import OidcProvider
 from audit import tasks
 from audit.services import record
 from clusters.models import Cluster, Node, NodeTuning
@@ -255,7 +255,8 @@ def test_a_destination_that_cannot_be_reached_is_named_without_its_address(what:
 
 def test_the_provider_of_single_sign_on_is_a_destination(settings) -> None:
     settings.EMAIL_HOST = settings.SETPOINT_AUDIT_HEADS_WEBHOOK = ""
-    settings.SETPOINT_OIDC = (Provider("corp", "Corp", f"http://127.0.0.1:{closed_port()}", "id", "s3cret", ()),)
+    issuer = f"http://127.0.0.1:{closed_port()}"
+    settings.SETPOINT_OIDC = (OidcProvider("corp", "Corp", issuer, (), client_id="id", client_secret="s3cret"),)
     [finding] = findings.run(network.checks(network.configured()))
     assert (finding.state, "Corp" in finding.text, "s3cret" in str(finding)) == ("problem", True, False)
 

@@ -20,7 +20,7 @@ from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, models, transaction
 
-from accounts.providers import GroupRole, Provider
+from accounts.providers import GroupRole, OidcProvider
 from audit.services import record
 from config.doctor import bundle, bundle_rows, bundle_settings, findings
 from config.doctor.report import Report
@@ -110,7 +110,7 @@ def planted(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     settings.SETPOINT_GPU_PRICES = {MARK: 1.0}
     settings.SETPOINT_WEB_THREADS = MARK
     settings.SETPOINT_OIDC = (
-        Provider(
+        OidcProvider(
             key="corp", name="corp", issuer="https://127.0.0.1:1", client_id=MARK, client_secret=secret("oidc"),
             mapping=(GroupRole("g", "viewer", "*"),), scopes=("openid",), groups_claim=MARK, trusts_email=False,
             auth_method="",

@@ -31,8 +31,8 @@ TYPES = {
     "secret": "secret",
 }
 """Type by the function of config.env that reads it."""
-KEYED = re.compile(r"SETPOINT_OIDC_<KEY>_[A-Z_]+")
-"""Variables of one provider of single sign-on, which config.oidc reads by REQUIRED and OPTIONAL."""
+KEYED = re.compile(r"SETPOINT_(?:OIDC|SAML)_<KEY>_[A-Z_]+")
+"""Variables of one provider of single sign-on, which config.oidc and config.saml read by REQUIRED and OPTIONAL."""
 _ROW = re.compile(r"^\| `(SETPOINT_[A-Z_<>]+)` \| (.*?) \| (.*) \|$", re.MULTILINE)
 
 

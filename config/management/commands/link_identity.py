@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.models import User
@@ -20,15 +19,19 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--email", required=True, help="Of the local account.")
-        parser.add_argument("--provider", required=True, help="A key of SETPOINT_OIDC_PROVIDERS.")
         parser.add_argument(
-            "--subject", required=True, help="The person's claim sub, from the provider's directory, not from a mail."
+            "--provider", required=True, help="A key of SETPOINT_OIDC_PROVIDERS or SETPOINT_SAML_PROVIDERS."
+        )
+        parser.add_argument(
+            "--subject",
+            required=True,
+            help="The person's claim sub, or SAML's NameID, from the provider's directory, not from a mail.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        provider = next((row for row in settings.SETPOINT_OIDC if row.key == options["provider"]), None)
+        provider = next((row for row in identities.providers() if row.key == options["provider"]), None)
         if provider is None:
-            known = ", ".join(row.key for row in settings.SETPOINT_OIDC) or "none"
+            known = ", ".join(row.key for row in identities.providers()) or "none"
             raise CommandError(f"No provider {options['provider']!r} is configured; there is: {known}.")
         user = User.objects.filter(email=str(options["email"]).strip().lower()).first()
         if user is None:

@@ -16,7 +16,7 @@ from accounts import tasks
 from accounts.access import enrollment, factors
 from accounts.models import Identity, RecoveryCode, SecondFactor, User
 from accounts.people import identities
-from accounts.providers import Provider
+from accounts.providers import OidcProvider
 from audit.models import Record
 from tests.accounts.authenticator import (
     PAGE,
@@ -32,7 +32,7 @@ from tests.accounts.authenticator import (
 from tests.factories import PASSWORD, UserFactory
 
 pytestmark = pytest.mark.django_db
-PROVIDER = Provider("corp", "Corp", "https://id.example.com", "setpoint", "", ())
+PROVIDER = OidcProvider("corp", "Corp", "https://id.example.com", (), client_id="setpoint", client_secret="")
 
 
 @pytest.fixture

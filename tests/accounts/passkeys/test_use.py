@@ -13,7 +13,7 @@ from accounts.access import freshness, login
 from accounts.models import Identity, LiveSession, LoginAttempt, Passkey, SecondFactor, User
 from accounts.passkeys import challenges
 from accounts.people import factor_resets, identities, pending, services
-from accounts.providers import Provider
+from accounts.providers import OidcProvider
 from audit.models import Record
 from common.errors import WrongState
 from tests.accounts import authenticator
@@ -267,7 +267,7 @@ def test_whose_account_may_not_log_in_uses_none(user, key, what, settings: Any) 
 
 
 def test_a_local_account_that_becomes_the_providers_loses_its_passkeys(user, key) -> None:
-    provider = Provider("idp", "IdP", "https://idp.example.com", "client", "secret", ())
+    provider = OidcProvider("idp", "IdP", "https://idp.example.com", (), client_id="client", client_secret="secret")
     identities.link(user=user, provider=provider, subject="7", by="a test")
     assert not Passkey.objects.exists()
 

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Identity, RoleBinding, ScimUser, User
-from accounts.providers import GroupRole, Provider
+from accounts.providers import GroupRole, OidcProvider
 from accounts.scim import clients
 
 USER = "urn:ietf:params:scim:schemas:core:2.0:User"
@@ -25,7 +25,7 @@ MAPPING = (
 class Directory:
     """A directory of one provider, with a token that works."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: OidcProvider) -> None:
         self.provider = provider
         self.client, self.text = clients.issue(provider=provider, name=provider.key, days=30, by="command line")
 
@@ -83,7 +83,7 @@ def roles(resource: dict[str, Any]) -> set[tuple[str, str]]:
     return {(row.role, row.scope) for row in rows if row.is_genuine}
 
 
-def logged_in(resource: dict[str, Any], provider: Provider) -> Client:
+def logged_in(resource: dict[str, Any], provider: OidcProvider) -> Client:
     """A browser of this person, who has logged in at the provider."""
     person = account(resource)
     Identity.objects.get_or_create(user=person, defaults={"issuer": provider.issuer, "subject": f"sub-{person.pk}"})
@@ -94,9 +94,17 @@ def logged_in(resource: dict[str, Any], provider: Provider) -> Client:
 
 
 @pytest.fixture
-def providers(settings: Any, db: None) -> tuple[Provider, Provider]:
+def providers(settings: Any, db: None) -> tuple[OidcProvider, OidcProvider]:
     corp, other = (
-        Provider(key, key.capitalize(), f"https://{key}.example.com", "c", "s", MAPPING, scim_groups="displayName")
+        OidcProvider(
+            key,
+            key.capitalize(),
+            f"https://{key}.example.com",
+            MAPPING,
+            client_id="c",
+            client_secret="s",
+            scim_groups="displayName",
+        )
         for key in ("corp", "other")
     )
     settings.SETPOINT_OIDC = (corp, other)
@@ -104,10 +112,10 @@ def providers(settings: Any, db: None) -> tuple[Provider, Provider]:
 
 
 @pytest.fixture
-def corp(providers: tuple[Provider, Provider]) -> Directory:
+def corp(providers: tuple[OidcProvider, OidcProvider]) -> Directory:
     return Directory(providers[0])
 
 
 @pytest.fixture
-def other(providers: tuple[Provider, Provider]) -> Directory:
+def other(providers: tuple[OidcProvider, OidcProvider]) -> Directory:
     return Directory(providers[1])

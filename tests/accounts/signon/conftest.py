@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounts.providers import GroupRole, Provider
+from accounts.providers import GroupRole, OidcProvider
 from tests.accounts.signon.issuer import CLIENT, SECRET, Issuer
 
 MAPPING = (
@@ -21,7 +21,9 @@ def issuer(settings: Any) -> Iterator[Issuer]:
     """A provider that Setpoint is set to believe, with Ada of the group ops logged in there."""
     provider = Issuer()
     provider.claims = {"sub": "ada-1", "email": "ada@example.com", "email_verified": True, "groups": ["ops", "x"]}
-    settings.SETPOINT_OIDC = (Provider("corp", "Example Corp", provider.url, CLIENT, SECRET, MAPPING),)
+    settings.SETPOINT_OIDC = (
+        OidcProvider("corp", "Example Corp", provider.url, MAPPING, client_id=CLIENT, client_secret=SECRET),
+    )
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
     yield provider
     provider.close()

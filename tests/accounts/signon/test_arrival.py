@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from accounts.access import tokens
 from accounts.models import ApiToken, Identity, LiveSession, PendingChange, RoleBinding, User
 from accounts.people import pending, services
 from accounts.people.pending import Proposed
-from accounts.providers import Provider
 from audit.models import Record
 from common.errors import WrongState
 from tests.accounts.signon.conftest import LogIn
@@ -133,9 +133,7 @@ def test_an_address_that_may_be_invented_names_no_account(log_in: LogIn, claims:
 
 def test_a_directory_that_assigns_addresses_needs_no_verification(log_in: LogIn, settings: Any) -> None:
     given = settings.SETPOINT_OIDC[0]
-    settings.SETPOINT_OIDC = (
-        Provider("corp", "Corp", given.issuer, given.client_id, given.client_secret, given.mapping, trusts_email=True),
-    )
+    settings.SETPOINT_OIDC = (replace(given, trusts_email=True),)
     UserFactory(email="root@example.com", roles=["admin"])
     assert log_in(email_verified=None).status_code == 302
     assert log_in(sub="other", email="root@example.com", email_verified=None).status_code == 403, "not even then"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import requests
 
-from accounts.providers import GroupRole, Provider
+from accounts.providers import GroupRole, OidcProvider
 from tests.ports import free_port
 
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
@@ -65,9 +65,10 @@ class RealProvider:
             self._process.stdout.close()
             self._process = None
 
-    def settings(self, *mapping: GroupRole) -> Provider:
+    def settings(self, *mapping: GroupRole) -> OidcProvider:
         scopes = ("openid", "profile", "email", "groups")
-        return Provider("corp", "Example Corp", self.issuer, "setpoint", SECRET, mapping, scopes=scopes)
+        given = {"client_id": "setpoint", "client_secret": SECRET, "scopes": scopes}
+        return OidcProvider("corp", "Example Corp", self.issuer, mapping, **given)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from config import oidc
+from config import oidc, saml
 from tests.platform.chart.rendering import (
     CHART,
     PROCESSES,
@@ -92,10 +92,12 @@ def test_the_pods_run_as_the_user_of_the_image() -> None:
 
 
 def _of_providers(given: Mapping[str, dict[str, Any]]) -> set[str]:
-    """Return the variables that config.oidc reads for the providers that are listed, whose names it composes."""
-    listed = given.get(oidc.LISTED, {}).get("value", "")
-    own = (*oidc.REQUIRED, *oidc.OPTIONAL)
-    return {f"{oidc.PREFIX}{key.upper()}_{name}" for key in listed.split(",") if key for name in own}
+    """Return the variables that config reads for the providers that are listed, whose names it composes."""
+    out = set()
+    for of in (oidc, saml):
+        listed, own = given.get(of.LISTED, {}).get("value", ""), (*of.REQUIRED, *of.OPTIONAL)
+        out |= {f"{of.PREFIX}{key.upper()}_{name}" for key in listed.split(",") if key for name in own}
+    return out
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -52,6 +52,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {**MINIMAL, "settings": {"SETPOINT_OIDC_CORP_ISUER": "x"}},
         "SETPOINT_OIDC_CORP_ISUER",
     ),
+    "a misspelled variable of a SAML provider": (
+        {**MINIMAL, "settings": {"SETPOINT_SAML_CORP_CERTIFICATE": "x"}},
+        "SETPOINT_SAML_CORP_CERTIFICATE",
+    ),
     "a misspelled variable": ({**MINIMAL, "settings": {"SETPOINT_LOG_LEVLE": "DEBUG"}}, "SETPOINT_LOG_LEVLE"),
     "a required key without a name": (
         {**MINIMAL, "secrets": {"keys": {"SETPOINT_AUDIT_KEY": ""}}},

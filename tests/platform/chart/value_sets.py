@@ -65,6 +65,11 @@ OWN_SECRET: dict[str, Any] = {
         "SETPOINT_OIDC_CORP_ISSUER": "https://id.example.com/realms/corp",
         "SETPOINT_OIDC_CORP_CLIENT_ID": "setpoint",
         "SETPOINT_OIDC_CORP_ROLES": '[{"group": "gpu-admins", "role": "admin", "scope": "*"}]',
+        "SETPOINT_SAML_PROVIDERS": "partner",
+        "SETPOINT_SAML_PARTNER_ENTITY_ID": "https://idp.example.com/metadata",
+        "SETPOINT_SAML_PARTNER_SSO_URL": "https://idp.example.com/sso",
+        "SETPOINT_SAML_PARTNER_CERTIFICATES": "-----BEGIN CERTIFICATE-----\nMII=\n-----END CERTIFICATE-----",
+        "SETPOINT_SAML_PARTNER_ROLES": '[{"group": "gpu-viewers", "role": "viewer", "scope": "*"}]',
     },
 }
 EXTERNAL_SECRETS: dict[str, Any] = {

@@ -18,7 +18,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from accounts.models import PendingChange, RoleBinding, SavedFilter, ScimClient, User, WorkloadRule
 from accounts.people import services
 from accounts.people.pending import Proposed
-from accounts.providers import Provider
+from accounts.providers import OidcProvider
 from accounts.scim import clients
 from audit.models import Record
 from clusters.models import Cluster, GpuJob
@@ -241,7 +241,7 @@ def _rule() -> WorkloadRule:
 
 def _scim_client() -> ScimClient:
     """A directory's token; its text is not kept."""
-    provider = Provider("corp", "Corp", "https://corp.example.com", "c", "s", ())
+    provider = OidcProvider("corp", "Corp", "https://corp.example.com", (), client_id="c", client_secret="s")
     return clients.issue(provider=provider, name="directory", days=1, by="x")[0]
 
 
@@ -258,7 +258,7 @@ def _accounts(other: User) -> dict[str, Any]:
         **policy_addresses(),
         **dict.fromkeys(("roles/<int:pk>", "role-bindings/<int:pk>"), RoleBinding.objects.get(user=other).pk),
         "passkeys/<uuid:pk>": uuid.UUID(int=1),  # of no one
-        "login/with/<slug:key>": "corp",  # no provider is set up
+        **dict.fromkeys(("login/with/<slug:key>", "login/saml/<slug:key>"), "corp"),  # no provider is set up
         "tokens/<slug:pk>": "nobodys",
         "sessions/<int:pk>": 0,
     }

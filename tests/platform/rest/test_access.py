@@ -72,6 +72,7 @@ def test_the_anonymous_get_a_log_in_or_a_401_at_all_but_a_few_addresses():
     open_ = {route for (_, route), statuses in expected().items() if statuses[0] not in (302, 401, 405)}
     assert open_ == {
         "healthz", "readyz", "metrics", "login/", "login/with/<slug:key>/", "login/with/<slug:key>/back/", "setup/",
+        "login/saml/<slug:key>/", "login/saml/<slug:key>/acs/", "login/saml/<slug:key>/metadata/",
         "login/passkey/options/",
         "link/<str:secret>/", "clusters/setpoint.yaml", "api/v1/manifest", "oauth/token",
     }  # fmt: skip

@@ -32,10 +32,11 @@ def test_the_page_of_settings_has_each_variable_that_any_module_reads() -> None:
 
 
 def test_the_page_of_settings_has_each_variable_of_a_provider() -> None:
-    from config import oidc
+    from config import oidc, saml
 
-    keyed = {name.removeprefix("SETPOINT_OIDC_<KEY>_") for name in first_cells(variables.page(ROOT)) if "<KEY>" in name}
-    assert keyed == {*oidc.REQUIRED, *oidc.OPTIONAL}
+    keyed = {name for name in first_cells(variables.page(ROOT)) if "<KEY>" in name}
+    read = {f"{of.PREFIX}<KEY>_{part}" for of in (oidc, saml) for part in (*of.REQUIRED, *of.OPTIONAL)}
+    assert keyed == read
 
 
 @pytest.mark.parametrize(

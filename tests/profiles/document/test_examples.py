@@ -62,7 +62,7 @@ def test_yaml_of_a_document_can_be_published_or_is_a_setting_that_is_accepted(pa
     if isinstance(raw, list) and "kind" in raw[0]:
         assert len(forwarding.destinations(text)) == len(raw)
     elif isinstance(raw, list):
-        assert oidc._mapping("SETPOINT_OIDC_CORP_ROLES", text)
+        assert oidc.mapping("SETPOINT_OIDC_CORP_ROLES", text)
     else:
         assert flat(as_profile(raw, page))
 
