@@ -1,4 +1,4 @@
-"""Where GPUs were held: seconds by node, namespace and day, added in the step that adds to the cost page's rows.
+"""Places where GPUs were held: seconds by node, namespace and day, added in the step that adds to the cost page's rows.
 
 Each group of nodes is one read and one upsert, for any number of pods: a key has no pod in it, and no owner unless a
 rule of teams names that owner.

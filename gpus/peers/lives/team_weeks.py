@@ -40,7 +40,7 @@ Place = tuple[UUID, str]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a person sees of a team."""
+    """The part of a team that a person sees."""
 
     user: User
     is_whole: bool
@@ -102,7 +102,7 @@ class TeamWeek:
 
     @property
     def idle(self) -> Share:
-        """Of the GPU-hours with telemetry that its pods held this week, those held idle."""
+        """Return the share held idle, of the GPU-hours with telemetry that its pods held this week."""
         measured = self.line.active + self.line.held_idle
         if measured * 3600 < FEWEST_SECONDS:
             return Share(None, "No telemetry of its GPUs is stored.")

@@ -1,5 +1,5 @@
-"""Where GPUs were held, by node, namespace and day: the same seconds as the cost page, in as many statements for any
-number of pods."""
+"""Places where GPUs were held, by node, namespace and day: the same seconds as the cost page, in as many statements
+for any number of pods."""
 
 from __future__ import annotations
 

@@ -104,10 +104,7 @@ class Doors:
         other = UserFactory(roles=["viewer"])
         ClusterValuesFactory(cluster=world.cluster, component="cilium")
         team = Team.objects.create(name="A")
-        self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in ROLES}
-        self.people["none"] = UserFactory(roles=[])
-        self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in ROLES])
-        self.people["team"] = UserFactory(roles=[f"viewer@team:{team.pk}"])
+        self.people = _people(team)
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         self.cookies = {name: cookies_of(user) for name, user in self.people.items()}
         self.client = Client()
@@ -187,6 +184,13 @@ class Doors:
             content = b"".join(answer) if answer.streaming else answer.content
             transaction.set_rollback(True)
         return int(answer.status_code), content.decode(errors="replace")
+
+
+def _people(team: Team) -> dict[str, User]:
+    """One account for each of WHO that logs in."""
+    roles = {name: [name] for name in ROLES} | {"outside": [f"{role}@env:production" for role in ROLES]}
+    roles |= {"team": [f"viewer@team:{team.pk}"], "none": []}
+    return {name: UserFactory(roles=held) for name, held in roles.items()}
 
 
 def _plan_request(plan: Plan) -> dict[str, Any]:

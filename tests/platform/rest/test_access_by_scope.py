@@ -189,7 +189,7 @@ def test_all_roles_in_another_cluster_of_the_same_environment_are_worth_what_tho
 
 
 def test_a_role_of_a_team_that_was_removed_opens_no_more_than_none(doors: MoreDoors) -> None:
-    """But for the list of one's own teams, which is empty."""
+    """The list of one's own teams opens, and is empty."""
     who = doors.let_in(UserFactory(roles=["viewer@team:999999"]))
 
     differing = doors.differences(who, column("none"))

@@ -89,11 +89,11 @@ def test_a_member_sees_the_shared_node_and_nothing_of_the_team_that_shares_it(wo
     assert week.idle.percent == pytest.approx(50)
     assert [entry.job.name for entry in week.jobs] == ["tune"]
     shown = page(world.member, f"/team/{world.blue.pk}/").content.decode()
-    told = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").content.decode()
-    for answer in (shown, told):
-        assert "shared" in answer
+    answer = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").content.decode()
+    for text in (shown, answer):
+        assert "shared" in text
         for secret in ("theirs", "red-secret", "hers", "spy", "Red"):
-            assert secret not in answer, secret
+            assert secret not in text, secret
 
 
 def test_nothing_on_the_page_leads_where_the_member_may_not_go(world):
@@ -133,8 +133,8 @@ def test_cost_is_the_teams_line_of_the_statement_and_is_held_against_the_budget(
     )
     assert week.line.cost == line.cost == Decimal(10)
     assert (week.this_month.cost, week.this_month.budget, week.this_month.rest) == (10, 100, 90)
-    told = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").json()
-    assert (told["month_cost"], told["budget"], told["budget_left"]) == ("10.00", "100.00", "90.00")
+    answer = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").json()
+    assert (answer["month_cost"], answer["budget"], answer["budget_left"]) == ("10.00", "100.00", "90.00")
     assert "90.00 left" in page(world.member, f"/team/{world.blue.pk}/").content.decode()
 
 
@@ -233,5 +233,5 @@ def test_the_page_says_how_much_more_there_is(world, monkeypatch):
     job(world, "b", "blue-a")
     shown = page(world.member, f"/team/{world.blue.pk}/").content.decode()
     assert "1 more job." in shown
-    told = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").json()
-    assert (told["jobs_count"], len(told["jobs"]), told["nodes_count"], len(told["nodes"])) == (2, 1, 1, 0)
+    answer = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").json()
+    assert (answer["jobs_count"], len(answer["jobs"]), answer["nodes_count"], len(answer["nodes"])) == (2, 1, 1, 0)
