@@ -121,6 +121,11 @@ def test_a_mapping_that_is_not_understood_does_not_start(read: Any, roles: str) 
         read(SETPOINT_OIDC_CORP_ROLES=roles)
 
 
+def test_a_group_may_limit_its_viewers_to_a_team(read: Any) -> None:
+    (corp,) = read(SETPOINT_OIDC_CORP_ROLES="[{group: speech, role: viewer, scope: 'team:3'}]")
+    assert corp.roles_of({"speech"}) == {("viewer", "team:3")}
+
+
 def test_two_providers_of_one_issuer_do_not_start(read: Any) -> None:
     again = {name.replace("CORP", "OTHER"): value for name, value in CORP.items()}
     with pytest.raises(BadEnvironment, match="ISSUER"):
