@@ -1,10 +1,11 @@
 """Permission checks by role and scope: the one place, used by pages, API and services.
 
 A role is held in scopes: `*`, `env:<environment>`, `cluster:<uuid>`. An object names the scopes it falls under
-(`Cluster.scopes`); holding the role in any of them is enough. Roles do not include one another, except that each
-includes viewer. Auditor reads besides what only administrators of everything see, and is held in `*` alone. Superusers
-hold every role except break-glass, which is always given by name; rules about persons (no one approves their own plan)
-bind them too.
+(`Cluster.scopes`); holding the role in any of them is enough. A viewer may be held in `team:<id>` besides: that opens
+the pages of that team (`teams_of`), and counts as no role anywhere else. Roles do not include one another, except that
+each includes viewer. Auditor reads besides what only administrators of everything see, and is held in `*` alone.
+Superusers hold every role except break-glass, which is always given by name; rules about persons (no one approves their
+own plan) bind them too.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ OF_PEOPLE: frozenset[str] = frozenset({Role.APPROVER, Role.BREAK_GLASS})
 
 _ENVIRONMENT = re.compile("env:(" + "|".join(ENVIRONMENTS) + ")")
 _CLUSTER = "cluster:"
+TEAM = "team:"
+"""Scope of a team of gpus.models.Team, which this room cannot import: `team:<its id>`, of viewers alone."""
+_TEAM = re.compile(TEAM + "[1-9][0-9]{0,17}")
 
 Person = User | AnonymousUser | None
 
@@ -113,6 +117,21 @@ def visible_scopes(user: Person, role: str = Role.VIEWER) -> frozenset[str]:
     return frozenset({"*"}) if user.is_superuser else _held(user, role)
 
 
+def has_role(user: Person) -> bool:
+    """Return whether `user` has a role in some part of the installation; a role limited to a team is none."""
+    return may(user, Role.VIEWER, ANYWHERE)
+
+
+def teams_of(user: Person) -> frozenset[int]:
+    """Return the ids of the teams to which a role of viewer is limited; teams that were removed may be among them."""
+    if not isinstance(user, User) or not user.is_active or not user.is_genuine:
+        return frozenset()
+    if user.acting_token and not TOKEN_SCOPES_FOR[Role.VIEWER].intersection(user.acting_token.scopes):
+        return frozenset()
+    limited = (scope for role, scope in user.grants if role == Role.VIEWER and _TEAM.fullmatch(scope))
+    return frozenset(int(scope.removeprefix(TEAM)) for scope in limited)
+
+
 def restrict(queryset: Rows, user: Person, prefix: str = "cluster__", role: str = Role.VIEWER) -> Rows:
     """Return the rows of clusters in which `user` has `role`; by default, of those that they may see. `prefix` leads
     from a row to its cluster; empty for clusters themselves."""
@@ -126,8 +145,22 @@ def restrict(queryset: Rows, user: Person, prefix: str = "cluster__", role: str 
     return queryset.filter(Q(**{f"{prefix}environment__in": environments}) | Q(**{f"{prefix}id__in": clusters}))
 
 
-def check_scope(scope: str) -> str:
-    """The canonical text of a scope. Raises Invalid, naming what is accepted."""
+def check_role_scope(role: str, scope: str) -> str:
+    """Return the canonical text of a scope in which `role` may be held. Raises Invalid, naming the scopes of it."""
+    if scope.startswith(TEAM):
+        if role != Role.VIEWER:
+            raise Invalid(
+                f"Only a viewer is limited to a team, and {role} is another role.",
+                fields={"scope": ["Assign viewer in it, or this role in *, an environment or a cluster."]},
+            )
+        if not _TEAM.fullmatch(scope):
+            raise Invalid(f"{scope!r} is not a scope.", fields={"scope": ["Write team:<id>, the id of a team."]})
+        return scope
+    return check_scope(scope, " or team:<id>" if role == Role.VIEWER else "")
+
+
+def check_scope(scope: str, more_forms: str = "") -> str:
+    """Return the canonical text of a scope of clusters. Raises Invalid, naming what is accepted."""
     if scope == "*" or _ENVIRONMENT.fullmatch(scope):
         return scope
     if scope.startswith(_CLUSTER):
@@ -135,7 +168,7 @@ def check_scope(scope: str) -> str:
             return f"{_CLUSTER}{UUID(scope.removeprefix(_CLUSTER))}"
         except ValueError:
             pass
-    forms = f"* or env:<{'|'.join(ENVIRONMENTS)}> or cluster:<uuid>"
+    forms = f"* or env:<{'|'.join(ENVIRONMENTS)}> or cluster:<uuid>{more_forms}"
     raise Invalid(f"{scope!r} is not a scope.", fields={"scope": [f"Write {forms}."]})
 
 
@@ -147,5 +180,6 @@ def _holds(user: User, role: str, scopes: Sequence[str]) -> bool:
 
 
 def _held(user: User, role: str) -> frozenset[str]:
-    """Scopes in which `user` has `role`; every role includes viewer."""
-    return frozenset(scope for granted_role, scope in user.grants if role in (granted_role, Role.VIEWER))
+    """Scopes of clusters in which `user` has `role`; every role includes viewer."""
+    held = (scope for granted_role, scope in user.grants if role in (granted_role, Role.VIEWER))
+    return frozenset(scope for scope in held if not scope.startswith(TEAM))

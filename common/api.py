@@ -99,6 +99,8 @@ class ApiView(APIView):
     scope_for: ClassVar[Mapping[str, str]] = {}
     shown_once: ClassVar[Sequence[str]] = ()
     """Fields of the answer that are not kept for an Idempotency-Key: repeated, they are null."""
+    needs_role: ClassVar[bool] = True
+    """False where each account is shown its own alone: an account without a role may read it."""
     once_only: ClassVar[bool] = True
     """False where sending the same again changes nothing anyway: an Idempotency-Key is then not looked at."""
     _claim: RequestClaim | None = None

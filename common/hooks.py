@@ -241,6 +241,9 @@ cluster_counts = Question[[Sequence[Any]], tuple[UUID, str, Mapping[str, int]]](
 role_scopes = Question[[], tuple[str, str]]("role_scopes")
 """(scope, name) of everything besides environments in which a role can be given: each cluster, by name."""
 
+team_scopes = Question[[], tuple[str, str]]("team_scopes")
+"""(scope, name) of each team to which a viewer can be limited, by name."""
+
 timeline = Question[[Subject], Entry]("timeline", is_strict=True)
 """What happened to one object, at most `subject.limit` entries a source: see common.timeline. Strict: a timeline that
 lacks a room's entries and does not say so would be a false witness."""

@@ -11,7 +11,7 @@ from django.utils.functional import SimpleLazyObject
 
 from accounts.models import User
 from accounts.people import identities
-from accounts.permissions import restrict
+from accounts.permissions import has_role, restrict, teams_of
 from clusters.models import Cluster, Node
 from common.clock import now
 from common.counting import counts_of
@@ -46,6 +46,8 @@ SECTIONS = {
     ("compliance", "pool_timeline"): "clusters",
     ("compliance", "node_timeline"): "nodes",
     ("compliance", "profile_timeline"): "profiles",
+    ("gpus", "own_teams"): "team",
+    ("gpus", "team_week"): "team",
     ("accounts", "people"): "people",
     ("accounts", "workloads"): "workloads",
     ("accounts", "scim_clients"): "provisioning",
@@ -69,6 +71,10 @@ class Frame:
     alerts: int = 0
     """Open ones unacknowledged or silenced."""
     roles: list[str] = field(default_factory=list)
+    has_role: bool = False
+    """False: the side bar leads to nothing but one's own account and teams."""
+    has_team: bool = False
+    """A role is limited to a team."""
 
     @property
     def waiting(self) -> int:
@@ -94,6 +100,10 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 def count(user: object) -> Frame:
     if not isinstance(user, User):
         return Frame()
+    roles = sorted({role.capitalize() for role, _ in user.grants}) or (["Superuser"] if user.is_superuser else [])
+    has_team = bool(teams_of(user))
+    if not has_role(user):
+        return Frame(roles=roles, has_team=has_team)
     counts = counts_of(
         {
             "clusters": restrict(Cluster.objects.all(), user, ""),
@@ -104,10 +114,7 @@ def count(user: object) -> Frame:
             "alerts": notices.waiting(user),
         }
     )
-    return Frame(
-        **counts,
-        roles=sorted({role.capitalize() for role, _ in user.grants}) or (["Superuser"] if user.is_superuser else []),
-    )
+    return Frame(**counts, roles=roles, has_role=True, has_team=has_team)
 
 
 def handed_back(user: User) -> QuerySet[Plan]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import structlog
@@ -12,7 +13,9 @@ from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import resolve_url
 
-from accounts.access import account_ranges, requirement, sessions
+from accounts.access import account_ranges, requirement, role_gate, sessions
+from accounts.models import User
+from accounts.permissions import teams_of
 from accounts.web.views import session_ended
 from common.requests import REQUEST_ID, new_request_id, working_on
 from components.catalog import catalog
@@ -149,6 +152,28 @@ def second_factor(get_response: GetResponse) -> GetResponse:
         return HttpResponseRedirect(page)
 
     return middleware
+
+
+class RoleGate:
+    """Refuse pages to an account without a role, and lead it from the first page to what it may open.
+
+    REST authenticates later: there accounts.access.role_gate.HasRole is the same gate."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
+        match = request.resolver_match
+        if match is None or is_api(request) or role_gate.opens(request, match.route.removeprefix("^")):
+            return None
+        assert isinstance(request.user, User)
+        if match.route == "" and request.method in ("GET", "HEAD"):
+            page = "gpus:own_teams" if teams_of(request.user) else "accounts:account"
+            return HttpResponseRedirect(resolve_url(page))
+        return answer(request, Problem(403, "not-allowed", role_gate.refusal(request.user)))
 
 
 def address_ranges(get_response: GetResponse) -> GetResponse:

@@ -30,7 +30,10 @@ WRITTEN_BY_PEOPLE = frozenset({
 """Claims that a person may change: none of them leads to an account."""
 
 ROLES = ("viewer", "operator", "approver", "admin", "break-glass", "auditor")
-SCOPE = re.compile(r"\*|env:(development|staging|production)|cluster:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+TEAM = "team:"
+SCOPE = re.compile(
+    r"\*|env:(development|staging|production)|cluster:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|team:[1-9][0-9]{0,17}"
+)
 """Roles and scopes as accounts.permissions knows them, whose models cannot be imported yet; a test keeps them equal."""
 
 _KEY = re.compile(r"[a-z][a-z0-9]{0,19}")
@@ -174,8 +177,10 @@ def _row(where: str, row: Any) -> GroupRole:
     if row["role"] not in ROLES:
         raise BadEnvironment(f"{where}.role must be {', '.join(ROLES)}, not {row['role']!r}")
     if not SCOPE.fullmatch(row["scope"]):
-        forms = "*, env:development, env:staging, env:production or cluster:<uuid>"
+        forms = "*, env:development, env:staging, env:production, cluster:<uuid> or, of a viewer, team:<id>"
         raise BadEnvironment(f"{where}.scope must be {forms}, not {row['scope']!r}")
     if row["role"] == "auditor" and row["scope"] != "*":
         raise BadEnvironment(f"{where}.scope must be *, not {row['scope']!r}: an auditor reads everything")
+    if row["scope"].startswith(TEAM) and row["role"] != "viewer":
+        raise BadEnvironment(f"{where}.scope must be no team, not {row['scope']!r}: only a viewer is limited to one")
     return GroupRole(row["group"], row["role"], row["scope"])

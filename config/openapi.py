@@ -248,6 +248,7 @@ _making = threading.Lock()
 class Document(ApiView):
     """The OpenAPI document, for logged-in users."""
 
+    needs_role = False
     scope_for = {"GET": "read"}
 
     def get(self, request: UserApiRequest) -> HttpResponseBase:

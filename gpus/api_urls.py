@@ -19,7 +19,7 @@ from gpus.web import (
 from gpus.web.checks import api as checks_api
 from gpus.web.checks import schedule_api
 from gpus.web.cost import api as cost_api
-from gpus.web.cost import statement_api
+from gpus.web.cost import statement_api, team_api
 from gpus.web.starts import api as starts_api
 from gpus.web.training import api as training_api
 
@@ -59,6 +59,7 @@ urlpatterns = [
     path("gpus/statement", statement_api.StatementView.as_view(), name="gpu-statement"),
     path("gpus/statement/lines", statement_api.StatementLinesView.as_view(), name="gpu-statement-lines"),
     path("gpus/statement/export", statement_api.StatementExportView.as_view(), name="gpu-statement-export"),
+    path("gpus/teams/<int:pk>/week", team_api.TeamWeekView.as_view(), name="gpu-team-week"),
     path("gpus/team-rules", cost_api.TeamRulesView.as_view(), name="gpu-team-rules"),
     path("gpus/team-rules/preview", cost_api.TeamRulesPreviewView.as_view(), name="gpu-team-rules-preview"),
     *router.urls,

@@ -9,8 +9,10 @@ class GpusConfig(AppConfig):
         from gpus.alerts import checks, host_loads, rules
         from gpus.services import sources
         from gpus.services.checks import runs
+        from gpus.showback import teams
         from gpus.web import export_views, panels
 
+        hooks.team_scopes.subscribe(teams.role_scopes)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)

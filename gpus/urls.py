@@ -15,6 +15,7 @@ from gpus.web import (
 )
 from gpus.web.checks import schedule_views
 from gpus.web.checks import views as check_views
+from gpus.web.cost import team_views
 from gpus.web.cost import views as cost_views
 from gpus.web.starts import views as start_views
 from gpus.web.training import views as training_views
@@ -60,6 +61,8 @@ urlpatterns = [
     path("gpus/teams/rules/", cost_views.team_rules, name="team_rules"),
     path("gpus/teams/<int:pk>/", cost_views.team_change, name="team"),
     path("gpus/teams/<int:pk>/remove/", cost_views.team_remove, name="team_remove"),
+    path("team/", team_views.own_teams, name="own_teams"),
+    path("team/<int:pk>/", team_views.team_week, name="team_week"),
     path("gpus/alerts/prometheus-rule.yaml", export_views.rule_file, name="rule_file"),
     path("gpus/alerts/grafana.json", export_views.dashboard_file, name="dashboard_file"),
 ]

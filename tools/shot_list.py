@@ -118,6 +118,7 @@ SHOTS: tuple[Shot, ...] = (
     Shot("gpus:cost", "/gpus/cost/", "Cost by team", "What each team's GPUs and their energy cost in a month."),
     Shot("gpus:prices", "/gpus/prices/", "Prices", "Prices of GPUs and of energy, with their history."),
     Shot("gpus:teams", "/gpus/teams/", "Teams", "Teams, their budgets, and the rules that say whose a workload is."),
+    Shot("gpus:team_week", "/team/1/", "A team's week", "Its nodes, jobs and cost, and nothing of other teams."),
     Shot("gpus:fit", "/gpus/clusters/{atlas}/fit/", "What fits", "Free GPUs by node, the largest gang, and who waits."),
     Shot(
         "gpus:source",
@@ -339,14 +340,14 @@ NO_PAGE: dict[str, str] = {
         (
             "compliance:export", "profiles:export_file", "gpus:rule_file", "gpus:dashboard_file", "gpus:slower_csv",
             "gpus:waits_csv", "gpus:waits_json", "gpus:slower_json",
-            "gpus:cost_csv", "gpus:cost_focus", "jobs:plan_role", "jobs:window_export",
+            "gpus:cost_csv", "gpus:cost_focus", "jobs:plan_role", "jobs:window_export", "components:site_entry_file",
         ),
         "a file to keep",
     ),
     **dict.fromkeys(("components:site_entry", "components:site_entries"), "the demo has no entry of its own"),
     "components:site_entry_new": "a form of one text",
     "gpus:team": "a form of two fields", "accounts:person_limit": "a form of one field",
-    "gpus:job_of": "it leads to the job",
+    "gpus:job_of": "it leads to the job", "gpus:own_teams": "it leads to the team",
     **dict.fromkeys(
         (
             "gpus:checks", "gpus:check_schedule", "jobs:window", "jobs:policy", "jobs:change_records",
@@ -356,7 +357,6 @@ NO_PAGE: dict[str, str] = {
     ),
     **dict.fromkeys(("gpus:queues", "gpus:starts"), "the pictures have their full size already"),
     "gpus:inference": "its parts are read when they are scrolled into view",
-    "components:site_entry_file": "a file to keep",
     "jobs:plan_request": "the demo's pools are small: their plans are made within the request",
     "components:repository": "the demo has none of its own: its charts were uploaded",
     **dict.fromkeys(

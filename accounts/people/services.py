@@ -16,11 +16,11 @@ from django.db import IntegrityError, transaction
 
 from accounts.access import sessions
 from accounts.models import Identity, PendingChange, RoleBinding, ScimUser, User
-from accounts.people import bootstrap, invitations, pending
+from accounts.people import bootstrap, invitations, pending, scopes
 from accounts.people.invitations import Link
 from accounts.people.passwords import check_password
 from accounts.people.pending import Proposed
-from accounts.permissions import GLOBAL, OF_PEOPLE, Role, check_scope, require_person
+from accounts.permissions import GLOBAL, OF_PEOPLE, Role, check_role_scope, require_person
 from audit.services import record
 from common.clock import now
 from common.errors import Invalid, NotAllowed, WrongState
@@ -185,7 +185,7 @@ def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | 
     """
     if role not in Role.values:
         raise Invalid(f"{role!r} is not a role.", fields={"role": [f"There are {', '.join(Role.values)}."]})
-    scope = check_scope(scope)
+    scope = check_role_scope(role, scope)
     _require_admin(by, (*GLOBAL, scope), f"assign roles in {scope}")
     if role == Role.AUDITOR and scope not in GLOBAL:
         raise Invalid("An auditor reads everything.", fields={"scope": ["Assign auditor in *; viewer in a part."]})
@@ -194,6 +194,7 @@ def bind(*, user: User, role: str, scope: str, by: User | str) -> RoleBinding | 
         raise Invalid(f"A service account never {does}.", fields={"role": ["Assign it to a person."]})
     if isinstance(by, User):
         require_local(user)
+        scopes.check_team(scope)
     there = RoleBinding.objects.filter(user=user, role=role, scope=scope).first()
     there = there if there and there.is_genuine else None
     if there is None and isinstance(by, User) and role in POWERS and not bootstrap.lets(user, role, scope, by):

@@ -66,6 +66,7 @@ class Me(ApiView):
     """The account that this request acts as, with its roles and the token used."""
 
     request: UserApiRequest
+    needs_role = False
     scope_for = {"GET": "read"}
 
     @extend_schema(responses=MeOut, operation_id="me")
@@ -198,7 +199,9 @@ class Users(mixins.ListModelMixin, ApiViewSet):
 class BindingIn(Body[RoleBinding]):
     user = serializers.EmailField(help_text="Whose; by email.")
     role = serializers.ChoiceField(Role.choices)
-    scope = serializers.CharField(max_length=60, help_text="* | env:<environment> | cluster:<uuid>")
+    scope = serializers.CharField(
+        max_length=60, help_text="* | env:<environment> | cluster:<uuid>; of a viewer also team:<id>"
+    )
 
 
 class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
@@ -206,6 +209,7 @@ class RoleBindings(mixins.ListModelMixin, mixins.DestroyModelMixin, ApiViewSet):
     auditor sees all."""
 
     request: UserApiRequest
+    needs_role = False
     scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}
     serializer_class = BindingOut
     ordering_fields = ("created_at", "role", "scope")
@@ -269,6 +273,7 @@ class Tokens(mixins.ListModelMixin, ApiViewSet):
     """One's own tokens; administrators and auditors see all. DELETE revokes: the row stays, for the record."""
 
     request: UserApiRequest
+    needs_role = False
     scope_for = {"GET": "read", "POST": "admin", "DELETE": "admin"}
     serializer_class = TokenOut
     ordering_fields = ("created_at", "expires_at", "last_used_at", "name")

@@ -43,6 +43,7 @@ class Sessions(mixins.ListModelMixin, ApiViewSet):
     """Browsers logged in as oneself; administrators of everything see all. DELETE logs that browser out."""
 
     request: UserApiRequest
+    needs_role = False
     scope_for = {"GET": "read", "DELETE": "admin", "end_others": "admin"}
     serializer_class = SessionOut
     ordering_fields = ("seen_at", "started_at")

@@ -13,11 +13,12 @@ from clusters.fleet import FleetError
 from clusters.inventory import daily_counts, enrolment, reachability
 from clusters.services import lifecycle
 from common.clock import now
-from config.demo import by_hand, money, queues, telemetry
+from config.demo import by_hand, money, people, queues, telemetry
 from config.demo import profiles as texts
 from config.demo.fleet import EXTRA_POOL
 from config.demo.operations import PATIENCE_SECONDS, Operations
 from gpus.peers import job
+from gpus.showback import teams
 from jobs.approvals import reviews
 from jobs.rollouts import fleet_runs, rollout_actions
 from jobs.rollouts.fleet_runs import WantedRing
@@ -70,6 +71,7 @@ class DemoHistory(Operations):
                 self.connect_one(entry)
         queues.define(self.served)
         money.set_up(self.admin)
+        people.limit_to_teams({name: pk for pk, name in teams.names().items()})
 
     def install_by_hand(self) -> None:
         """Install with plain helm, as teams had: an older GPU Operator, and a Volcano that was only tried."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from accounts.access import tokens
 from accounts.models import ApiToken, User
 from accounts.people import services
+from accounts.permissions import TEAM
 
 BY = "demo"
 TOKEN_DAYS = 30
@@ -28,6 +29,8 @@ class DemoRole:
     """Of the personal token in demo.env."""
     also: str = ""
     """A second role."""
+    team: str = ""
+    """Name of the team that the role is limited to, once the team is there; empty: it counts everywhere."""
 
     @property
     def email(self) -> str:
@@ -45,6 +48,7 @@ PARTS: Sequence[DemoRole] = (
     ),
     DemoRole("approver", "approver", "approves", (Scope.READ, Scope.APPROVE)),
     DemoRole("lead", "approver", "approves as well: what disturbs production needs two", (Scope.READ, Scope.APPROVE)),
+    DemoRole("team", "viewer", "sees the week of one team and nothing else", (Scope.READ,), team="Language models"),
     DemoRole("admin", "admin", "connects clusters, gives roles", (Scope.READ, Scope.ADMIN)),
 )
 
@@ -62,10 +66,18 @@ def arrive() -> dict[str, DemoPerson]:
     for part in PARTS:
         password = secrets.token_urlsafe(12)
         user = services.create_user(email=part.email, password=password, by=BY)
-        for role in filter(None, (part.role, part.also)):
+        for role in filter(None, (part.role, part.also) if not part.team else ()):
             services.bind(user=user, role=role, scope="*", by=BY)
         people[part.name] = DemoPerson(part, user, password)
     return people
+
+
+def limit_to_teams(by_name: Mapping[str, int]) -> None:
+    """Give the roles that are limited to a team. `by_name`: ids of the teams."""
+    for part in PARTS:
+        if part.team:
+            user = User.objects.get(email=part.email)
+            services.bind(user=user, role=part.role, scope=f"{TEAM}{by_name[part.team]}", by=BY)
 
 
 def environment(people: Mapping[str, DemoPerson], url: str) -> dict[str, str]:

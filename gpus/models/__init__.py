@@ -3,7 +3,7 @@
 from gpus.models.checks import CheckImage, CheckRun, CheckRunQuerySet, CheckSchedule
 from gpus.models.peers import NodePace, PaceLook
 from gpus.models.queues import QueueStep, WorkloadWait
-from gpus.models.showback import GpuPrice, GpuUse, JobUse, Team, TeamRules
+from gpus.models.showback import GpuPrice, GpuUse, JobUse, NodeUse, Team, TeamRules
 from gpus.models.studies import Study, StudyEffect, StudyNode
 from gpus.models.telemetry import (
     STALE_AFTER,
@@ -37,6 +37,7 @@ __all__ = [
     "JobUse",
     "NodePace",
     "NodeTally",
+    "NodeUse",
     "PaceLook",
     "QueueStep",
     "Study",

@@ -64,6 +64,33 @@ class JobUse(models.Model):
         return f"{self.job_id} on {self.day}"
 
 
+class NodeUse(models.Model):
+    """GPU-seconds that the pods of one namespace held on one node on one day (UTC): where a team's GPUs were.
+
+    Counted in the same step as `GpuUse`. Owners are kept apart only where a rule of teams names them, so that a day has
+    as many rows as its nodes have namespaces, however many pods came and went.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+", db_index=False)
+    day = models.DateField(help_text="UTC.")
+    node_name = models.CharField(max_length=253)
+    namespace = models.CharField(max_length=253, blank=True, help_text="Empty: not known.")
+    owner = models.CharField(max_length=317, blank=True, help_text="As of GpuUse; empty: no rule named it.")
+    held = models.FloatField(default=0, help_text="GPU-seconds held, whatever they did.")
+    active = models.FloatField(default=0, help_text="Of them, those in which the GPU was active.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "day", "node_name", "namespace", "owner"], name="one_use_per_node_and_day"
+            )
+        ]
+        indexes = [models.Index(fields=["day", "namespace"], name="gpus_node_use_day")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace} {self.owner} on {self.node_name}, {self.day}"
+
+
 class GpuPrice(models.Model):
     """A price from a day on, until the next of the same kind, model and cluster. Rows are never edited.
 

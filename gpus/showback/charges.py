@@ -14,13 +14,13 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F, Sum
+from django.db.models import F, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
 from accounts.models import User
 from accounts.permissions import restrict
 from gpus.models import GpuBand, GpuUse
-from gpus.showback import periods
+from gpus.showback import periods, whose
 from gpus.showback.periods import Period
 from gpus.showback.prices import PriceBook, Rate, midnight
 from gpus.showback.rules import RuleList
@@ -79,9 +79,20 @@ class _Place(NamedTuple):
 def charges(user: User, period: Period, book: PriceBook, rules: RuleList, *, daily: bool = False) -> list[Charge]:
     """Return the charges of the clusters that the person sees, in no order. Two queries. `daily`: each day apart."""
     changes = book.changes(period.start, period.end)
-    used = _used(user, period, rules, changes, daily=daily)
+    used = _used(restrict(GpuUse.objects.all(), user), period, rules, changes, daily=daily)
     bands, joules = _bands(user, period, changes, daily=daily)
     _add_rest(used, bands, joules)
+    return _priced(used, book)
+
+
+def of_team(rows: QuerySet[GpuUse], team: int, period: Period, book: PriceBook, rules: RuleList) -> list[Charge]:
+    """Return the charges of one team among these rows, in no order. One query."""
+    changes = book.changes(period.start, period.end)
+    used = _used(rows.filter(whose.held_by(team, rules)), period, rules, changes, daily=False)
+    return _priced({key: amounts for key, amounts in used.items() if key[1] == LineKey(TEAM, team)}, book)
+
+
+def _priced(used: Mapping[tuple[_Place, LineKey], Amounts], book: PriceBook) -> list[Charge]:
     return [
         Charge(
             day=place.day,
@@ -112,8 +123,8 @@ def as_kwh(joules: float) -> Decimal:
     return (Decimal(joules) / JOULES).quantize(PLACES)
 
 
-def _used(user: User, period: Period, rules: RuleList, changes: list[date], *, daily: bool) -> _Used:
-    rows = restrict(GpuUse.objects.filter(day__gte=period.start, day__lt=period.end), user)
+def _used(rows: QuerySet[GpuUse], period: Period, rules: RuleList, changes: list[date], *, daily: bool) -> _Used:
+    rows = rows.filter(day__gte=period.start, day__lt=period.end)
     rows = rows.annotate(priced=F("day") if daily else periods.since("day", period.start, changes, is_day=True))
     columns = ["priced", "cluster", "model", "namespace", *(["owner"] if rules.needs_owner else [])]
     sums = {f"sum_{name}": Sum(name) for name in (*HELD, "joules")}

@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Sum
 
 from accounts.models import User
+from accounts.permissions import TEAM
 from audit import services as audit
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
@@ -111,6 +112,11 @@ def current() -> TeamRules:
 
 def names() -> dict[int, str]:
     return dict(Team.objects.order_by("name").values_list("pk", "name"))
+
+
+def role_scopes() -> list[tuple[str, str]]:
+    """Return (scope, name) of each team to which a viewer can be limited."""
+    return [(f"{TEAM}{pk}", name) for pk, name in names().items()]
 
 
 def judge(rows: Sequence[Mapping[str, str]]) -> RuleList:

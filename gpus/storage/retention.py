@@ -10,7 +10,18 @@ from django.db.models import Q
 
 from clusters.models import Cluster, GpuJob, PodStart
 from common.clock import now
-from gpus.models import CheckRun, CheckSchedule, GpuBand, GpuPacked, GpuUse, JobUse, NodePace, QueueStep, WorkloadWait
+from gpus.models import (
+    CheckRun,
+    CheckSchedule,
+    GpuBand,
+    GpuPacked,
+    GpuUse,
+    JobUse,
+    NodePace,
+    NodeUse,
+    QueueStep,
+    WorkloadWait,
+)
 from gpus.storage.accumulator import COARSE, FINE
 
 AT_ONCE = 500
@@ -22,6 +33,8 @@ MOST_STARTS = 200_000
 """Of pods of a cluster."""
 MOST_WAITS = 200_000
 """Ended ones of a cluster whose objects are gone."""
+WEEK = timedelta(days=8)
+"""Where nodes were used stays so long at least: the page of a team shows a week."""
 UNSEEN = timedelta(days=2)
 """A pace that no look replaced for so long says nothing of its node any more."""
 
@@ -44,6 +57,7 @@ def forget_old() -> int:
     runs = min(bands, now() - timedelta(days=CheckSchedule.MOST_DAYS))
     others += _forget(CheckRun, Q(status=CheckRun.Status.ENDED, ended_at__lt=runs))
     others += _forget(GpuUse, Q(day__lt=bands.date())) + _forget(JobUse, Q(day__lt=bands.date()))
+    others += _forget(NodeUse, Q(day__lt=min(hours, now() - WEEK).date()))
     others += _forget(GpuJob, Q(ended_at__lt=bands)) + _forget_most(GpuJob, MOST_JOBS, Q())
     others += _forget(PodStart, Q(ended_at__lt=bands)) + _forget_most(PodStart, MOST_STARTS, Q())
     # The last wait of an object that is there stays: without it the object would be taken for another.

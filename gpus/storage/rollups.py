@@ -22,7 +22,7 @@ from clusters.services import pools
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Reading
 from gpus.models import GpuBand, GpuOpen, GpuPacked, NodeTally
-from gpus.storage import accumulator, codec, daily, idle_tracking, node_snapshot, payers, sharding
+from gpus.storage import accumulator, codec, daily, idle_tracking, node_snapshot, node_use, payers, sharding
 from gpus.storage.accumulator import (
     COARSE,
     COVERS_SECONDS,
@@ -233,6 +233,7 @@ def _write(cluster_id: UUID, groups: Sequence[_Group], members: _Members) -> Non
         _pack(cluster_id, groups)
         _bands(cluster_id, fine, members)
         daily.add(cluster_id, fine, members.model)
+        node_use.add(cluster_id, fine)
     if hours:
         _node_hours(cluster_id, hours)
     for start in sorted({hour.start for hour in hours}):

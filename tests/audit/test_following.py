@@ -50,7 +50,7 @@ def test_a_follower_gets_each_sealed_record_once_in_order_whenever_it_asks(audit
 
 
 def test_a_reader_of_a_part_gets_that_part_and_a_cursor_behind_what_is_not_theirs() -> None:
-    person = UserFactory()
+    person = UserFactory(roles=["viewer@env:development"])
     for k in range(6):
         record(by=person if k % 3 == 0 else "ann", action="a.b", target=f"x:{k}")
     tasks.seal()

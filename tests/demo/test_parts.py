@@ -157,6 +157,7 @@ def test_the_file_for_programs_is_its_owners_alone_and_its_tokens_can_what_the_r
         "operator": {"viewer", "operator"},
         "approver": {"viewer", "approver"},
         "lead": {"viewer", "approver"},
+        "team": set(),
         "admin": {"viewer", "admin"},
     }
 

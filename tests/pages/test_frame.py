@@ -114,8 +114,10 @@ def test_a_refusal_before_anybody_is_known_shows_a_page_without_the_frame() -> N
 
 @pytest.mark.django_db
 def test_somebody_without_a_role_is_told_so() -> None:
-    shown = page(UserFactory(), "/").content.decode()
+    led = page(UserFactory(), "/")
 
+    assert (led.status_code, led.headers["Location"]) == (302, "/account/")
+    shown = page(UserFactory(), "/account/").content.decode()
     assert "No role yet" in shown
     assert "Connect your first cluster" not in shown
 

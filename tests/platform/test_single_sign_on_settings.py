@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from accounts.models import RoleBinding
-from accounts.permissions import ENVIRONMENTS, check_scope
+from accounts.permissions import ENVIRONMENTS, check_role_scope, check_scope
 from common.errors import Invalid
 from config import env, oidc
 from config.env import BadEnvironment
@@ -113,11 +113,17 @@ def test_a_provider_that_is_half_set_or_misspelled_does_not_start(
      "[{group: ops, role: owner, scope: '*'}]", "[{group: ops, role: operator, scope: 'env:prod'}]",
      "[{group: '', role: operator, scope: '*'}]", "[{group: ops, role: operator, scope: '**'}]",
      "[{group: ops, role: operator, scope: 'cluster:atlas'}]", "[{group: ops, role: operator, scope: '*', when: now}]",
+     "[{group: ops, role: operator, scope: 'team:7'}]", "[{group: ops, role: viewer, scope: 'team:Speech'}]",
      "[{group: ops, role: operator, scope: '*'}, {group: ops, role: operator, scope: '*'}]"],
 )  # fmt: skip
 def test_a_mapping_that_is_not_understood_does_not_start(read: Any, roles: str) -> None:
     with pytest.raises(BadEnvironment, match="SETPOINT_OIDC_CORP_ROLES"):
         read(SETPOINT_OIDC_CORP_ROLES=roles)
+
+
+def test_a_group_may_limit_its_viewers_to_a_team(read: Any) -> None:
+    (corp,) = read(SETPOINT_OIDC_CORP_ROLES="[{group: speech, role: viewer, scope: 'team:3'}]")
+    assert corp.roles_of({"speech"}) == {("viewer", "team:3")}
 
 
 def test_two_providers_of_one_issuer_do_not_start(read: Any) -> None:
@@ -144,4 +150,8 @@ def test_roles_and_scopes_are_those_of_accounts() -> None:
         assert not oidc.SCOPE.fullmatch(scope)
         with pytest.raises(Invalid):
             check_scope(scope)
+    for scope, is_one in (("team:7", True), ("team:0", False), ("team:", False), ("team:07", False)):
+        assert bool(oidc.SCOPE.fullmatch(scope)) is is_one
+        if is_one:
+            assert check_role_scope("viewer", scope) == scope
     assert set(re.findall("[a-z]+", oidc.SCOPE.pattern.split("env:(")[1].split(")")[0])) == set(ENVIRONMENTS)

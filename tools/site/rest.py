@@ -14,7 +14,8 @@ from tools.site import tables
 METHODS = ("get", "post", "put", "patch", "delete")
 ROLES = ("viewer", "operator", "approver", "admin", "auditor")
 ACCESS = "tests/platform/rest/access.txt"
-"""Status that each role gets, which a test tries line by line: anonymous, then ROLES, then outside."""
+"""Status that each role gets, which a test tries line by line: anonymous, then ROLES, then OTHERS."""
+OTHERS = ("outside", "team", "none")
 REFUSED = frozenset({"401", "403", "404"})
 UNREAD = frozenset({"400", "422", "428"})
 """Answers to a request without a body. Where every role gets one, the body decides who may send it."""
@@ -39,18 +40,23 @@ def permissions(root: Path) -> dict[tuple[str, str], str]:
     """Return who may use an address, by method and path without the names of its parameters."""
     out = {}
     for line in (root / ACCESS).read_text(encoding="utf-8").splitlines():
-        parts = line.split(maxsplit=len(ROLES) + 3)
-        if len(parts) == len(ROLES) + 4 and not line.startswith("#") and parts[-1].startswith(PREFIX):
-            out[parts[0], _bare(f"/{parts[-1]}")] = _who(dict(zip(ROLES, parts[2:-2], strict=True)))
+        parts = line.split(maxsplit=len(ROLES) + len(OTHERS) + 2)
+        if len(parts) == len(ROLES) + len(OTHERS) + 3 and not line.startswith("#") and parts[-1].startswith(PREFIX):
+            out[parts[0], _bare(f"/{parts[-1]}")] = _who(
+                dict(zip(ROLES, parts[2 : 2 + len(ROLES)], strict=True)), team=parts[-3], none=parts[-2]
+            )
     return out
 
 
-def _who(statuses: Mapping[str, str]) -> str:
+def _who(statuses: Mapping[str, str], *, team: str = "403", none: str = "403") -> str:
+    """`team`, `none`: the statuses of a viewer limited to a team, and of an account without a role."""
     allowed = [role for role, status in statuses.items() if status not in REFUSED]
     if len(allowed) == len(ROLES):
         if set(statuses.values()) <= UNREAD:
             return "by the body"
-        return "each role"
+        if none not in REFUSED:
+            return "each account"
+        return "each role" if team in REFUSED else "each role, and viewers of that team"
     if not allowed:
         return "each account, for its own" if "404" in statuses.values() else "no role"
     return ", ".join(allowed)

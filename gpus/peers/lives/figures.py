@@ -68,10 +68,11 @@ class Goodput:
 
 def goodput(job: GpuJob, line: Line, at: datetime, gap_seconds: float = 0.0) -> Goodput:
     """`gap_seconds`: of its running time, those of which nothing is recorded."""
-    return Goodput(_scheduling(job, at), _runtime(line, gap_seconds / 3600 * job.gpus))
+    return Goodput(scheduling(job, at), _runtime(line, gap_seconds / 3600 * job.gpus))
 
 
-def _scheduling(job: GpuJob, at: datetime) -> Share:
+def scheduling(job: GpuJob, at: datetime) -> Share:
+    """Return the share of its life in which all of its pods ran at once."""
     life = (job.until(at) - job.queued_at).total_seconds()
     if life < FEWEST_SECONDS:
         return Share(None, "Its life is shorter than a minute so far.")

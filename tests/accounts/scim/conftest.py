@@ -19,6 +19,7 @@ MAPPING = (
     GroupRole("ops", "operator", "env:staging"),
     GroupRole("approvers", "approver", "*"),
     GroupRole("admins", "admin", "*"),
+    GroupRole("speech", "viewer", "team:3"),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.models import ScimUser, User
+from gpus.models import Team
 from tests.accounts.scim.conftest import USER, Directory, account, logged_in, patch, roles
 
 
@@ -67,6 +68,20 @@ def test_groups_are_pushed_renamed_and_deleted_with_their_roles_at_once(corp: Di
     assert roles(ada) == roles(bob) == set()
     assert browser.get("/account/").status_code == 302, "whose last role went is shut out, as at log-in"
     corp.refused("GET", path, status=404)
+
+
+def test_a_group_limits_its_people_to_a_team(corp: Directory) -> None:
+    """Ids are the mapping's: whether the team is there is judged when its page is opened."""
+    ada = corp.person("ada@example.com")
+    browser = logged_in(ada, corp.provider)
+    made = corp.group("speech", ada["id"])
+    assert roles(ada) == {("viewer", "team:3")}
+    assert (browser.get("/nodes/").status_code, browser.get("/team/").status_code) == (403, 200)
+    Team.objects.create(pk=3, name="Speech")
+    assert browser.get("/team/", follow=True).redirect_chain == [("/team/3/", 302)]
+    corp.patch(f"Groups/{made['id']}", {"op": "replace", "path": "members", "value": []})
+    assert roles(ada) == set()
+    assert browser.get("/team/3/").status_code == 302, "whose last role went is shut out"
 
 
 def test_a_group_whose_people_have_its_roles_already_costs_no_query_a_person(

@@ -130,7 +130,7 @@ def test_the_people_page_costs_the_same_however_many(rows: int, django_assert_ma
     client = browser(UserFactory(roles=["admin"]))
     for user in UserFactory.create_batch(rows):
         RoleBinding.objects.create(user=user, role="viewer")
-    with django_assert_max_num_queries(18):
+    with django_assert_max_num_queries(19):
         client.get("/people/")
 
 

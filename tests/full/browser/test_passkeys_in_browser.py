@@ -77,7 +77,7 @@ def enter_password(page: Any, url: str, email: str) -> None:
 
 
 def test_a_passkey_from_registration_to_removal(device: Device, live_server: Any) -> None:
-    user, page, home = UserFactory(email="ada@example.com"), device.page, live_server.url
+    user, page, home = UserFactory(email="ada@example.com", roles=["viewer"]), device.page, live_server.url
     account, own = f"{home}/account/", f"{home}/account/second-factor/"
     enter_password(page, f"{home}/login/?next=/account/second-factor/", user.email)
     page.wait_for_url(own)
@@ -157,7 +157,7 @@ def test_without_scripts_or_webauthn_the_page_says_so_and_the_password_works(
     browser: Any, live_server: Any, settings: Any
 ) -> None:
     settings.BASE_URL = live_server.url
-    user = UserFactory(email="ada@example.com")
+    user = UserFactory(email="ada@example.com", roles=["viewer"])
     with answers_ended():
         context = browser.new_context(java_script_enabled=False)
         page = context.new_page()

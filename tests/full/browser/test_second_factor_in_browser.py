@@ -56,7 +56,7 @@ def reader(browser: Any) -> Iterator[Any]:
 
 
 def test_the_code_on_the_screen_sets_up_an_app_that_logs_in(page: Any, live_server: Any, reader: Any) -> None:
-    user = UserFactory(email="ada@example.com")
+    user = UserFactory(email="ada@example.com", roles=["viewer"])
     page.goto(f"{live_server.url}/login/?next=/account/second-factor/")
     page.fill("input[name=email]", user.email)
     page.fill("input[name=password]", PASSWORD)

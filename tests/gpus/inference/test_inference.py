@@ -286,7 +286,7 @@ def test_without_servers_or_a_prometheus_the_reason_is_given_and_nothing_of_othe
     assert list(body["lacks"]) == ["preemptions"]
     assert body["deployments"][0]["figures"]["requests_running"] == pytest.approx(76)
     assert "Not everything was answered" in served.words(f"/gpus/inference/clusters/{served.cluster.pk}/live/")
-    stranger = TokenClient(UserFactory(roles=[]))
+    stranger = TokenClient(UserFactory(roles=["viewer@env:production"]))
     assert stranger.get(f"/api/v1/gpus/jobs/{job.pk}/inference").status_code == 404
     assert "no such cluster" in str(stranger.get("/api/v1/gpus/inference?cluster=atlas").json())
     client = TokenClient(served.user)

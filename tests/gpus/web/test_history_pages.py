@@ -187,7 +187,7 @@ def test_what_cannot_be_answered_names_the_parameter(world):
 
 def test_nobody_sees_another_clusters_hours(world):
     client = Client()
-    client.force_login(UserFactory())
+    client.force_login(UserFactory(roles=["viewer@env:production"]))
     assert client.get(f"{API}/bands").json() == []
     assert client.get(f"{API}/usage").json()["whole"]["total"] == 0
     assert client.get(f"{API}/held-idle").json()["count"] == 0

@@ -54,8 +54,10 @@ from tests.gpus.waiting import waiting
 from tests.jobs.conftest import World
 from tests.platform.rest.policies import policy_addresses
 
-WHO = ("anonymous", "viewer", "operator", "approver", "admin", "auditor", "outside")
-"""`outside` holds all roles, but only in production; everything that an address names is of a staging cluster."""
+ROLES = ("viewer", "operator", "approver", "admin", "auditor")
+WHO = ("anonymous", *ROLES, "outside", "team", "none")
+"""`outside` holds all roles, but only in production; everything that an address names is of a staging cluster. `team`
+is a viewer of one team alone, which addresses name, and `none` an account without any role."""
 TABLE = Path(__file__).with_name("access.txt")
 
 
@@ -77,7 +79,7 @@ def expected() -> Mapping[tuple[str, str], tuple[int, ...]]:
     out = {}
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            method, *statuses, route = line.split(maxsplit=8)
+            method, *statuses, route = line.split(maxsplit=1 + len(WHO))
             out[method, "" if route == "/" else route] = tuple(int(status) for status in statuses)
     return out
 
@@ -101,9 +103,8 @@ class Doors:
         event = StepEvent.objects.create(rollout=rollout, text="x")
         other = UserFactory(roles=["viewer"])
         ClusterValuesFactory(cluster=world.cluster, component="cilium")
-        self.people: dict[str, User] = {name: UserFactory(roles=[name]) for name in WHO[1:-1]}
-        self.people["no role"] = UserFactory(roles=[])
-        self.people["outside"] = UserFactory(roles=[f"{role}@env:production" for role in WHO[1:-1]])
+        team = Team.objects.create(name="A")
+        self.people = _people(team)
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         self.cookies = {name: cookies_of(user) for name, user in self.people.items()}
         self.client = Client()
@@ -116,7 +117,7 @@ class Doors:
             "gpus/effects/<uuid:rollout_pk>/nodes/<int:pk>": f"{rollout.pk}/nodes/{pairs.pk}",
             "gpus/effects/<uuid:pk>": rollout.pk,
             "gpus/prices/<int:pk>": _price().pk,
-            "gpus/teams/<int:pk>": Team.objects.create(name="A").pk,
+            **dict.fromkeys(("gpus/teams/<int:pk>", "team/<int:pk>"), team.pk),
             "plans/P-<int:number>/components/<int:pk>": f"{plan.number}/components/{done.pk}",
             **dict.fromkeys(("plans/P-<int:number>", "^plans/P-(?P<number>[0-9]{1,9})"), plan.number),
             "rollouts/R-<int:number>": rollout.number,
@@ -183,6 +184,13 @@ class Doors:
             content = b"".join(answer) if answer.streaming else answer.content
             transaction.set_rollback(True)
         return int(answer.status_code), content.decode(errors="replace")
+
+
+def _people(team: Team) -> dict[str, User]:
+    """One account for each of WHO that logs in."""
+    roles = {name: [name] for name in ROLES} | {"outside": [f"{role}@env:production" for role in ROLES]}
+    roles |= {"team": [f"viewer@team:{team.pk}"], "none": []}
+    return {name: UserFactory(roles=held) for name, held in roles.items()}
 
 
 def _plan_request(plan: Plan) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from common.scopes import needed_scope
 from jobs import tasks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.platform.rest.doors import WHO, Doors, addresses, cookies_of, expected
+from tests.platform.rest.doors import ROLES, WHO, Doors, addresses, cookies_of, expected
 
 pytestmark = pytest.mark.one_database  # every view asks PostgreSQL in test_access.py, and in our part of the full tier
 
-ROLES = WHO[1:-1]
 Key = tuple[str, str]
 UNGUARDED = ("api/v1/openapi.json", "api/v1/docs", "api/v1/manifest")
 """Without a role of their own, as test_access.py shows."""
@@ -189,10 +188,22 @@ def test_all_roles_in_another_cluster_of_the_same_environment_are_worth_what_tho
     assert doors.differences(who, column("outside")) == {}
 
 
-def test_somebody_without_a_role_gets_what_a_stranger_gets_or_a_refusal(doors: MoreDoors) -> None:
-    differing = doors.differences(doors.let_in(UserFactory()), column("outside"))
+def test_a_role_of_a_team_that_was_removed_opens_no_more_than_none(doors: MoreDoors) -> None:
+    """The list of one's own teams opens, and is empty."""
+    who = doors.let_in(UserFactory(roles=["viewer@team:999999"]))
 
-    assert {key: got for key, (got, _) in differing.items() if got != 403} == {}
+    differing = doors.differences(who, column("none"))
+
+    gone = {"team/": 200, "team/<int:pk>/": 404, "api/v1/gpus/teams/<int:pk>/week": 404}
+    assert {key[1]: got for key, (got, _) in differing.items()} == gone
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "viewer"])
+def test_no_other_role_counts_in_a_team(doors: MoreDoors, role: str) -> None:
+    """No such role can be given; a row of one, as of a version to come, opens nothing."""
+    who = doors.let_in(UserFactory(roles=[f"{role}@team:{doors.values['team/<int:pk>']}"]))
+
+    assert doors.differences(who, column("none")) == {}
 
 
 # ── Tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from accounts.models import SavedFilter
 from jobs import tasks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.platform.rest.doors import WHO, Doors, addresses
+from tests.platform.rest.doors import ROLES, Doors, addresses
 
 LISTS = sorted(
     route
@@ -36,7 +36,7 @@ def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
 
 @pytest.fixture
 def api(doors: Doors) -> TokenClient:
-    person = UserFactory(roles=list(WHO[1:-1]))
+    person = UserFactory(roles=list(ROLES))
     SavedFilter.objects.create(owner=person, page="nodes", name="x", query="q=x")
     browser = Client()
     browser.force_login(person)  # which the list of sessions then shows

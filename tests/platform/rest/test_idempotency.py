@@ -23,7 +23,7 @@ from profiles.models import Profile, Revision
 from simfleet import SimCluster, SimFleet
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
-from tests.platform.rest.doors import WHO, Doors, addresses
+from tests.platform.rest.doors import ROLES, Doors, addresses
 from tests.platform.rest.schema import schema
 from tests.platform.rest.test_every_answer import places, shape
 
@@ -37,7 +37,7 @@ class Room:
 
     def __init__(self, world: World) -> None:
         self.world, self.doors = world, Doors(world)
-        self.api = TokenClient(UserFactory(roles=list(WHO[1:-1])))
+        self.api = TokenClient(UserFactory(roles=list(ROLES)))
         self.revision = Revision.objects.order_by("number")[0]
         Profile.objects.update(draft='settings:\n  vm.swappiness: "12"\n', draft_author=world.author)
 

@@ -18,9 +18,10 @@ from jobs.rollouts import takeovers
 from tests import marks
 from tests.components.packing import entry, tiny
 from tests.jobs.conftest import World
-from tests.platform.rest.doors import WHO, Doors
+from tests.platform.rest.doors import ROLES, Doors
 
-ROLES = WHO[1:-1]
+EVERYONE = (*ROLES, "team", "none")
+"""For what is of one's own account."""
 SOURCE = "settings:\n  vm.swappiness: 10\n"
 URL, OTHER = "https://moved.example:6443", "https://new.example:6443"
 """Of API servers that answer, where the test puts them: the cluster's own at another address, and one that is new."""
@@ -213,8 +214,8 @@ ALL = [
     Sent("POST", "api/v1/site-entries/actions/draft", _drafted, ("admin",)),
     Sent("POST", "api/v1/nodes/selection/actions/plan", _selection, ("operator",)),
     Sent("POST", "api/v1/nodes/selection/actions/refresh", _selection, ("operator", "admin")),
-    Sent("POST", "api/v1/tokens", _always(name="new", scopes=["read"], days=1), ROLES, elsewhere=True),
-    Sent("POST", "api/v1/sessions/actions/end-others", _always(), ROLES, elsewhere=True),
+    Sent("POST", "api/v1/tokens", _always(name="new", scopes=["read"], days=1), EVERYONE, elsewhere=True),
+    Sent("POST", "api/v1/sessions/actions/end-others", _always(), EVERYONE, elsewhere=True),
     Sent("PATCH", "api/v1/users/<int:pk>", _always(first_name="New"), ("admin",)),
     Sent("POST", "api/v1/profiles/<slug:name>/actions/check", _always(source=SOURCE), ROLES, elsewhere=True),
     Sent(

@@ -74,6 +74,8 @@ def test_the_page_of_rest_has_each_operation_once() -> None:
 def test_a_role_is_listed_only_where_it_is_not_refused() -> None:
     who = rest.permissions(ROOT)
     assert who["GET", "/api/v1/clusters"] == "each role"
+    assert who["GET", "/api/v1/me"] == "each account"
+    assert who["GET", "/api/v1/gpus/teams/{}/week"] == "each role, and viewers of that team"
     assert who["POST", "/api/v1/plans/{}/actions/approve"] not in ("each role", "no role")
     unread = dict.fromkeys(rest.ROLES, "422")
     assert rest._who(unread) == "by the body"
