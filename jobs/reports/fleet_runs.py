@@ -35,12 +35,14 @@ class RingReport:
 def waiting_for(run: FleetRun, user: User) -> str:
     """Return what it waits for, as of the last look: why a plan was refused a start names its cluster or a node.
 
-    To those who may not see each of its clusters, what a ring says, which names neither.
+    To those who may not see each of its clusters, what a ring says, which names neither. One query, or a page's.
     """
     if not run.waiting_for:
         return ""
-    reports = ring_reports(run, user)
-    return run.waiting_for if _is_whole(reports) else next((report.reason for report in reports if report.reason), "")
+    visible = restrict(Cluster.objects.all(), user, prefix="")
+    if not Plan.objects.filter(fleet_run=run).exclude(cluster__in=visible).exists():
+        return run.waiting_for
+    return next((report.reason for report in ring_reports(run, user) if report.reason), "")
 
 
 def ring_reports(run: FleetRun, user: User) -> list[RingReport]:
@@ -53,19 +55,18 @@ def ring_reports(run: FleetRun, user: User) -> list[RingReport]:
         state, reason = _state(run, there, ring, first)
         members = [member for member in ring.members if member.plan.cluster_id in visible]
         out.append(RingReport(ring, state, reason, members, len(ring.members) - len(members)))
-    return [_explained(report, run) for report in out] if _is_whole(out) else out
-
-
-def _is_whole(reports: Sequence[RingReport]) -> bool:
-    return not any(report.hidden for report in reports)
+    return out if any(report.hidden for report in out) else [_explained(report, run) for report in out]
 
 
 def _explained(report: RingReport, run: FleetRun) -> RingReport:
-    """Give the open ring the reason of the last look: why a plan that is approved has not started."""
-    is_stuck = report.state == "open" and any(
-        member.state is MemberState.WAITING and member.plan.status == Plan.Status.APPROVED for member in report.members
-    )
-    return replace(report, reason=run.waiting_for) if is_stuck and run.waiting_for else report
+    """Give the open ring the reason of the last look, where that is why a plan, approved, was refused its start."""
+    stuck = [
+        str(member.plan)
+        for member in report.members
+        if member.state is MemberState.WAITING and member.plan.status == Plan.Status.APPROVED
+    ]
+    is_refused = report.state == "open" and run.waiting_for.startswith(tuple(f"{plan}: " for plan in stuck))
+    return replace(report, reason=run.waiting_for) if is_refused else report
 
 
 def _state(run: FleetRun, there: Sequence[Ring], ring: Ring, first: int | None) -> tuple[str, str]:

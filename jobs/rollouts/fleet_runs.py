@@ -304,7 +304,7 @@ def advance(run_id: UUID) -> list[UUID]:
             try:
                 started.append(rollout_actions.start(member.plan, by=_person(run)).pk)
             except Refusal as refusal:
-                reasons.append(str(refusal))
+                reasons.append(f"{member.plan}: {refusal}")
     if not reasons:
         fresh = rings.rings_of(run)[number - 1] if started else there[number - 1]
         reasons = [fresh.unfinished]

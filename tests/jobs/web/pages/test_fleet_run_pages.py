@@ -129,7 +129,9 @@ class TestItsPage:
         fleet_runs.advance(run.pk)
         stranger = User.objects.create(username="some", email="some@example.com")
         where = f"/fleet-runs/F-{run.number}/"
-        page(stranger, where, 404)
+        page(stranger, where, 403)
+        RoleBinding.objects.create(user=stranger, role="viewer", scope="env:development")
+        page(User.objects.get(pk=stranger.pk), where, 404)
         RoleBinding.objects.create(user=stranger, role="viewer", scope=f"cluster:{pair[1].cluster.pk}")
         stranger = User.objects.get(pk=stranger.pk)
         own = [where, "/fleet-runs/", f"/plans/P-{plans[1].number}/"]
@@ -158,7 +160,16 @@ class TestItsPage:
         RoleBinding.objects.create(user=some, role="viewer", scope=f"cluster:{pair[0].cluster.pk}")
         some = User.objects.get(pk=some.pk)
         assert "role operator for atlas" in api(some, "read").get(rest).json()["waiting_for"]
-        assert "role operator for atlas" in text_of(page(some, where))
+        assert "P-1: This needs the role operator for atlas" in text_of(page(some, where))
+
+    def test_what_a_plan_lacked_at_the_last_look_is_not_told_of_the_present(self, pair, run, plans):
+        fleet_runs.start(run, by=pair[0].operator)
+        fleet_runs.advance(run.pk)
+        pair[0].approved(Plan.objects.get(pk=plans[0].pk))
+        run.refresh_from_db()
+        assert "draft" in run.waiting_for
+        answer = api(pair[0].operator, "read").get(f"/api/v1/fleet-runs/{run.pk}").json()
+        assert "approved" in answer["rings"][0]["reason"]
 
 
 class TestRest:
