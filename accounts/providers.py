@@ -108,5 +108,7 @@ class SamlProvider(Provider):
     """persistent or email: the only format of NameID that is accepted."""
     first_name_attribute: str = "givenName"
     last_name_attribute: str = "sn"
+    trusts_authn_instant: bool = False
+    """AuthnInstant is when the person proved themselves, also for a log-in that it remembers: not so at Keycloak."""
     trusts_email: bool = True
     """SAML has no word for a verified address: the operator names an attribute that people cannot write."""

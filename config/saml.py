@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -18,7 +19,7 @@ LISTED = f"{PREFIX}PROVIDERS"
 REQUIRED = ("ENTITY_ID", "SSO_URL", "CERTIFICATES", "ROLES")
 OPTIONAL = (
     "NAME", "NAME_ID", "GROUPS_ATTRIBUTE", "EMAIL_ATTRIBUTE", "FIRST_NAME_ATTRIBUTE", "LAST_NAME_ATTRIBUTE",
-    "SCIM_SUBJECT", "SCIM_GROUPS",
+    "SCIM_SUBJECT", "SCIM_GROUPS", "TRUST_AUTHN_INSTANT",
 )  # fmt: skip
 NAME_IDS = ("persistent", "email")
 """Words for the formats of accounts.signon.saml.names, which cannot be imported yet; a test keeps them equal."""
@@ -27,6 +28,14 @@ LONGEST_ENTITY_ID = 500
 """As long as the column of identities."""
 RESERVED = frozenset({"sub", "email", "auth_time", "given_name", "family_name", "_claim_names"})
 """Claims that are made of other parts of an assertion: no attribute may be taken for one."""
+_CLAIMS = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"
+WRITTEN_BY_PEOPLE = oidc.WRITTEN_BY_PEOPLE | {
+    "mail", "displayname", "givenname", "sn", "surname", "cn",
+    *(f"{_CLAIMS}{name}" for name in ("givenname", "surname", "name", "emailaddress", "upn")),
+    "urn:oid:0.9.2342.19200300.100.1.3", "urn:oid:2.16.840.1.113730.3.1.241", "urn:oid:2.5.4.42", "urn:oid:2.5.4.4",
+    "urn:oid:2.5.4.3",
+}  # fmt: skip
+"""Attributes that a person may change, in lower case: none of them gives a role or leads to an account."""
 _ATTRIBUTE = re.compile(r"[\x21-\x7e]{1,500}")
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -54,7 +63,11 @@ def _provider(key: str) -> SamlProvider:
     if missing := [_variable(key, part) for part in REQUIRED if not given[part]]:
         raise BadEnvironment(f"{missing[0]} must be set: {LISTED} lists {key}")
     name_id = _name_id(_variable(key, "NAME_ID"), given["NAME_ID"])
-    groups = _attribute(key, "GROUPS_ATTRIBUTE", given, "groups")
+    email = _attribute(key, "EMAIL_ATTRIBUTE", given, "NameID" if name_id == "email" else "email")
+    first_name = _attribute(key, "FIRST_NAME_ATTRIBUTE", given, "givenName")
+    last_name = _attribute(key, "LAST_NAME_ATTRIBUTE", given, "sn")
+    own = WRITTEN_BY_PEOPLE | {name.lower() for name in (email, first_name, last_name)}
+    groups = _unwritten(key, "GROUPS_ATTRIBUTE", _attribute(key, "GROUPS_ATTRIBUTE", given, "groups"), own)
     return SamlProvider(
         key=key,
         name=given["NAME"][:60] or key.capitalize(),
@@ -64,11 +77,12 @@ def _provider(key: str) -> SamlProvider:
         certificates=certificates(_variable(key, "CERTIFICATES"), given["CERTIFICATES"]),
         name_id=name_id,
         groups_claim=groups,
-        email_claim=_attribute(key, "EMAIL_ATTRIBUTE", given, "NameID" if name_id == "email" else "email"),
-        first_name_attribute=_attribute(key, "FIRST_NAME_ATTRIBUTE", given, "givenName"),
-        last_name_attribute=_attribute(key, "LAST_NAME_ATTRIBUTE", given, "sn"),
-        scim_subject=_scim_subject(key, given, groups),
+        email_claim=email,
+        first_name_attribute=first_name,
+        last_name_attribute=last_name,
+        scim_subject=_scim_subject(key, given, own | {groups.lower()}),
         scim_groups=oidc.scim_groups(_variable(key, "SCIM_GROUPS"), given["SCIM_GROUPS"]),
+        trusts_authn_instant=env.flag(_variable(key, "TRUST_AUTHN_INSTANT")),
     )
 
 
@@ -101,15 +115,19 @@ def _attribute(key: str, part: str, given: dict[str, str], default: str) -> str:
     return name
 
 
-def _scim_subject(key: str, given: dict[str, str], groups: str) -> str:
+def _unwritten(key: str, part: str, name: str, refused: Set[str]) -> str:
+    """Return the attribute's name. Raises BadEnvironment for one of these, in any case."""
+    if name.lower() in refused:
+        raise BadEnvironment(f"{_variable(key, part)} must be an attribute that its person cannot change, not {name!r}")
+    return name
+
+
+def _scim_subject(key: str, given: dict[str, str], refused: Set[str]) -> str:
     """Return `sub`, which is the NameID, or an attribute's name."""
     name = _attribute(key, "SCIM_SUBJECT", given, "sub")
-    if name in (RESERVED - {"sub"}) | {groups}:
-        raise BadEnvironment(
-            f"{_variable(key, 'SCIM_SUBJECT')} must be an attribute that its person cannot change, or sub for the "
-            f"NameID, not {name!r}"
-        )
-    return name
+    if name.lower() == "nameid":
+        raise BadEnvironment(f"{_variable(key, 'SCIM_SUBJECT')}: write sub for the NameID, not {name!r}")
+    return _unwritten(key, "SCIM_SUBJECT", name, refused | (RESERVED - {"sub"}))
 
 
 def certificates(name: str, text: str) -> tuple[str, ...]:
@@ -126,7 +144,7 @@ def _certificate(where: str, pem: str) -> str:
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
         key = certificate.public_key()
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise BadEnvironment(f"{where} is no certificate: copy X509Certificate of the provider's metadata") from None
     if isinstance(key, rsa.RSAPublicKey):
         least = LEAST_RSA_BITS

@@ -117,6 +117,7 @@ def enter(
     `proved_at`: when they proved it (accounts.access.freshness). `is_complete`: no second factor is asked for any
     more."""
     auth.login(request, user)
+    request.session.set_expiry(latest_end())  # a time: seconds would count from each save of the session
     freshness.note(request, proved_at, way or "with the password")
     if is_complete:
         requirement.note_complete(request)
@@ -125,6 +126,11 @@ def enter(
     sessions.begin(request, user)
     message = f"{client_address(request)} {way}".strip()
     record(by=user, action="session.start", target=f"user:{user.pk}", target_name=user.email, message=message)
+
+
+def latest_end() -> datetime:
+    """Return when a session that begins now ends at the latest."""
+    return now() + timedelta(seconds=settings.SESSION_COOKIE_AGE)
 
 
 def log_out(request: HttpRequest) -> None:

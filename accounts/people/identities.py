@@ -27,7 +27,8 @@ def providers() -> tuple[Provider, ...]:
 
 @transaction.atomic
 def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
-    """Make a local account the provider's. Its password, sessions and tokens end. Raises Invalid, WrongState."""
+    """Make a local account the provider's, or one of a provider that is configured no more. Its password, sessions and
+    tokens end. Raises Invalid, WrongState."""
     if user.is_service or user.is_superuser:
         kind = "A service account" if user.is_service else "A superuser"
         raise Invalid(f"{kind} does not log in by single sign-on.", fields={"email": ["Name a person's account."]})
@@ -38,23 +39,37 @@ def link(*, user: User, provider: Provider, subject: str, by: str) -> Identity:
         raise Invalid(
             "This is no subject.", fields={"subject": ["The claim sub, or the NameID, of 1 to 255 characters."]}
         )
-    if Identity.objects.filter(user=user).exists():
+    configured = {provider.issuer, *(row.issuer for row in providers())}
+    if Identity.objects.filter(user=user, issuer__in=configured).exists():
         raise WrongState(f"{user.email} has an identity already.")
-    if ScimUser.objects.filter(user=user).exclude(issuer=provider.issuer).exists():
+    if ScimUser.objects.filter(user=user, issuer__in=configured).exclude(issuer=provider.issuer).exists():
         raise WrongState(f"{user.email} is of another provider's directory.")
     if row := Identity.objects.select_related("user").filter(issuer=provider.issuer, subject=subject).first():
         raise WrongState(f"{row.user.email} has this identity.")
     invitations.lock_out(user)
     SecondFactor.objects.filter(user=user).delete()  # the provider's matter from now on
     Passkey.objects.filter(user=user).delete()
-    return add(user, provider, subject, by)
+    return add(user, provider, subject, by, _forget(user, configured))
 
 
-def add(user: User, provider: Provider, subject: str, by: str) -> Identity:
-    """Store the identity, in the caller's transaction."""
+def _forget(user: User, configured: Collection[str]) -> dict[str, str] | None:
+    """Delete what the account has of a provider that is configured no more, and return what it was."""
+    before = {}
+    if old := Identity.objects.filter(user=user).exclude(issuer__in=configured).first():
+        before = {"issuer": old.issuer, "subject": old.subject}
+        old.delete()
+    if row := ScimUser.objects.filter(user=user).exclude(issuer__in=configured).first():
+        before |= {"scim_issuer": row.issuer, "external_id": row.external_id, "user_name": row.user_name}
+        row.delete()  # a directory of the new provider makes its own
+    return before or None
+
+
+def add(user: User, provider: Provider, subject: str, by: str, before: dict[str, str] | None = None) -> Identity:
+    """Store the identity, in the caller's transaction. `before`: the one that it replaces."""
     identity = Identity.objects.create(user=user, issuer=provider.issuer, subject=subject)
     after = {"provider": provider.key, "issuer": provider.issuer, "subject": subject}
-    record(by=by, action="user.link-identity", target=f"user:{user.pk}", target_name=user.email, after=after)
+    target = f"user:{user.pk}"
+    record(by=by, action="user.link-identity", target=target, target_name=user.email, before=before, after=after)
     return identity
 
 

@@ -148,6 +148,8 @@ def _taken(provider: Provider, claims: Mapping[str, Any], email: str) -> Account
 def _email(provider: Provider, claims: Mapping[str, Any]) -> str:
     """Return the address that names the account. Raises BadClaims for one that the person may have invented."""
     email, name = claims.get("email"), f"{provider.source} {provider.email_claim}"
+    if isinstance(email, list):
+        raise BadClaims(f"{provider.name} sent {len(email)} e-mail addresses ({name}), of which one is needed.")
     if not isinstance(email, str) or not email:
         raise BadClaims(f"{provider.name} sent no e-mail address ({name}), which names the account.")
     email = email.strip().lower()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
+from accounts.access import login as logins
 from accounts.providers import SamlProvider
 from accounts.signon import arrival
 from accounts.signon.refusals import SignOnRefused
 from accounts.signon.saml import documents, requests, responses
 from accounts.web.sign_on_views import begun, ended
 from accounts.web.views import safe_next
-from common.clock import now
 
 
 @never_cache
@@ -51,8 +52,13 @@ def answer(request: HttpRequest, key: str) -> HttpResponse:
     except SignOnRefused as refusal:
         return ended(request, provider, refusal)
     if answered.until is not None:
-        seconds = int((answered.until - now()).total_seconds())
-        request.session.set_expiry(max(1, min(seconds, settings.SESSION_COOKIE_AGE)))
+        request.session.set_expiry(min(answered.until, logins.latest_end()))
+    if settings.SETPOINT_STEP_UP and not provider.trusts_authn_instant:
+        messages.warning(
+            request,
+            f"{provider.name} is not known to tell when you logged in there (AuthnInstant), so that what takes a "
+            "recent log-in is not possible for you. Tell the operator of this installation.",
+        )
     return redirect(safe_next(request, answered.next) or settings.LOGIN_REDIRECT_URL)
 
 

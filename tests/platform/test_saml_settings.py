@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from accounts.providers import OidcProvider
 from accounts.signon.saml.names import NAME_IDS
@@ -24,6 +26,7 @@ CORP = {
     "SETPOINT_SAML_CORP_CERTIFICATES": idp.CERTIFICATE,
     "SETPOINT_SAML_CORP_ROLES": ROLES,
 }
+CLAIMS = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"
 OIDC = OidcProvider("oidc", "Other", "https://oidc.example.com", (), client_id="x", client_secret="y")
 
 
@@ -87,11 +90,40 @@ def weak() -> str:
      ("CERTIFICATES", idp.CERTIFICATE.replace("M", "N", 1)), ("CERTIFICATES", weak()),
      ("NAME_ID", "transient"), ("GROUPS_ATTRIBUTE", "email"), ("GROUPS_ATTRIBUTE", "two words"),
      ("EMAIL_ATTRIBUTE", "é"), ("SCIM_SUBJECT", "email"), ("SCIM_SUBJECT", "groups"), ("SCIM_GROUPS", "name"),
-     ("ROLES", "[{group: ops}]"), ("CERTIFICATE", idp.CERTIFICATE)],
+     ("SCIM_SUBJECT", "mail"), ("SCIM_SUBJECT", "displayName"), ("SCIM_SUBJECT", "preferred_username"),
+     ("SCIM_SUBJECT", "NameID"), ("SCIM_SUBJECT", f"{CLAIMS}upn"), ("SCIM_SUBJECT", "urn:oid:2.5.4.3"),
+     ("GROUPS_ATTRIBUTE", "givenName"), ("GROUPS_ATTRIBUTE", "cn"), ("GROUPS_ATTRIBUTE", f"{CLAIMS}emailaddress"),
+     ("TRUST_AUTHN_INSTANT", "maybe"), ("ROLES", "[{group: ops}]"), ("CERTIFICATE", idp.CERTIFICATE)],
 )  # fmt: skip
 def test_a_provider_that_is_half_set_or_misspelled_does_not_start(read: Any, part: str, value: str | None) -> None:
     with pytest.raises(BadEnvironment, match=f"SETPOINT_SAML_CORP_{part}"):
         read(**{f"SETPOINT_SAML_CORP_{part}": value})
+
+
+@pytest.mark.parametrize("part", ["SCIM_SUBJECT", "GROUPS_ATTRIBUTE"])
+@pytest.mark.parametrize("of", ["EMAIL", "FIRST_NAME", "LAST_NAME"])
+def test_the_attributes_of_name_and_address_give_nothing_else(read: Any, part: str, of: str) -> None:
+    with pytest.raises(BadEnvironment, match=f"SETPOINT_SAML_CORP_{part} must be an attribute that its person cannot"):
+        read(**{f"SETPOINT_SAML_CORP_{part}": "Known-As", f"SETPOINT_SAML_CORP_{of}_ATTRIBUTE": "known-as"})
+
+
+def test_a_name_id_is_written_as_sub(read: Any) -> None:
+    with pytest.raises(BadEnvironment, match="SCIM_SUBJECT: write sub"):
+        read(SETPOINT_SAML_CORP_SCIM_SUBJECT="NameID")
+
+
+def test_the_time_of_a_log_in_there_is_believed_where_the_operator_says_so(read: Any) -> None:
+    assert not read()[0].trusts_authn_instant
+    assert read(SETPOINT_SAML_CORP_TRUST_AUTHN_INSTANT="true")[0].trusts_authn_instant
+
+
+def test_a_certificate_of_an_unknown_curve_names_the_variable(read: Any) -> None:
+    der = idp.x509.load_pem_x509_certificate(idp.EC_CERTIFICATE.encode()).public_bytes(Encoding.DER)
+    curve = bytes.fromhex("06082a8648ce3d030107")
+    assert curve in der
+    odd = base64.b64encode(der.replace(curve, bytes.fromhex("06082a8648ce3d030177"))).decode()
+    with pytest.raises(BadEnvironment, match=r"SETPOINT_SAML_CORP_CERTIFICATES\[0\]"):
+        read(SETPOINT_SAML_CORP_CERTIFICATES=odd)
 
 
 def test_a_key_of_another_kind_is_refused() -> None:

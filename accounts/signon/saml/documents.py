@@ -31,7 +31,7 @@ def read(text: str, provider: SamlProvider) -> etree._Element:
     if len(text) > LONGEST:
         raise BadToken(f"{provider.name} sent an answer of more than {LONGEST:,} characters, which is not read.")
     try:
-        xml = base64.b64decode("".join(text.split()), validate=True).decode("utf-8")
+        xml = base64.b64decode("".join(text.split()), validate=True).decode("utf-8-sig")
     except (binascii.Error, ValueError):
         raise BadToken(f"{provider.name} sent an answer that is no base64 of UTF-8.") from None
     body = _DECLARATION.sub("", xml, count=1)

@@ -35,6 +35,8 @@ class Begun:
     id: str
     next: str
     at: datetime
+    is_step_up: bool
+    """It had ForceAuthn when it left here. It is not signed: the person at the browser can take that out."""
 
 
 def entity_id(provider: SamlProvider) -> str:
@@ -59,8 +61,11 @@ def begin(
     identifier, relay, at = f"_{secrets.token_hex(20)}", secrets.token_urlsafe(24), now()
     kept = dict(sorted(_kept(request).items(), key=lambda item: item[1]["at"])[-(AT_ONCE - 1) :])
     request.session[_KEPT] = kept | {
-        relay: {"id": identifier, "provider": provider.key, "next": next_url, "at": at.timestamp()}
-    }
+        relay: {
+            "id": identifier, "provider": provider.key, "next": next_url, "at": at.timestamp(),
+            "is_step_up": is_step_up,
+        }
+    }  # fmt: skip
     xml = _request(provider, identifier, at, is_step_up)
     packed = zlib.compressobj(wbits=-15)
     query = urlencode({
@@ -85,7 +90,7 @@ def take(request: HttpRequest, provider: SamlProvider, relay: str) -> Begun:
     at = datetime.fromtimestamp(row["at"], UTC)
     if now() - at > LASTS:
         raise not_in_progress()
-    return Begun(row["id"], row["next"], at)
+    return Begun(row["id"], row["next"], at, row.get("is_step_up") is True)
 
 
 def not_in_progress() -> Expired:

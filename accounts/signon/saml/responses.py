@@ -18,7 +18,7 @@ from lxml import etree
 from accounts.access.jose import LEEWAY_SECONDS, LONGEST_SUBJECT
 from accounts.models import UsedAssertion
 from accounts.providers import SamlProvider
-from accounts.signon.refusals import BadClaims, BadToken, Cancelled, Misconfigured, ProviderDown, SignOnRefused
+from accounts.signon.refusals import BadToken, Cancelled, Misconfigured, ProviderDown, SignOnRefused
 from accounts.signon.saml import requests, signatures
 from accounts.signon.saml.documents import check_form, only, read, text_of
 from accounts.signon.saml.names import BEARER, ENTITY, NAME_IDS, SUCCESS, ds, saml, samlp
@@ -53,7 +53,7 @@ def finish(request: HttpRequest, provider: SamlProvider) -> Answered:
         signatures.signed(root, ".", provider)
     assertion = signatures.signed(root, saml("Assertion"), provider)
     ends = _check_assertion(assertion, provider, begun)
-    claims, until = _claims(assertion, provider)
+    claims, until = _claims(assertion, provider, begun)
     _spend(assertion, provider, begun, ends)
     return Answered(claims, begun.next, until)
 
@@ -86,7 +86,7 @@ def _refused(code: etree._Element, provider: SamlProvider) -> SignOnRefused:
 
 
 def _check_issuer(issuer: etree._Element, provider: SamlProvider) -> None:
-    if issuer.get("Format", ENTITY) != ENTITY or not _is(text_of(issuer, provider), provider.issuer):
+    if issuer.get("Format", ENTITY) != ENTITY or not _is(text_of(issuer, provider).strip(), provider.issuer):
         raise BadToken(f"The answer was not issued by {provider.issuer}.", "Compare …_ENTITY_ID with the provider's.")
 
 
@@ -111,7 +111,7 @@ def _check_audience(conditions: etree._Element, provider: SamlProvider) -> None:
     restrictions = conditions.findall(saml("AudienceRestriction"))
     ours = requests.entity_id(provider)
     for restriction in restrictions:
-        audiences = [text_of(each, provider) for each in restriction.findall(saml("Audience"))]
+        audiences = [text_of(each, provider).strip() for each in restriction.findall(saml("Audience"))]
         if ours not in audiences:
             raise BadToken(f"The assertion of {provider.name} was issued for another application.")
     if not restrictions:
@@ -157,8 +157,10 @@ def _spend(assertion: etree._Element, provider: SamlProvider, begun: requests.Be
 
 
 # ── The person ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _claims(assertion: etree._Element, provider: SamlProvider) -> tuple[dict[str, Any], datetime | None]:
-    """Return the claims, and when the provider ends the session. Raises BadToken, BadClaims."""
+def _claims(
+    assertion: etree._Element, provider: SamlProvider, begun: requests.Begun
+) -> tuple[dict[str, Any], datetime | None]:
+    """Return the claims, and when the provider ends the session. Raises BadToken, Misconfigured."""
     statement = only(assertion, saml("AuthnStatement"), provider)
     proved = _time(statement, "AuthnInstant", provider)
     if proved is None or proved > now() + LEEWAY:
@@ -168,11 +170,14 @@ def _claims(assertion: etree._Element, provider: SamlProvider) -> tuple[dict[str
         raise BadToken(f"The session at {provider.name} has ended.", _AGAIN)
     subject = _subject(assertion, provider)
     attributes = _attributes(assertion, provider)
-    claims: dict[str, Any] = {"sub": subject, "auth_time": proved.timestamp()}
+    claims: dict[str, Any] = {"sub": subject}
+    # Some providers write the time of the answer, also for a log-in that they remember.
+    if provider.trusts_authn_instant and begun.is_step_up:
+        claims["auth_time"] = proved.timestamp()
     if provider.email_claim == "NameID":
         claims["email"] = subject
     else:
-        claims["email"] = _single(attributes, provider.email_claim, provider)
+        claims["email"] = _single(attributes, provider.email_claim)
     claims["given_name"] = next(iter(attributes.get(provider.first_name_attribute, [])), None)
     claims["family_name"] = next(iter(attributes.get(provider.last_name_attribute, [])), None)
     if provider.groups_claim in attributes:
@@ -180,7 +185,7 @@ def _claims(assertion: etree._Element, provider: SamlProvider) -> tuple[dict[str
     elif GROUPS_LINK in attributes:
         claims["_claim_names"] = {provider.groups_claim: GROUPS_LINK}
     if provider.scim_subject not in claims:
-        claims[provider.scim_subject] = _single(attributes, provider.scim_subject, provider)
+        claims[provider.scim_subject] = _single(attributes, provider.scim_subject)
     return claims, until
 
 
@@ -211,10 +216,11 @@ def _attributes(assertion: etree._Element, provider: SamlProvider) -> dict[str, 
     return out
 
 
-def _single(attributes: dict[str, list[str]], name: str, provider: SamlProvider) -> str | None:
+def _single(attributes: dict[str, list[str]], name: str) -> str | list[str] | None:
+    """Return the value, or all where there are several: accounts.signon.arrival judges them, after the groups."""
     values = attributes.get(name, [])
     if len(set(values)) > 1:
-        raise BadClaims(f"{provider.name} sent {len(values)} values of the attribute {name}, of which one is needed.")
+        return values
     return values[0] if values else None
 
 

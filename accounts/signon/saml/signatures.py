@@ -50,8 +50,13 @@ def _check_form(signature: etree._Element, of: etree._Element, provider: SamlPro
     if method not in {accepted.value for accepted in METHODS}:
         advice = "Have the provider sign with RSA or ECDSA and SHA-256 or better."
         raise BadToken(f"{provider.name} signs with {method.rpartition('#')[2][:40]!r}, which is not accepted.", advice)
-    if only(info, ds("CanonicalizationMethod"), provider).get("Algorithm") != EXCLUSIVE:
+    canonicalization = only(info, ds("CanonicalizationMethod"), provider)
+    if canonicalization.get("Algorithm") != EXCLUSIVE:
         raise BadToken(f"{provider.name} signs without exclusive canonicalization, which is not accepted.")
+    if len(canonicalization):  # the schema has none there: signxml would call the signature invalid
+        name = local(canonicalization[0])
+        advice = "Have the provider leave it out there; within the reference's Transform it is accepted."
+        raise BadToken(f"{provider.name} sent {name} within CanonicalizationMethod, which is not accepted.", advice)
     identifier = of.get("ID", "")
     if not identifier or reference.get("URI") != f"#{identifier}":
         raise BadToken(f"The signature of {provider.name} does not name the element that it is in.")

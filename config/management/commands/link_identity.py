@@ -13,12 +13,12 @@ BY = "command line"
 
 class Command(BaseCommand):
     help = (
-        "Makes a local account one of single sign-on: its person logs in at the provider, and has the roles of their "
-        "groups. Its password, sessions and tokens end."
+        "Makes a local account, or one of a provider that is configured no more, one of single sign-on: its person "
+        "logs in at the provider, and has the roles of their groups. Its password, sessions and tokens end."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--email", required=True, help="Of the local account.")
+        parser.add_argument("--email", required=True, help="Of the account.")
         parser.add_argument(
             "--provider", required=True, help="A key of SETPOINT_OIDC_PROVIDERS or SETPOINT_SAML_PROVIDERS."
         )

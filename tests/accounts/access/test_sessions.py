@@ -8,6 +8,7 @@ from accounts.access import sessions
 from accounts.browsers import described
 from accounts.models import LiveSession, User
 from audit.models import Record
+from tests.conftest import Clock
 from tests.factories import PASSWORD, TokenClient, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -175,3 +176,16 @@ def test_a_token_without_the_scope_admin_ends_no_session() -> None:
 )
 def test_a_browser_is_named_as_a_person_would(user_agent: str, words: str) -> None:
     assert described(user_agent) == words
+
+
+def test_a_session_ends_after_twelve_hours_however_much_it_is_used(clock: Clock) -> None:
+    user, browser = UserFactory(), Client()
+    browser.post("/login/", {"email": user.email, "password": PASSWORD})
+    for _ in range(11):
+        clock.forward(hours=1)
+        assert browser.get("/api/v1/me").status_code == 200
+        session = browser.session
+        session["used"] = str(clock.at)  # anything that is written to it
+        session.save()
+    clock.forward(hours=1, seconds=1)
+    assert browser.get("/api/v1/me").status_code == 401

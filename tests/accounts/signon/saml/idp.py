@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from lxml import etree
 from signxml.algorithms import CanonicalizationMethod
-from signxml.signer import XMLSigner
+from signxml.signer import SignatureReference, XMLSigner
 
 from accounts.providers import GroupRole, SamlProvider
 from common.clock import now
@@ -30,6 +30,7 @@ SSO = "https://idp.example.com/sso"
 SP = "http://testserver/login/saml/corp"
 ACS = f"{SP}/acs/"
 PERSISTENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
+EXCLUSIVE = "http://www.w3.org/2001/10/xml-exc-c14n#"
 SUCCESS = "urn:oasis:names:tc:SAML:2.0:status:Success"
 NS = {
     "samlp": "urn:oasis:names:tc:SAML:2.0:protocol",
@@ -65,6 +66,13 @@ class Signer(XMLSigner):
     def check_deprecated_methods(self) -> None:
         pass
 
+    def _build_transforms_for_reference(self, *, transforms_node: Any, reference: Any, **rest: Any) -> None:
+        """Write the prefixes that the digest is made with: signxml leaves them out of an enveloped signature."""
+        super()._build_transforms_for_reference(transforms_node=transforms_node, reference=reference, **rest)
+        if reference.inclusive_ns_prefixes:
+            prefixes = " ".join(reference.inclusive_ns_prefixes)
+            etree.SubElement(transforms_node[-1], f"{{{EXCLUSIVE}}}InclusiveNamespaces", PrefixList=prefixes)
+
 
 Edit = Callable[[etree._Element], Any]
 
@@ -95,12 +103,17 @@ class Answer:
     ends: int = 300
     """Seconds from now."""
     proved: int = 0
+    session_ends: int | None = None
     key: Any = KEY
     cert: str | None = CERTIFICATE
     algorithm: str = "rsa-sha256"
     digest: str = "sha256"
     signs_assertion: bool = True
     signs_response: bool = False
+    prefixes: list[str] | None = None
+    """InclusiveNamespaces of the reference's Transform."""
+    info_prefixes: list[str] | None = None
+    """The same of CanonicalizationMethod."""
     edit: Edit = unchanged
     after: Edit = unchanged
     raw: Callable[[bytes], bytes] = lambda xml: xml
@@ -123,6 +136,7 @@ def assertion(answer: Answer, request: str) -> etree._Element:
         for name, values in answer.attributes.items()
     )
     identifier, begins, ends = answer.assertion_id or f"_{uuid4().hex}", at(answer.begins), at(answer.ends)
+    session = "" if answer.session_ends is None else f' SessionNotOnOrAfter="{at(answer.session_ends)}"'
     made = etree.fromstring(f"""<saml:Assertion xmlns:saml="{NS["saml"]}" ID="{identifier}"
  Version="2.0" IssueInstant="{at(0)}"><saml:Issuer>{answer.issuer}</saml:Issuer><saml:Subject>
 <saml:NameID Format="{answer.format}">{answer.subject}</saml:NameID>
@@ -130,7 +144,7 @@ def assertion(answer: Answer, request: str) -> etree._Element:
  Recipient="{answer.recipient}" InResponseTo="{answer.request or request}" NotOnOrAfter="{ends}"/>
 </saml:SubjectConfirmation></saml:Subject><saml:Conditions NotBefore="{begins}" NotOnOrAfter="{ends}">
 <saml:AudienceRestriction><saml:Audience>{answer.audience}</saml:Audience></saml:AudienceRestriction></saml:Conditions>
-<saml:AuthnStatement AuthnInstant="{at(answer.proved)}"><saml:AuthnContext>
+<saml:AuthnStatement AuthnInstant="{at(answer.proved)}"{session}><saml:AuthnContext>
 <saml:AuthnContextClassRef>x</saml:AuthnContextClassRef></saml:AuthnContext></saml:AuthnStatement><saml:AttributeStatement>{attributes}</saml:AttributeStatement></saml:Assertion>""")
     answer.edit(made)
     return signed(made, answer) if answer.signs_assertion else made
@@ -144,8 +158,11 @@ def signed(element: etree._Element, answer: Answer) -> etree._Element:
         digest_algorithm=answer.digest,
         c14n_algorithm=CanonicalizationMethod.EXCLUSIVE_XML_CANONICALIZATION_1_0,
     )
-    uri = f"#{element.get('ID')}"
-    return signer.sign(element, key=answer.key, cert=answer.cert, reference_uri=uri, id_attribute="ID")
+    reference = SignatureReference(f"#{element.get('ID')}", inclusive_ns_prefixes=answer.prefixes)
+    return signer.sign(
+        element, key=answer.key, cert=answer.cert, reference_uri=[reference], id_attribute="ID",
+        inclusive_ns_prefixes=answer.info_prefixes,
+    )  # fmt: skip
 
 
 def response(answer: Answer, request: str) -> etree._Element:

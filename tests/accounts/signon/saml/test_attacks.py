@@ -106,6 +106,8 @@ ANSWERS: dict[str, tuple[dict[str, Any], str]] = {
     "canonicalized inclusively": (
         {"after": put(f"{INFO}/ds:CanonicalizationMethod", "Algorithm", INCLUSIVE)},
         "canonicalization"),
+    "with prefixes of CanonicalizationMethod": (
+        {"info_prefixes": ["saml"]}, "InclusiveNamespaces within CanonicalizationMethod"),
     "with an XPath transform": (
         {"after": put(f"{INFO}/ds:Reference/ds:Transforms/ds:Transform", "Algorithm", XPATH)},
         "transforms"),

@@ -22,13 +22,13 @@ GOOD = etree.tostring(idp.response(idp.Answer(), "_r"))
 
 
 def judged(xml: bytes) -> None:
-    begun = requests.Begun("_r", "", now())
+    begun = requests.Begun("_r", "", now(), is_step_up=False)
     root = documents.read(base64.b64encode(xml).decode(), PROVIDER)
     responses._check_response(root, PROVIDER, begun)
     documents.check_form(root, PROVIDER)
     assertion = signatures.signed(root, saml("Assertion"), PROVIDER)
     responses._check_assertion(assertion, PROVIDER, begun)
-    responses._claims(assertion, PROVIDER)
+    responses._claims(assertion, PROVIDER, begun)
 
 
 @st.composite

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ import pytest
 from django.conf import settings as configured
 from django.contrib.sessions.models import Session
 from django.test import Client, RequestFactory
+from lxml import etree
 
 from accounts.access import freshness
 from accounts.models import Identity, LiveSession, LoginAttempt, RoleBinding, User
@@ -22,11 +24,13 @@ from common.clock import now
 from tests.accounts.signon.saml import idp
 from tests.accounts.signon.saml.conftest import LogIn
 from tests.accounts.signon.saml.idp import Answer
+from tests.conftest import Clock
 from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
 
 ACS = "/login/saml/corp/acs/"
+XS = "http://www.w3.org/2001/XMLSchema"
 
 
 def attributes(*groups: str, **more: list[str]) -> dict[str, list[str]]:
@@ -206,10 +210,11 @@ def proved_at(client: Client) -> Any:
     return freshness.proved_at(request)
 
 
-def test_a_confirmation_asks_for_a_new_log_in_and_counts_by_the_providers_time(log_in: LogIn) -> None:
+def test_a_confirmation_asks_for_a_new_log_in_and_counts_by_the_providers_time(log_in: LogIn, settings: Any) -> None:
+    settings.SETPOINT_SAML = (idp.provider(trusts_authn_instant=True),)
     client = Client()
-    log_in(client, proved=-7200)
-    assert (now() - proved_at(client)).total_seconds() > 7000
+    log_in(client)
+    assert proved_at(client) is None, "it was not asked to forget the log-in that it remembers"
     page = client.get("/account/confirm/?next=/plans/").content.decode()
     assert "/login/saml/corp/?again=1&amp;next=%2Fplans%2F" in page
     begun = client.get("/login/saml/corp/?again=1&next=/plans/")
@@ -219,22 +224,51 @@ def test_a_confirmation_asks_for_a_new_log_in_and_counts_by_the_providers_time(l
     begun = client.get("/login/saml/corp/?again=1")
     client.post(ACS, idp.form(begun["Location"], Answer()))
     assert (now() - proved_at(client)).total_seconds() < 60
+    log_in(Client())
+    client.logout()
+    log_in(client)
+    assert proved_at(client) is None
 
 
-def test_a_session_ends_no_later_than_the_providers(log_in: LogIn) -> None:
-    def ends(seconds: int) -> Any:
-        def edit(assertion: Any) -> None:
-            assertion.find("saml:AuthnStatement", idp.NS).set("SessionNotOnOrAfter", idp.at(seconds))
-
-        return edit
-
+def test_a_provider_that_writes_the_time_of_its_answer_proves_no_recent_log_in(log_in: LogIn, settings: Any) -> None:
+    """Keycloak does, and the person at the browser can take ForceAuthn out of the request."""
     client = Client()
-    log_in(client, edit=ends(600))
+    log_in(client)
+    begun = client.get("/login/saml/corp/?again=1")
+    client.post(ACS, idp.form(begun["Location"], Answer()))
+    assert proved_at(client) is None
+
+
+@pytest.mark.parametrize(("asked_for", "trusts", "is_told"),
+    [("reboot", False, True), ("", False, False), ("reboot", True, False)])  # fmt: skip
+def test_the_person_is_told_where_a_provider_makes_it_impossible(
+    log_in: LogIn, settings: Any, asked_for: str, trusts: bool, is_told: bool
+) -> None:
+    settings.SETPOINT_STEP_UP = asked_for
+    settings.SETPOINT_SAML = (idp.provider(trusts_authn_instant=trusts),)
+    log_in(client := Client())
+    assert ("AuthnInstant" in client.get("/account/").content.decode()) is is_told
+
+
+def test_a_session_ends_no_later_than_the_providers(log_in: LogIn, clock: Clock) -> None:
+    clock.at = datetime.now(UTC)  # signatures are verified at the present
+    log_in(client := Client(), session_ends=600)
     kept = Session.objects.get(pk=LiveSession.objects.get().key)
     assert 500 < (kept.expire_date - now()).total_seconds() <= 600
-    log_in(client := Client(), edit=ends(10**8))
+    clock.forward(300)
+    client.get("/login/saml/corp/?again=1")  # it writes to the session
+    kept.refresh_from_db()
+    assert 200 < (kept.expire_date - now()).total_seconds() <= 300, "a session that is used goes on for longer"
+    log_in(client := Client(), session_ends=10**8)
     assert client.session.get_expiry_age() <= configured.SESSION_COOKIE_AGE
-    assert log_in(edit=ends(-5)).status_code == 403
+    assert log_in(session_ends=-5).status_code == 403
+
+
+def test_a_later_log_in_without_an_end_is_not_held_to_an_earlier_ones(log_in: LogIn) -> None:
+    log_in(client := Client(), session_ends=600)
+    begun = client.get("/login/saml/corp/?again=1")
+    client.post(ACS, idp.form(begun["Location"], Answer()))
+    assert client.session.get_expiry_age() > 600
 
 
 def test_address_ranges_hold_for_it(log_in: LogIn) -> None:
@@ -250,10 +284,45 @@ def test_a_link_in_place_of_groups_is_named(log_in: LogIn) -> None:
     assert "a link in place of the groups" in refused.context["refusal"]["message"]
 
 
-def test_two_addresses_name_no_account(log_in: LogIn) -> None:
-    refused = log_in(attributes=attributes("ops", email=["ada@example.com", "root@example.com"]))
+def test_two_addresses_name_no_account_and_a_known_person_needs_none(log_in: LogIn) -> None:
+    two = ["ada@example.com", "root@example.com"]
+    refused = log_in(attributes=attributes("ops", email=two))
     assert refused.status_code == 403
+    assert "2 e-mail addresses (attribute email)" in refused.context["refusal"]["message"]
     assert not User.objects.exists()
+    log_in()
+    assert log_in(attributes=attributes("ops", email=two)).status_code == 302
+    assert User.objects.get().email == "ada@example.com"
+    assert log_in(attributes=attributes("staff", email=two)).status_code == 403
+    assert not RoleBinding.objects.exists(), "whom the provider has taken out of all groups is shut out"
+    assert not LiveSession.objects.exists()
+    assert Record.objects.filter(action="session.refuse", target="identity:corp").count() == 2
+
+
+def test_two_names_of_the_directory_lead_to_no_account(log_in: LogIn, settings: Any) -> None:
+    settings.SETPOINT_SAML = (replace(idp.provider(), scim_subject="oid"),)
+    log_in(attributes=attributes("ops", oid=["o-1"]))
+    assert log_in(attributes=attributes("staff", oid=["o-1", "o-2"])).status_code == 403
+    assert not LiveSession.objects.exists()
+
+
+def test_what_providers_write_around_a_text_counts_for_nothing(log_in: LogIn) -> None:
+    blanks = {
+        "issuer": f"\n  {idp.ENTITY}\n",
+        "response_issuer": f" {idp.ENTITY} ",
+        "audience": f"\n {idp.SP}/metadata/ ",
+    }
+    assert log_in(**blanks).status_code == 302
+    assert log_in(raw=lambda xml: b"\xef\xbb\xbf" + xml).status_code == 302, "a byte order mark"
+
+
+def test_prefixes_of_the_reference_are_verified(log_in: LogIn) -> None:
+    def declare(assertion: Any) -> None:
+        etree.cleanup_namespaces(assertion, top_nsmap={"xs": XS}, keep_ns_prefixes=["xs"])
+
+    assert log_in(prefixes=["xs"], edit=declare).status_code == 302
+    altered = log_in(prefixes=["xs"], edit=declare, raw=lambda xml: xml.replace(b'PrefixList="xs"', b'PrefixList="ds"'))
+    assert altered.status_code == 403
 
 
 def test_an_attribute_may_be_the_directorys_name_of_a_person(log_in: LogIn, settings: Any) -> None:

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.core.management.base import CommandError
 
-from accounts.models import Identity
+from accounts.models import Identity, ScimUser
+from accounts.people import identities
+from accounts.scim.directory import adopt
+from audit.models import Record
 from tests.accounts.scim.conftest import Directory, account, roles
 from tests.accounts.signon.saml import idp
 from tests.accounts.signon.saml.conftest import LogIn
@@ -49,3 +53,28 @@ def test_an_operator_links_a_local_account_on_the_server(log_in: LogIn) -> None:
     assert log_in().status_code == 302
     root.refresh_from_db()
     assert set(root.grants) == {("operator", "env:staging")}, "its roles are those of its groups"
+
+
+def test_an_operator_moves_people_of_a_provider_that_is_gone(
+    log_in: LogIn, directory: Directory, settings: Any
+) -> None:
+    old = replace(idp.provider(), issuer="https://old.example.com")
+    settings.SETPOINT_SAML = (old,)
+    ada = UserFactory(email="ada@example.com")
+    identities.link(user=ada, provider=old, subject="old-1", by="a test")
+    adopt(old)
+    options = {"provider": "corp", "email": "ada@example.com", "subject": "ada-1"}
+    settings.SETPOINT_SAML = (idp.provider(), replace(old, key="old"))
+    with pytest.raises(CommandError, match="has an identity already"):
+        call_command("link_identity", **options)
+    settings.SETPOINT_SAML = (idp.provider(),)
+    assert log_in().status_code == 403
+    call_command("link_identity", **options)
+    assert log_in().status_code == 302
+    assert (Identity.objects.get().issuer, Identity.objects.get().user) == (idp.ENTITY, ada)
+    assert not ScimUser.objects.exists(), "the new directory makes its own"
+    record = Record.objects.get(action="user.link-identity", before__isnull=False)
+    assert (record.before["issuer"], record.before["subject"]) == ("https://old.example.com", "old-1")
+    assert (record.after["issuer"], record.after["subject"]) == (idp.ENTITY, "ada-1")
+    with pytest.raises(CommandError, match="has an identity already"):
+        call_command("link_identity", **options | {"subject": "ada-2"})
