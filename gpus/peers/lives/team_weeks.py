@@ -296,7 +296,10 @@ def _jobs(seen: Reach, team: int, week: Period, rule_list: RuleList, pods: Itera
         picked.append(pk)
         if len(owned_by) > 1 or len(owners) >= GpuJob.MOST_CONTROLLERS:
             jobs.shared.add(pk)
-    by_pk = GpuJob.objects.select_related("cluster").defer("pods", "roles").in_bulk(picked)
+    # Not in_bulk, which asks once for each 999 on SQLite.
+    by_pk = {
+        job.pk: job for job in GpuJob.objects.filter(pk__in=picked).select_related("cluster").defer("pods", "roles")
+    }
     jobs.rows = [by_pk[pk] for pk in picked if pk in by_pk]
     return jobs
 
