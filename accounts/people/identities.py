@@ -13,7 +13,7 @@ from django.db import transaction
 
 from accounts.access import sessions
 from accounts.models import Identity, Passkey, RoleBinding, ScimUser, SecondFactor, User
-from accounts.people import bootstrap, invitations, services
+from accounts.people import bootstrap, invitations, scopes, services
 from accounts.providers import Provider
 from audit.services import record
 from common.clock import now
@@ -75,7 +75,10 @@ def add(user: User, provider: Provider, subject: str, by: str, before: dict[str,
 
 @transaction.atomic
 def set_roles(user: User, wanted: Collection[tuple[str, str]], by: str) -> None:
-    """Give these (role, scope) and take all others. What stays keeps its time: a plan asks since when it was held."""
+    """Give these (role, scope) and take all others. What stays keeps its time: a plan asks since when it was held.
+
+    A role in a team that is not there is not given; the first log-in after the team was made gives it."""
+    wanted = scopes.without_missing_teams(wanted)
     bootstrap.note()
     for binding in RoleBinding.objects.filter(user=user):
         if (binding.role, binding.scope) not in wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from accounts.permissions import ENVIRONMENTS, TEAM
@@ -38,6 +38,14 @@ def choices(names: Mapping[str, str]) -> list[Any]:
         *([("One cluster", clusters)] * bool(clusters)),
         *([("One team, viewer only", teams)] * bool(teams)),
     ]
+
+
+def without_missing_teams(roles: Collection[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Return these (role, scope) but those in a team that is not there: a later team may have its id."""
+    if not any(scope.startswith(TEAM) for _, scope in roles):
+        return frozenset(roles)
+    there = dict(hooks.team_scopes())
+    return frozenset((role, scope) for role, scope in roles if not scope.startswith(TEAM) or scope in there)
 
 
 def check_team(scope: str) -> None:

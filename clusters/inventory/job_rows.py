@@ -23,7 +23,7 @@ Outcome, State = GpuJob.Outcome, GpuJob.State
 FIELDS = [
     "namespace", "kind", "name", "queue", "state", "size", "gpus", "queued_at", "started_at", "all_running_at",
     "running_since", "ran_seconds", "starts", "pods_seen", "restarts", "ended_at", "outcome", "pods", "roles",
-    "changed_at",
+    "controllers", "changed_at",
 ]  # fmt: skip
 
 
@@ -86,6 +86,8 @@ class _Life:
         for change in changes:
             if change.end is not None:
                 self._end(change, change.end)
+            if change.uid in self.pods or change.end is None:
+                self.job.add_controller(change.values["owner_kind"], change.values["owner_name"])
         self._settle()
         for change in changes:
             if change.end is None:

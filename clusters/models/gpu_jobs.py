@@ -36,6 +36,8 @@ class GpuJob(models.Model):
     never later than when Setpoint heard of them.
     """
 
+    MOST_CONTROLLERS = 20
+
     class Outcome(models.TextChoices):
         SUCCEEDED = "succeeded", "Succeeded"
         FAILED = "failed", "Failed"
@@ -72,6 +74,13 @@ class GpuJob(models.Model):
     roles = models.JSONField(
         default=dict, db_default={}, help_text="{uid: role} of the pods with one: processes of before read `pods`."
     )
+    controllers = models.TextField(
+        default="",
+        db_default="",
+        blank=True,
+        help_text="Kind/name of its pods' controllers, each between line ends, 20 at most; an empty line: pods without "
+        "one. Empty: not known, as in rows of before.",
+    )
     first_seen_at = models.DateTimeField(default=now)
     changed_at = models.DateTimeField(default=now)
 
@@ -92,6 +101,17 @@ class GpuJob(models.Model):
 
     def all_pods(self) -> list[JobPod]:
         return [JobPod(*entry)._replace(role=self.roles.get(entry[0], "")) for entry in self.pods]
+
+    def add_controller(self, kind: str, name: str) -> None:
+        line = " ".join(f"{kind}/{name}".split()) if kind else ""
+        stored = self.controllers_of(self.controllers)
+        if line not in stored and len(stored) < self.MOST_CONTROLLERS:
+            self.controllers = (self.controllers or "\n") + f"{line}\n"
+
+    @staticmethod
+    def controllers_of(stored: str) -> list[str]:
+        """Return those of a row's `controllers`: `Kind/name`, and an empty text for pods without one."""
+        return stored[1:-1].split("\n") if stored else []
 
     def all_running_seconds(self, at: datetime) -> float:
         """Return for how long all of its pods ran at once, up to `at`."""

@@ -162,6 +162,9 @@ class TeamRules(models.Model):
     version = models.PositiveIntegerField(default=1)
     changed_at = models.DateTimeField(default=now)
     changed_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    owners_changed_at = models.DateTimeField(
+        null=True, db_default=None, help_text="When a rule first named another owner; null: not known."
+    )
 
     def __str__(self) -> str:
         return f"{len(self.rules)} rules"

@@ -61,6 +61,10 @@ class RuleList:
         """Return the id of the team; None: unassigned."""
         return next((rule.team for rule in self.rules if rule.matches(namespace, owner)), None)
 
+    def owners(self) -> set[str]:
+        """Return the patterns of owners."""
+        return {rule.pattern for rule in self.rules if rule.by == OWNER}
+
     def hidden(self) -> Iterable[tuple[int, int]]:
         """Yield (number of a rule that never has its turn, number of the one that takes all of its), from 1."""
         for place, rule in enumerate(self.rules):

@@ -132,7 +132,10 @@ def save(rows: Sequence[Mapping[str, str]], *, by: User, version: int) -> TeamRu
         if row.version != version:
             raise Stale("The rules were changed meanwhile. Your input is kept; saving again replaces theirs.")
         wanted, teams = judge(rows), names()
-        before = rules.as_text(rules.stored(row.rules), teams)
+        former = rules.stored(row.rules)
+        before = rules.as_text(former, teams)
+        if wanted.owners() - former.owners():
+            row.owners_changed_at = now()
         row.rules, row.changed_at, row.changed_by, row.version = rules.as_rows(wanted), now(), by, row.version + 1
         row.save()
         audit.record(

@@ -20,8 +20,12 @@ def pods_of(team: int, rules: RuleList) -> Q:
 
 
 def jobs_of(team: int, rules: RuleList) -> Q:
-    """The same of jobs, which have `kind` and `name` themselves."""
-    return _joined(team, rules, {rule: _kind(rule, "kind", "name") for rule in _by_owner(team, rules)})
+    """The same of jobs, which have `controllers`, and `kind` and `name` themselves."""
+    owners = {
+        rule: _kind(rule, "kind", "name") | Q(controllers__contains=_line(rule.pattern))
+        for rule in _by_owner(team, rules)
+    }
+    return _joined(team, rules, owners)
 
 
 def _by_owner(team: int, rules: RuleList) -> list[Rule]:
@@ -38,6 +42,10 @@ def _joined(team: int, rules: RuleList, owners: dict[Rule, Q]) -> Q:
     for of_owner in owners.values():
         condition |= of_owner
     return condition
+
+
+def _line(pattern: str) -> str:
+    return "\n" + (pattern[:-1] if pattern.endswith("*") else f"{pattern}\n")
 
 
 def _like(column: str, pattern: str) -> Q:

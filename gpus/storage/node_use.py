@@ -17,8 +17,8 @@ from gpus.storage.accumulator import ClosedFine, instant
 Key = tuple[date, str, str, str]
 """Day, node, namespace, owner."""
 AT_ONCE = 1000
-MOST_NAMED = 500
-"""Nodes in one condition; beyond, the whole day is read."""
+MOST_NAMED = 4096
+"""Nodes in one condition; beyond, the whole day is read. SQLite takes 32,766 values in a statement."""
 ACTIVE = 2
 """Of the states of GpuUse, the first two: effective and low."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import F, Min, Q, QuerySet, Sum
 
 from accounts.models import User
 from accounts.permissions import has_role, restrict, teams_of, visible_scopes
@@ -20,7 +20,7 @@ from clusters.models import Cluster, GpuJob, GpuPod, Node
 from common.clock import now
 from common.errors import Missing
 from compliance.reports.selectors import shown_of_node
-from gpus.models import GpuUse, JobUse, NodeUse, Team
+from gpus.models import GpuUse, JobUse, NodeUse, Team, TeamRules
 from gpus.peers.lives.figures import FEWEST_SECONDS, Share, scheduling
 from gpus.showback import charges, periods, prices, rules, teams, whose
 from gpus.showback.periods import Period
@@ -32,7 +32,9 @@ DAYS = 7
 MOST_NODES = 500
 MOST_JOBS = 200
 MOST_READ = 5000
-"""Jobs among which the team's are sought, those that live first."""
+"""Jobs of the team that are counted, those that live first."""
+CONTROLLERS = frozenset({"Job", "StatefulSet", "ReplicaSet", "DaemonSet", "ReplicationController"})
+"""Kinds of jobs that are the controllers of their pods themselves."""
 Rows = TypeVar("Rows", bound=QuerySet[Any])
 Place = tuple[UUID, str]
 """Cluster and name of a node, or key of a job."""
@@ -73,9 +75,11 @@ class TeamNode:
 @dataclass(frozen=True, slots=True)
 class TeamJob:
     job: GpuJob
-    gpu_hours: float
-    """That its pods held this week."""
+    gpu_hours: float | None
+    """That its pods held this week; None: `is_shared`."""
     scheduling: Share
+    is_shared: bool
+    """Pods of it are another team's, or may be: it has as many controllers as are kept."""
     is_open: bool
 
 
@@ -93,9 +97,13 @@ class TeamWeek:
     """The month so far, with the budget."""
     nodes: Sequence[TeamNode]
     nodes_count: int
+    nodes_since: date | None
+    """The day from which on GPU-hours of nodes are counted; None: no node was recorded yet."""
     jobs: Sequence[TeamJob]
     jobs_count: int
-    """Those that live, and those that ended this week; of MOST_READ at most."""
+    """Those that live, and those that ended this week; MOST_READ at most."""
+    jobs_are_cut: bool
+    """There are more."""
     scheduling: Share
     """Of all of these jobs, by the GPUs that they requested."""
     currency: str
@@ -107,6 +115,11 @@ class TeamWeek:
         if measured * 3600 < FEWEST_SECONDS:
             return Share(None, "No telemetry of its GPUs is stored.")
         return Share(float(self.line.held_idle / measured))
+
+    @property
+    def lacks_days(self) -> bool:
+        """Return whether nodes are not known for all of the week."""
+        return self.nodes_since is None or self.nodes_since > self.week.start
 
     @property
     def more_nodes(self) -> int:
@@ -132,16 +145,20 @@ def reach(user: User, pk: int) -> Reach:
 def of(user: User, pk: int) -> TeamWeek:
     """Gather it in a fixed number of queries, for any number of nodes, pods and jobs. Raises Missing."""
     seen, team, at, book = reach(user, pk), Team.objects.get(pk=pk), now(), prices.book()
-    rule_list = rules.stored(teams.current().rules)
+    saved = teams.current()
+    rule_list = rules.stored(saved.rules)
     today = periods.today()
     week = Period(today - timedelta(days=DAYS - 1), today + timedelta(days=1))
     month = periods.month_of(today)
     this_month = _line(seen, team, month, book, rule_list)
     this_month.budget = team.budget if seen.is_whole else None
     pods = _pods(seen, pk, rule_list)
-    nodes = _nodes(seen, pk, week, rule_list, pods)
+    named_since = _named_since(saved) if rule_list.needs_owner else week.start
+    # Rows of before without an owner may be of one that rules name only since then.
+    uses = NodeUse.objects.filter(day__gte=week.start, day__lt=week.end).exclude(owner="", day__lt=named_since)
+    nodes = _nodes(seen, pk, uses, rule_list, pods)
     jobs = _jobs(seen, pk, week, rule_list, pods)
-    shown_nodes, shown_jobs = nodes[:MOST_NODES], jobs[:MOST_JOBS]
+    shown_nodes, shown_jobs = nodes[:MOST_NODES], jobs.rows[:MOST_JOBS]
     opened = _opened(user, {node.cluster_id for node in shown_nodes} | {job.cluster_id for job in shown_jobs})
     _add_state(shown_nodes, opened)
     hours = _hours(shown_jobs, week)
@@ -155,11 +172,20 @@ def of(user: User, pk: int) -> TeamWeek:
         this_month=this_month,
         nodes=shown_nodes,
         nodes_count=len(nodes),
+        nodes_since=_nodes_since(named_since, week),
         jobs=[
-            TeamJob(job, hours.get(job.pk, 0.0), scheduling(job, at), job.cluster_id in opened) for job in shown_jobs
+            TeamJob(
+                job,
+                None if job.pk in jobs.shared else hours.get(job.pk, 0.0),
+                scheduling(job, at),
+                job.pk in jobs.shared,
+                job.cluster_id in opened,
+            )
+            for job in shown_jobs
         ],
-        jobs_count=len(jobs),
-        scheduling=_scheduling(jobs, at),
+        jobs_count=len(jobs.rows),
+        jobs_are_cut=jobs.is_cut,
+        scheduling=_scheduling(jobs.rows, at),
         currency=prices.currency(),
     )
 
@@ -193,10 +219,22 @@ def _pods(seen: Reach, team: int, rule_list: RuleList) -> list[_Pod]:
     return pods
 
 
-def _nodes(seen: Reach, team: int, week: Period, rule_list: RuleList, pods: Iterable[_Pod]) -> list[TeamNode]:
+def _named_since(saved: TeamRules) -> date:
+    """Return the first whole day on which the owners that rules name were kept apart on each node."""
+    return (saved.owners_changed_at or saved.changed_at).date() + timedelta(days=1)
+
+
+def _nodes_since(named_since: date, week: Period) -> date | None:
+    first = NodeUse.objects.aggregate(first=Min("day"))["first"]
+    return max(first, named_since, week.start) if first else None
+
+
+def _nodes(
+    seen: Reach, team: int, uses: QuerySet[NodeUse], rule_list: RuleList, pods: Iterable[_Pod]
+) -> list[TeamNode]:
     """Return the nodes with the most GPU-hours of the team first."""
     nodes: dict[Place, TeamNode] = {}
-    rows = NodeUse.objects.filter(whose.held_by(team, rule_list), day__gte=week.start, day__lt=week.end)
+    rows = uses.filter(whose.held_by(team, rule_list))
     columns = ("cluster", "cluster__name", "node_name", "namespace", "owner")
     grouped = seen.rows(rows).order_by().values(*columns).annotate(sum_held=Sum("held"), sum_active=Sum("active"))
     for row in grouped.values_list(*columns, "sum_held", "sum_active").iterator(2000):
@@ -228,31 +266,61 @@ def _add_state(nodes: Sequence[TeamNode], opened: set[UUID]) -> None:
             node.pk, node.state, node.is_open = pk, shown, cluster_id in opened
 
 
-def _jobs(seen: Reach, team: int, week: Period, rule_list: RuleList, pods: Iterable[_Pod]) -> list[GpuJob]:
-    """Return the team's jobs: those that live, the latest queued first, then those that ended this week.
+@dataclass(slots=True)
+class _Jobs:
+    rows: list[GpuJob]
+    is_cut: bool
+    """There are more than MOST_READ."""
+    shared: set[int]
 
-    Rules name a pod's controller: that of a pod that lives, else the job itself.
-    """
+
+def _jobs(seen: Reach, team: int, week: Period, rule_list: RuleList, pods: Iterable[_Pod]) -> _Jobs:
+    """Return the team's jobs: those that live, the latest queued first, then those that ended this week."""
     may_be = whose.jobs_of(team, rule_list)
     if rule_list.needs_owner:
         may_be |= Q(key__in=sorted({pod.job for pod in pods if pod.job and pod.is_own})[:MOST_READ])
     rows = GpuJob.objects.filter(may_be & (Q(ended_at=None) | Q(ended_at__gte=midnight(week.start))))
-    rows = seen.rows(rows).select_related("cluster").defer("pods", "roles")
-    jobs = list(rows.order_by(F("ended_at").desc(nulls_first=True), "-queued_at", "-pk")[:MOST_READ])
-    owners = _controllers(jobs) if rule_list.needs_owner else {}
-    return [
-        job
-        for job in jobs
-        if rule_list.team(job.namespace, owners.get((job.cluster_id, job.key)) or f"{job.kind}/{job.name}") == team
-    ]
+    rows = seen.rows(rows).order_by(F("ended_at").desc(nulls_first=True), "-queued_at", "-pk")
+    living = _living(rows) if rule_list.needs_owner else {}
+    jobs = _Jobs([], False, set())
+    picked: list[int] = []
+    columns = ("pk", "cluster", "key", "namespace", "kind", "name", "controllers")
+    for pk, cluster_id, key, space, kind, name, stored in rows.values_list(*columns).iterator(2000):
+        owners = {*GpuJob.controllers_of(stored), *living.get((cluster_id, key), ())} if rule_list.needs_owner else {""}
+        owned_by = {rule_list.team(space, owner) for owner in owners or _itself(kind, name)}
+        if team not in owned_by:
+            continue
+        if len(picked) == MOST_READ:
+            jobs.is_cut = True
+            break
+        picked.append(pk)
+        if len(owned_by) > 1 or len(owners) >= GpuJob.MOST_CONTROLLERS:
+            jobs.shared.add(pk)
+    # Not in_bulk, which asks once for each 999 on SQLite.
+    by_pk = {
+        job.pk: job for job in GpuJob.objects.filter(pk__in=picked).select_related("cluster").defer("pods", "roles")
+    }
+    jobs.rows = [by_pk[pk] for pk in picked if pk in by_pk]
+    return jobs
 
 
-def _controllers(jobs: Iterable[GpuJob]) -> dict[Place, str]:
-    """Return the controller of a pod that lives by cluster and key of its job."""
-    keys = [job.key for job in jobs if job.ended_at is None]
-    rows = GpuPod.objects.filter(job_key__in=keys).exclude(owner_kind="").order_by("-pk")
+def _living(rows: QuerySet[GpuJob]) -> dict[Place, set[str]]:
+    """Return the controllers of pods that live by cluster and key of their job: rows of before have none stored."""
+    keys = rows.filter(ended_at=None).order_by().values("key")
+    owners: dict[Place, set[str]] = defaultdict(set)
     columns = ("cluster", "job_key", "owner_kind", "owner_name")
-    return {(cluster_id, key): f"{kind}/{name}" for cluster_id, key, kind, name in rows.values_list(*columns)}
+    for cluster_id, key, kind, name in (
+        GpuPod.objects.filter(job_key__in=keys).order_by().values_list(*columns).distinct().iterator(2000)
+    ):
+        owners[cluster_id, key].add(f"{kind}/{name}" if kind else "")
+    return owners
+
+
+def _itself(kind: str, name: str) -> Sequence[str]:
+    """Return the controller of pods of which none is known: the job itself where it makes its pods."""
+    if kind == "Pod":
+        return ("",)
+    return (f"{kind}/{name}",) if kind in CONTROLLERS else ()
 
 
 def _hours(jobs: Iterable[GpuJob], week: Period) -> dict[int, float]:

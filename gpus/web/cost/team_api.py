@@ -47,7 +47,10 @@ class TeamJobOut(serializers.Serializer[Any]):
         choices=GpuJob.Outcome.choices, allow_blank=True, help_text="Empty while it lives."
     )
     gpus = serializers.IntegerField()
-    gpu_hours = serializers.FloatField(help_text="That its pods held this week.")
+    gpu_hours = serializers.FloatField(allow_null=True, help_text="That its pods held this week; null: it is shared.")
+    is_shared = serializers.BooleanField(
+        help_text=f"Pods of it are another team's, or may be: it has {GpuJob.MOST_CONTROLLERS} controllers or more."
+    )
     scheduling = GpuJobShareOut()
     queued_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
@@ -82,8 +85,14 @@ class TeamWeekOut(serializers.Serializer[Any]):
     currency = serializers.CharField()
     unpriced_gpu_hours = serializers.FloatField(help_text="Of this month, in no cost.")
     nodes_count = serializers.IntegerField()
+    nodes_since = serializers.DateField(
+        allow_null=True,
+        help_text="The day from which on GPU-hours of nodes are counted: nodes are recorded since, and by owner since "
+        "the rules with owners were last saved. null: no node was recorded yet.",
+    )
     nodes = TeamNodeOut(many=True, help_text=f"The most GPU-hours first; {team_weeks.MOST_NODES} at most.")
-    jobs_count = serializers.IntegerField()
+    jobs_count = serializers.IntegerField(help_text=f"{team_weeks.MOST_READ} at most.")
+    jobs_are_cut = serializers.BooleanField(help_text="There are more jobs than were counted.")
     jobs = TeamJobOut(many=True, help_text=f"Those that live first; {team_weeks.MOST_JOBS} at most.")
 
 
@@ -121,8 +130,10 @@ def record(week: TeamWeek) -> dict[str, Any]:
         "currency": week.currency,
         "unpriced_gpu_hours": round(float(month.unpriced), 2),
         "nodes_count": week.nodes_count,
+        "nodes_since": week.nodes_since,
         "nodes": [_node(node) for node in week.nodes],
         "jobs_count": week.jobs_count,
+        "jobs_are_cut": week.jobs_are_cut,
         "jobs": [_job(entry) for entry in week.jobs],
     }
 
@@ -143,5 +154,9 @@ def _job(entry: TeamJob) -> dict[str, Any]:
     job = entry.job
     names = ("namespace", "kind", "name", "queue", "state", "outcome", "gpus", "queued_at", "started_at", "ended_at")
     values = {name: getattr(job, name) for name in names}
-    figures = {"gpu_hours": round(entry.gpu_hours, 2), "scheduling": entry.scheduling}
+    figures = {
+        "gpu_hours": None if entry.gpu_hours is None else round(entry.gpu_hours, 2),
+        "is_shared": entry.is_shared,
+        "scheduling": entry.scheduling,
+    }
     return {"id": job.pk, "cluster_name": job.cluster.name, **values, **figures}

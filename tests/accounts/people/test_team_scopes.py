@@ -81,13 +81,13 @@ def test_an_account_that_does_not_count_has_no_team(team: Team) -> None:
     assert teams_of(forged) == frozenset(), "written around Setpoint"
 
 
-def test_a_team_that_is_not_there_is_refused_where_people_type_it_and_kept_where_groups_give_it(admin: User) -> None:
+def test_a_team_that_is_not_there_is_refused_where_people_type_it_and_left_out_where_groups_do(admin: User) -> None:
     person = UserFactory()
     with pytest.raises(Invalid) as refused:
         services.bind(user=person, role="viewer", scope="team:999", by=admin)
     assert list(refused.value.fields) == ["scope"]
     identities.set_roles(person, {("viewer", "team:999")}, "single sign-on (corp)")
-    assert teams_of(person) == {999}
+    assert teams_of(person) == frozenset()
 
 
 def test_page_rest_and_record_name_it(admin: User, team: Team) -> None:
@@ -123,3 +123,14 @@ def test_its_side_bar_has_only_what_it_opens(team: Team) -> None:
     assert "has no role" in browser.get("/nodes/").content.decode()
     browser.force_login(UserFactory(roles=["viewer"]))
     assert 'href="/nodes/"' in browser.get("/account/").content.decode()
+
+
+def test_a_group_of_a_team_that_is_not_there_opens_no_later_team(team: Team) -> None:
+    person, later = UserFactory(), team.pk + 1
+    roles = {("viewer", f"team:{later}"), ("viewer", f"team:{team.pk}")}
+    identities.set_roles(person, roles, "single sign-on (corp)")
+    assert set(RoleBinding.objects.filter(user=person).values_list("scope", flat=True)) == {f"team:{team.pk}"}
+    assert Team.objects.create(name="Secret").pk == later
+    assert teams_of(User.objects.get(pk=person.pk)) == {team.pk}
+    identities.set_roles(person, roles, "single sign-on (corp)")
+    assert teams_of(User.objects.get(pk=person.pk)) == {team.pk, later}, "the next log-in gives it"

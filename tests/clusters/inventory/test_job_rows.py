@@ -208,3 +208,26 @@ def test_hostile_names_and_labels_are_stored_as_far_as_they_fit_and_stay_apart(c
     jobs = list(GpuJob.objects.filter(kind="LeaderWorkerSet"))
     assert len({job.key for job in jobs}) == 2
     assert all(len(job.name) == 253 and len(job.queue) == 253 and "\0" not in job.queue for job in jobs)
+
+
+def test_a_job_keeps_the_controllers_of_its_pods_after_they_are_gone(cluster):
+    label = {"labels": {"jobset.sigs.k8s.io/jobset-name": "set", "jobset.sigs.k8s.io/jobset-uid": "s"}}
+    see(cluster, 1, pod("a", job="set-a", **label), pod("b", job="set-b", **label))
+    bare = pod("c", **label)
+    del bare["metadata"]["ownerReferences"]
+    see(cluster, 2, bare)
+    see(cluster, 3, complete=True)
+    job = GpuJob.objects.get()
+    assert (job.kind, job.state) == ("JobSet", "ended")
+    assert GpuJob.controllers_of(job.controllers) == ["Job/set-a", "Job/set-b", ""]
+
+
+def test_a_job_of_before_learns_the_controller_as_its_pod_ends_and_keeps_no_more_than_some(cluster):
+    see(cluster, 1, pod("a", job="set-a"))
+    GpuJob.objects.update(controllers="")
+    see(cluster, 2, complete=True)
+    assert GpuJob.controllers_of(GpuJob.objects.get().controllers) == ["Job/set-a"]
+    label = {"labels": {"jobset.sigs.k8s.io/jobset-name": "wide", "jobset.sigs.k8s.io/jobset-uid": "w"}}
+    see(cluster, 3, *(pod(f"w{number:02}", job=f"wide-{number:02}", **label) for number in range(30)))
+    stored = GpuJob.controllers_of(GpuJob.objects.get(name="wide").controllers)
+    assert stored == [f"Job/wide-{number:02}" for number in range(GpuJob.MOST_CONTROLLERS)]

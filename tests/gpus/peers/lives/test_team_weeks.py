@@ -16,7 +16,7 @@ from accounts.people import services
 from clusters.models import GpuJob, GpuPod, Node
 from common.errors import Missing
 from compliance.models import NodeStanding
-from gpus.models import GpuPrice, JobUse, Team
+from gpus.models import GpuPrice, JobUse, NodeUse, Team, TeamRules
 from gpus.peers.lives import team_weeks
 from gpus.showback import statement, teams
 from gpus.showback.periods import Period, today
@@ -174,6 +174,7 @@ def test_rules_that_change_move_nodes_with_the_namespace(world):
 
 def test_an_owners_rule_goes_before_the_namespaces_for_nodes_pods_and_jobs(world):
     rules(world, ("owner", "Job/nightly-*", "Red"), ("namespace", "blue-*", "Blue"))
+    TeamRules.objects.update(owners_changed_at=world.at - timedelta(days=1))
     GpuPod.objects.filter(namespace="blue-a").update(owner_kind="Job", owner_name="nightly-1", job_key="k")
     before = team_weeks.of(world.member, world.blue.pk)
     world.go_on(600)
@@ -235,3 +236,89 @@ def test_the_page_says_how_much_more_there_is(world, monkeypatch):
     assert "1 more job." in shown
     answer = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").json()
     assert (answer["jobs_count"], len(answer["jobs"]), answer["nodes_count"], len(answer["nodes"])) == (2, 1, 1, 0)
+
+
+def names(week):
+    return {entry.job.name: entry.gpu_hours for entry in week.jobs}
+
+
+def of_red(world):
+    return team_weeks.of(UserFactory(roles=[f"viewer@team:{world.red.pk}"]), world.red.pk)
+
+
+def test_a_finished_job_stays_with_the_team_of_its_pods_controller(world):
+    rules(world, ("owner", "Job/nightly-*", "Red"), ("namespace", "blue-*", "Blue"))
+    over = {"ended_at": world.at, "state": "ended", "outcome": "succeeded", "running_since": None}
+    job(world, "red-set", "blue-a", kind="JobSet", controllers="\nJob/nightly-1\n", **over)
+    job(world, "blue-set", "blue-a", kind="JobSet", controllers="\nJob/tune-1\n", **over)
+    job(world, "bare", "blue-a", kind="Pod group", controllers="\n\n", **over)
+    job(world, "elsewhere", "lab", kind="JobSet", controllers="\nJob/other\nJob/nightly-7\n", **over)
+    for kind in ("JobSet", "PyTorchJob"):
+        job(world, f"of-before-{kind}", "blue-a", kind=kind, **over)
+    job(world, "nightly-old", "blue-a", **over)
+    job(world, "tune-old", "blue-a", **over)
+    assert names(team_weeks.of(world.member, world.blue.pk)) == {"blue-set": 0, "bare": 0, "tune-old": 0}
+    assert names(of_red(world)) == {"red-set": 0, "elsewhere": None, "nightly-old": 0}
+    rules(world, ("namespace", "blue-*", "Blue"))
+    assert "of-before-JobSet" in names(team_weeks.of(world.member, world.blue.pk)), "no rule asks for its controller"
+
+
+def test_a_job_of_two_teams_is_listed_for_both_without_gpu_hours(world):
+    rules(world, ("owner", "Job/nightly-*", "Red"), ("namespace", "blue-*", "Blue"))
+    mixed = job(world, "set", "blue-a", kind="JobSet", key="k", controllers="\nJob/tune-1\n")
+    GpuPod.objects.filter(namespace="blue-a").update(owner_kind="Job", owner_name="tune-1", job_key="k")
+    GpuPod.objects.create(
+        cluster=world.cluster, uid="z", namespace="blue-a", name="z", node_name="theirs", gpus=3, owner_kind="Job",
+        owner_name="nightly-9", job_key="k",
+    )  # fmt: skip
+    wide = job(world, "wide", "blue-a", controllers="\n" + "".join(f"Job/w-{number}\n" for number in range(20)))
+    for row in (mixed, wide):
+        JobUse.objects.create(job=row, day=today(), effective=4 * 3600)
+    assert names(team_weeks.of(world.member, world.blue.pk)) == {"set": None, "wide": None}
+    assert names(of_red(world)) == {"set": None}
+    assert "shared with another team" in page(world.member, f"/team/{world.blue.pk}/").content.decode()
+    answer = TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").json()
+    assert [(entry["gpu_hours"], entry["is_shared"]) for entry in answer["jobs"]] == [(None, True)] * 2
+
+
+def test_nodes_of_before_an_owners_rule_are_nobodys(world):
+    rules(world, ("owner", "Job/nightly-*", "Red"), ("namespace", "blue-*", "Blue"))
+    GpuPod.objects.all().delete()
+    week = team_weeks.of(world.member, world.blue.pk)
+    assert week.nodes == []
+    assert week.nodes_since == today() + timedelta(days=1)
+    assert week.line.gpu_hours > 0
+    NodeUse.objects.filter(namespace="blue-a").update(owner="Job/nightly-1")
+    assert [node.name for node in of_red(world).nodes] == ["shared"], "written with the owner's name"
+    changed_at = TeamRules.objects.get().owners_changed_at
+    world.go_on(600)
+    rules(world, ("owner", "Job/nightly-*", "Red"), ("namespace", "blue-*", "Blue"), ("namespace", "lab", "Blue"))
+    assert TeamRules.objects.get().owners_changed_at == changed_at, "no other owner is named"
+
+
+def test_the_page_says_since_when_nodes_are_recorded_and_denies_nothing(world):
+    GpuPod.objects.all().delete()
+    assert f"nodes recorded since {today()}" in page(world.member, f"/team/{world.blue.pk}/").content.decode()
+    NodeUse.objects.filter(namespace="blue-a").delete()
+    shown = page(world.member, f"/team/{world.blue.pk}/").content.decode()
+    assert "No pod of the team held a GPU" not in shown
+    assert f"nodes recorded since {today()}" in shown
+    NodeUse.objects.update(day=today() - timedelta(days=7))
+    assert "No pod of the team held a GPU" in page(world.member, f"/team/{world.blue.pk}/").content.decode()
+    NodeUse.objects.all().delete()
+    assert "No node was recorded yet" in page(world.member, f"/team/{world.blue.pk}/").content.decode()
+    assert TokenClient(world.member).get(f"/api/v1/gpus/teams/{world.blue.pk}/week").json()["nodes_since"] is None
+
+
+def test_jobs_of_other_teams_take_no_place_among_those_that_are_read(world, monkeypatch):
+    rules(world, ("namespace", "red-secret", "Red"), ("namespace", "*", "Blue"))
+    monkeypatch.setattr(team_weeks, "MOST_READ", 2)
+    job(world, "mine", "blue-a", queued_at=world.at - timedelta(hours=5))
+    for number in range(3):
+        job(world, f"r{number}", "red-secret")
+    week = team_weeks.of(world.member, world.blue.pk)
+    assert (list(names(week)), week.jobs_count, week.jobs_are_cut) == (["mine"], 1, False)
+    assert (of_red(world).jobs_count, of_red(world).jobs_are_cut) == (2, True)
+    assert "More than 2 that live" in page(world.admin, f"/team/{world.red.pk}/").content.decode()
+    answer = TokenClient(world.admin).get(f"/api/v1/gpus/teams/{world.red.pk}/week").json()
+    assert answer["jobs_are_cut"] is True
