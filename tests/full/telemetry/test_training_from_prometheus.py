@@ -126,18 +126,3 @@ def test_two_series_of_one_target_are_unread(source):
         TelemetrySource.objects.update(url=server.url)
         eventually(lambda: training.of(user, job).metric is None and "several series" in training.of(user, job).why)
         assert training.of(user, job).state == State.UNREAD
-
-
-def test_the_steps_of_a_large_namespace_are_read_for_the_jobs_own_pods_alone(source):
-    end = now().timestamp() // 300 * 300 - 600
-    job, user = make_job(source, end - LASTS, end), UserFactory(is_superuser=True)
-    own = history(end, ranks=2, name="trainer_step").removesuffix("# EOF\n")
-    others = [
-        f'up{{namespace="team",pod="other-{pod}",instance="10.2.0.{pod}:8000",job="podmonitor/team"}} 1 {at:.3f}'
-        for pod in range(100)
-        for at in (end - LASTS, end)
-    ]
-    with Prometheus([], own + "\n".join([*others, "# EOF", ""])) as server:
-        TelemetrySource.objects.update(url=server.url)
-        eventually(lambda: training.of(user, job).state == State.EXPORTED)
-        assert training.of(user, job).ranks == 2
