@@ -130,9 +130,9 @@ def _subject(place: _Place, gpu: _Moving) -> str:
 
 
 def _low(place: _Place, gpus: Sequence[_Moving], share: float) -> tuple[list[AlertCondition], set[str]]:
-    """Return those that lag behind, and the subjects of which nothing can be said.
+    """Return those that lag behind, and the subjects of which nothing is known.
 
-    Nothing is said of any where one is not known, the others do not move, or too many lag.
+    None is judged where one is not known, the others do not move, or too many lag.
     """
     every = {_subject(place, gpu) for gpu in gpus}
     rates = [gpu.rate for gpu in gpus if gpu.rate is not None]

@@ -199,9 +199,9 @@ def _read(training: JobTraining, expressions: Expressions) -> _Samples:
         for _, points in expressions.over(query.scraped, span):
             samples.scraped.update(at for at, _ in points)
 
-    asked = (steps, lowest, ranks, copies, scraped)
+    questions = (steps, lowest, ranks, copies, scraped)
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="training") as pool:
-        answers = [pool.submit(ask, query) for query in parts for ask in asked]
+        answers = [pool.submit(ask, query) for query in parts for ask in questions]
         for answer in answers:
             answer.result()
     return samples

@@ -345,9 +345,9 @@ WORK = {"DCGM_FI_DEV_GPU_TEMP": 60, "DCGM_FI_DEV_GPU_UTIL": 90}
 PODS = {
     "slow": [200e9] * 7 + [30e9],
     "level": [200e9] * 7 + [50e9],
-    "rest": [0.9e9] * 7 + [0],
     "groups": [200e9] * 6 + [0] * 2,
     "few": [200e9] * 3 + [0],
+    "rest": [0.9e9] * 7 + [0],
     "idle": [200e9] * 7 + [0],  # the last one does nothing
     "other": [200e9] * 7 + [0],  # the last one works without tensors
     "gone": [200e9] * 6 + [0],  # an eighth one has no traffic
@@ -382,11 +382,10 @@ def test_a_gpu_at_work_that_lags_behind_its_pod_over_nvlink_fires_after_ten_minu
     for name in (*(name for name, _ in TRAFFIC[names]), *WORK):  # the slow one has a second pod
         series[f"{name}{{{labels.format(n=0, pod='two')}}}"] = "0x80"
     judged(
-        tmp_path,
-        series,
+        tmp_path, series,
         (firing("nvlink-traffic"), "9m", []),
         (firing("nvlink-traffic"), "15m", [('{UUID="GPU-slow-7"}', 1)]),
-    )
+    )  # fmt: skip
 
 
 def test_ten_minutes_of_nvlink_are_those_of_one_gpu_and_of_both_directions(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_an_elastic_job_has_no_share_where_its_row_does_not_show_when_all_of_its
 
 
 def test_steps_outside_the_running_time_are_no_part_of_the_share(world):
-    """One of two pods comes after half of the time, as that of an elastic job; the steps go on from the start."""
+    """One of two pods comes after half of the time, as that of an elastic job; the steps continue from the start."""
     job = GpuJob.objects.get()
     late = world.began + 1800
     pods = [pod._replace(running=int(late)) if pod.name == "train-1" else pod for pod in job.all_pods()]
