@@ -13,7 +13,7 @@ from uuid import UUID
 
 import yaml
 
-from gpus.alerts import hardware, heat, hosts, idle, links, nodes, rules
+from gpus.alerts import hardware, heat, hosts, idle, links, links_exported, nodes, rules
 from gpus.alerts.subjects import COUNTED_MINUTES
 from gpus.metrics import states, xids
 from gpus.metrics.nvidia import NVIDIA, Labeled
@@ -36,6 +36,7 @@ HELD = 'workload_pod!="",workload_pod!~".*dcgm-exporter.*"'
 RECORDED: Mapping[Metric, str] = {
     Metric.BUSY: "setpoint:gpu_busy:ratio",
     Metric.ENGINE: "setpoint:gpu_engine:ratio",
+    Metric.TENSOR: "setpoint:gpu_tensor:ratio",
     Metric.TEMPERATURE: "setpoint:gpu_temperature:celsius",
     Metric.POWER: "setpoint:gpu_power:watts",
     Metric.ROW_REMAP_FAILED: "setpoint:gpu_row_remap_failed:bool",
@@ -69,8 +70,7 @@ XIDS = "setpoint:gpu_xids:count"
 XIDS_TOTAL = "setpoint:gpu_xids:total"
 HEAT = "setpoint:gpu_thermal_events:count"
 SLOWDOWN = "setpoint:gpu_hardware_slowdown_events:count"
-NVLINK = "setpoint:gpu_nvlink_traffic:bytes_per_second"
-"""Both directions: what profiling counts, else the driver's sum."""
+WORKS = tuple(RECORDED[metric] for metric in links.WORKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,9 @@ def recordings(way: ScrapeSettings) -> Iterator[dict[str, str]]:
         yield {"record": record, "expr": of_metric(metric, way)}
     for metric, record in INCREASED.items():
         yield {"record": record, "expr": rise_of(metric, way)}
-    yield {"record": NVLINK, "expr": f"{payload(way)} or {of_metric(Metric.NVLINK_TRAFFIC, way)}"}
+    moved = f"{payload(way)} or {of_metric(Metric.NVLINK_TRAFFIC, way)}"
+    yield {"record": links_exported.TRAFFIC, "expr": moved}
+    yield from links_exported.recordings(RECORDED[Metric.TEMPERATURE], WORKS, HELD, BOARD)
     yield {"record": BOARDS, "expr": f"count by (node) (group by (node, UUID) ({RECORDED[Metric.TEMPERATURE]}))"}
     codes = f'xid=~"{"|".join(map(str, fatal()))}"'
     yield {"record": LAST_XID, "expr": of_labeled(Labeled.XID_LAST, way)}
@@ -166,19 +168,6 @@ def xid_alerts() -> str:
         f"(({last}) unless on (UUID, xid) {XIDS_TOTAL})",
     )
     return f"max by ({BOARD}, xid) ({' or '.join(parts)})"
-
-
-def lagging(share: float) -> str:
-    """Return GPUs by node that move less than this share of their pod's median, where a quarter at most does."""
-    pod = "node, workload_namespace, workload_pod"
-    whole = f'{NVLINK}{{GPU_I_ID="",{HELD}}}'
-    # A GPU that several pods share is no pod's alone.
-    alone = f"({whole} and on (UUID) count by (UUID) ({whole}) == 1)"
-    middle, gpus = f"quantile by ({pod}) (0.5, {alone})", f"count by ({pod}) ({alone})"
-    judged = f"({middle} >= {links.FLOOR:g} and {gpus} >= {links.FEWEST})"
-    low = f"({alone} < on ({pod}) group_left () ({share:g} * {judged}))"
-    few = f"count by ({pod}) {low} <= {links.MOST_LOW:g} * {gpus}"
-    return f"count by (node) ({low} and on ({pod}) ({few}))"
 
 
 def held_idle(below: float, lasting: timedelta) -> str:
@@ -213,7 +202,7 @@ def _expression(holding: EffectiveRule, way: ScrapeSettings) -> str:
     if name == rules.LOST:
         return f"absent({there})"
     if name == links.TRAFFIC:
-        return lagging(limit / 100)
+        return links_exported.lagging(limit / 100, HELD, BOARD)
     if name == nodes.LOST:
         return f"{BOARDS} < max_over_time({BOARDS}[{BEFORE}])"
     if name == nodes.SILENT:
@@ -283,8 +272,6 @@ def _subject(name: str) -> str:
         return "the exporter of {{ $labels.node }} is not scraped"
     if name == nodes.LOST:
         return "{{ $labels.node }} reports {{ $value }} GPUs, fewer than before"
-    if name == links.TRAFFIC:
-        return "{{ $value }} GPUs of {{ $labels.node }} move far less than their pod's others"
     if name == rules.XID:
         return "XID {{ $labels.xid }} on {{ $labels.node }} GPU {{ $labels.gpu }} ({{ $labels.UUID }})"
     if not _is_of_exporters(name):

@@ -32,6 +32,8 @@ FRESH = timedelta(minutes=1)
 """Two of the exporter's collection intervals: claims further behind the newest say nothing of now."""
 BUSY_FOR_SURE = 0.5
 """The two kinds of utilization are taken over different moments: only a wide gap is a contradiction."""
+BOTH_WAYS = 2
+"""Names that NVLink's payload is the sum of."""
 _BEST_EVIDENCE = [XidEvidence.TOTAL, XidEvidence.WINDOW, XidEvidence.LAST]
 
 
@@ -119,6 +121,7 @@ class Merger:
         """One claim's values in our units, without what cannot be true. New names before old ones."""
         values: dict[Metric, float] = {}
         names: dict[Metric, Name] = {}
+        ways: set[str] = set()
         for (name, _link), raw in claim.values.items():
             metric = name.means
             if not isinstance(metric, Metric):
@@ -128,6 +131,8 @@ class Merger:
                 if not quiet:
                     self._findings.add(code, f"{name.raw} {raw:g}")
                 continue
+            if metric is Metric.NVLINK_PAYLOAD:
+                ways.add(name.raw)
             known = names.get(metric)
             if known is None:
                 names[metric], values[metric] = name, value
@@ -137,6 +142,8 @@ class Merger:
                 name.generation is Generation.BASE_UNITS and known.generation is not Generation.BASE_UNITS
             ):
                 names[metric], values[metric] = name, value
+        if len(ways) < BOTH_WAYS:
+            values.pop(Metric.NVLINK_PAYLOAD, None)  # one direction is not what both are compared with
         return values
 
     def _scaled(self, origin: str, name: Name, metric: Metric, raw: float) -> tuple[float | None, Code]:

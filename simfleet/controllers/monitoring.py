@@ -1,10 +1,10 @@
 """A Prometheus in the simulated cluster that has scraped every node exporter at all times that a query names.
 
-It evaluates the PromQL of pages and alerts about hosts and inference servers: `max`, `sum`, `avg` or `count` by
-labels, of each other, of selectors joined by `or`, of `rate` or a function over time of one, or of those `and on`
-others; one of these divided by another, those of at least a number, and `topk` of them. Another expression is refused
-as Prometheus refuses what it cannot parse. Targets carry the labels of kube-prometheus-stack
-without relabelings: a node is known by `node_uname_info` alone.
+It evaluates the PromQL of pages and alerts about hosts and inference servers: `max`, `min`, `sum`, `avg` or `count`
+by labels, of each other, of selectors joined by `or`, of `rate` or a function over time of one, or of those `and on`
+others, all of these or those above zero; one of these divided by another, those of at least a number, and `topk` of
+them. Another expression is refused as Prometheus refuses what it cannot parse. Targets carry the labels of
+kube-prometheus-stack without relabelings: a node is known by `node_uname_info` alone.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from simfleet.core import SimCluster
 
 NAMESPACE, NAME, PORT = "monitoring", "prometheus-operated", "9090"
-_AGGREGATE = re.compile(r"(max|sum|avg|count) by \(([\w, ]*)\) \((.*)\)", re.DOTALL)
+_AGGREGATE = re.compile(r"(max|min|sum|avg|count) by \(([\w, ]*)\) \((.*)\)", re.DOTALL)
 _BOTH = re.compile(r"(.*) and on \(([\w, ]*)\) (.*)", re.DOTALL)
+_POSITIVE = re.compile(r"\((.*)\) > 0", re.DOTALL)
 _FUNCTION = re.compile(r"(rate|(?:avg|max|count)_over_time)\((.*)\[(\d+)([sm])\]\)", re.DOTALL)
 _SELECTOR = re.compile(r'([\w:]*)\{((?:[^"}]|"[^"]*")*)\}', re.DOTALL)
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
@@ -151,6 +152,8 @@ class Monitoring:
         if _AGGREGATE.fullmatch(text):
             for key, value in self._at({"query": text}, at).items():
                 yield dict(key), value
+        elif positive := _POSITIVE.fullmatch(text):
+            yield from ((labels, value) for labels, value in self._inner(positive[1], at) if value > 0)
         elif both := _BOTH.fullmatch(text):
             on = [name.strip() for name in both[2].split(",")]
             there = {tuple(labels.get(name, "") for name in on) for labels, _ in self._inner(both[3], at)}
@@ -330,6 +333,8 @@ def _operation(text: str) -> tuple[str, str, str] | None:
 def _aggregate(name: str, values: list[float]) -> float:
     if name == "avg":
         return sum(values) / len(values)
+    if name == "min":
+        return min(values)
     return max(values) if name == "max" else sum(values) if name == "sum" else float(len(values))
 
 

@@ -27,6 +27,9 @@ SECONDS = 10.0
 """For all that one view asks."""
 LONGEST = timedelta(days=7)
 """Of a longer life the last part is read."""
+MOST_PRODUCTIVE = 1.1
+"""Share of its running time, above which more steps were counted than that time can have had."""
+TOO_MANY = "More steps were kept than its running time, as Prometheus scraped it, has room for."
 MOST_POINTS = 4000
 FINEST = 15
 """Seconds between two points: as often as Prometheus commonly scrapes."""
@@ -34,6 +37,19 @@ SHORTEST = 60.0
 """Running time in seconds, of which pods were scraped, from which a share says anything."""
 COVERED = 0.5
 """Share of the running time in which its pods must have been scraped."""
+UNSURE = 0.05
+"""Share by which the time of its pods may differ from the running time that its row has."""
+LIVES_UNKNOWN = (
+    "When all of its pods ran at once within this time is not known: its number of pods changed, or they are left out."
+)
+BEGUN_AGAIN = (
+    "Its steps began again from the first ones: a new run, or a restart without a checkpoint, which steps do not tell."
+)
+APART = "Its targets export steps that differ by far more than a minute of work: of several runs, such as trials."
+COPIES = (
+    "A target exports {name} in several series: which of them is its trainer's cannot be told. A pod that is scraped "
+    "with honorLabels may name another one's target."
+)
 NOT_EXPORTED = (
     "No target of Prometheus whose labels namespace and pod name one of its pods exports a training step. Names that "
     "are known: {names}; others are given by SETPOINT_GPU_STEP_METRICS."
@@ -43,7 +59,7 @@ NOT_EXPORTED = (
 class State(StrEnum):
     EXPORTED = "exported"
     SHORT = "short"
-    """Exported, and too little of it to say anything."""
+    """Exported, and too little of it, or of several runs, to say anything."""
     NOT_EXPORTED = "not_exported"
     UNREAD = "unread"
     """Prometheus was not read."""
@@ -63,7 +79,7 @@ class JobTraining:
     metric: StepMetric | None = None
     progress: Progress = field(default_factory=Progress)
     running_seconds: float = 0.0
-    """In which all of its pods ran, and Prometheus scraped any of them."""
+    """Within the time that was read, in which all of its pods ran, and Prometheus scraped any of them."""
     ranks: int = 0
     """That exported the step at once, at most."""
     left_out: int = 0
@@ -80,12 +96,14 @@ class JobTraining:
 
     @property
     def ran_seconds(self) -> float | None:
-        return self.running_seconds if self.known else None
+        return self.running_seconds if self.known and self.program.lack != LIVES_UNKNOWN else None
 
     @property
     def kept_per_hour(self) -> float | None:
-        """Return the steps that it kept in an hour of its running time."""
-        return 3600 * self.known.kept / self.running_seconds if self.known else None
+        """Return the steps that it kept in an hour of its running time; None where the program's part is not known."""
+        if not self.known or self.program.value is None:
+            return None
+        return 3600 * self.known.seen / self.running_seconds
 
     @property
     def whole(self) -> Share:
@@ -106,7 +124,9 @@ class _Samples:
     """Points of all of a job's pods, by the metric's name."""
 
     steps: dict[str, dict[float, float]] = field(default_factory=lambda: defaultdict(dict))
+    lowest: dict[str, dict[float, float]] = field(default_factory=lambda: defaultdict(dict))
     ranks: dict[str, dict[float, float]] = field(default_factory=lambda: defaultdict(dict))
+    copies: dict[str, dict[float, float]] = field(default_factory=lambda: defaultdict(dict))
     scraped: set[float] = field(default_factory=set)
 
 
@@ -135,7 +155,7 @@ def of(user: User, job: GpuJob) -> JobTraining:
     concealed = quoting.secrets(source) if source else ()
     training.why = quoting.quoted(training.why, concealed)
     training.warnings = [quoting.quoted(text, concealed) for text in dict.fromkeys(training.warnings)]
-    if training.program.value is None:
+    if training.why:
         training.program = Share(None, training.why)
     return training
 
@@ -166,15 +186,22 @@ def _read(training: JobTraining, expressions: Expressions) -> _Samples:
     def steps(query: PodQueries) -> None:
         _add(samples.steps, expressions.over(query.steps, span), max)
 
+    def lowest(query: PodQueries) -> None:
+        _add(samples.lowest, expressions.over(query.lowest, span), min)
+
     def ranks(query: PodQueries) -> None:
         _add(samples.ranks, expressions.over(query.ranks, span), sum)
+
+    def copies(query: PodQueries) -> None:
+        _add(samples.copies, expressions.over(query.copies, span), max)
 
     def scraped(query: PodQueries) -> None:
         for _, points in expressions.over(query.scraped, span):
             samples.scraped.update(at for at, _ in points)
 
+    questions = (steps, lowest, ranks, copies, scraped)
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="training") as pool:
-        answers = [pool.submit(ask, query) for query in parts for ask in (steps, ranks, scraped)]
+        answers = [pool.submit(ask, query) for query in parts for ask in questions]
         for answer in answers:
             answer.result()
     return samples
@@ -202,18 +229,68 @@ def _take(training: JobTraining, samples: _Samples) -> None:
         names = ", ".join(f"{metric.name} ({metric.trainer})" for metric in catalog.metrics())
         training.state, training.why = State.NOT_EXPORTED, NOT_EXPORTED.format(names=names)
         return
-    job, span = training.job, training.span
+    if max(samples.copies[metric.name].values(), default=1) > 1:
+        raise Unanswered(COPIES.format(name=metric.name), is_final=True)
     training.metric = metric
     training.ranks = int(max(samples.ranks[metric.name].values(), default=1))
-    steps = samples.steps[metric.name].items()
-    training.progress = progress.fold(steps, span.step, has_ranks=training.ranks > 1)
-    ran = min(job.all_running_seconds(job.until(now())), float(span.step * span.steps))
-    scraped = min(ran, float(span.step * len(samples.scraped)))
+    lives = _lives(training.job, training.span)
+    inside = _whole(training.span) if lives is None else lives
+    steps = [(at, value) for at, value in samples.steps[metric.name].items() if _is_in(inside, at)]
+    known = [at for at in samples.scraped if _is_in(inside, at)]
+    folded = progress.fold(steps, training.span.step, has_ranks=training.ranks > 1, known=known)
+    training.progress = folded
+    ran = sum(end - start for start, end in inside)
+    counted = [at for at in known if not _is_in(folded.gaps, at)]
+    scraped = min(ran, float(training.span.step * len(counted)))
     training.running_seconds = scraped
-    training.state, training.why = State.SHORT, _lack(training.progress, ran, scraped)
-    if not training.why and training.progress.step_seconds is not None:
-        productive = training.progress.kept * training.progress.step_seconds / scraped
-        training.state, training.program = State.EXPORTED, Share(min(1.0, productive))
+    lowest = samples.lowest[metric.name]
+    spreads = [value - lowest[at] for at, value in steps if at in lowest and samples.ranks[metric.name].get(at, 0) > 1]
+    is_apart = progress.is_apart(spreads, folded.step_seconds)
+    training.state, training.why = State.SHORT, APART if is_apart else _lack(folded, ran, scraped)
+    if not training.why and folded.step_seconds is not None:
+        training.state = State.EXPORTED
+        training.program = _program(folded, folded.step_seconds, scraped, is_known=lives is not None)
+
+
+def _program(folded: Progress, seconds: float, scraped: float, *, is_known: bool) -> Share:
+    if not is_known:
+        return Share(None, LIVES_UNKNOWN)
+    if folded.begun_again:
+        return Share(None, BEGUN_AGAIN)
+    productive = folded.seen * seconds / scraped
+    return Share(min(1.0, productive)) if productive <= MOST_PRODUCTIVE else Share(None, TOO_MANY)
+
+
+def _lives(job: GpuJob, span: Span) -> list[tuple[float, float]] | None:
+    """Return when within `span` all of its pods ran at once; None where its row's pods do not show that."""
+    at = job.until(now())
+    ends = at.timestamp()
+    changes = []
+    for pod in job.all_pods():
+        if pod.running is not None:
+            changes += [(float(pod.running), 1), (float(ends if pod.ended is None else pod.ended), -1)]
+    lives: list[tuple[float, float]] = []
+    running = 0
+    for when, change in sorted(changes):
+        if change > 0 and running == job.size - 1:
+            lives.append((when, ends))
+        elif change < 0 and running == job.size:
+            lives[-1] = (lives[-1][0], when)
+        running += change
+    ran = job.all_running_seconds(at)
+    if abs(sum(end - start for start, end in lives) - ran) > max(SHORTEST, UNSURE * ran):
+        return None
+    ((first, last),) = _whole(span)
+    return [(max(start, first), min(end, last)) for start, end in lives if end > first and start < last]
+
+
+def _whole(span: Span) -> list[tuple[float, float]]:
+    last = span.end.timestamp()
+    return [(last - span.step * span.steps, last)]
+
+
+def _is_in(times: Iterable[tuple[float, float]], at: float) -> bool:
+    return any(start < at <= end for start, end in times)
 
 
 def _lack(steps: Progress, ran: float, scraped: float) -> str:

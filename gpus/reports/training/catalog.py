@@ -15,10 +15,12 @@ from django.conf import settings
 from gpus.reports.hosts.queries import alternatives
 
 TARGET = "namespace, pod, instance, job"
-"""Labels by which Prometheus knows what it scraped: `up` has them alone, so no pod can speak for another one."""
-MOST_ADDRESS = 4500
-"""Bytes of pods' names in one query, as its address has them: proxies allow 8 KB."""
-MOST_QUERIES = 16
+"""Labels by which Prometheus knows what it scraped, which `up` has: a forged label of a scrape without `honorLabels` is
+none of them. With `honorLabels` a pod may still name another one's target: then that has two series, or one that mixes
+both."""
+MOST_ADDRESS = 2250
+"""Bytes of pods' names, which one query has twice, as its address has them: proxies allow 8 KB."""
+MOST_QUERIES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,12 @@ class PodQueries:
 
     steps: str
     """The highest step of any rank: ranks of one job are at the same step, and count once."""
+    lowest: str
+    """The lowest step of any rank that has done one."""
     ranks: str
     """How many targets export it."""
+    copies: str
+    """In how many series a target exports it, at most."""
     scraped: str
     """Whether any of the pods is scraped at all, also while it exports no step."""
 
@@ -64,12 +70,13 @@ def queries(namespace: str, pods: Iterable[str], selector: str) -> list[PodQueri
     parts = []
     for part in _parts(pods):
         inside = ",".join(text for text in (f'namespace="{namespace}"', f'pod=~"{part}"', selector) if text)
-        within = ",".join(text for text in (f'namespace="{namespace}"', selector) if text)
-        steps = f'{{__name__=~"{names}",{inside}}} and on ({TARGET}) up{{{within}}}'
+        steps = f'{{__name__=~"{names}",{inside}}} and on ({TARGET}) up{{{inside}}}'
         parts.append(
             PodQueries(
                 steps=f"max by (__name__) ({steps})",
+                lowest=f"min by (__name__) (({steps}) > 0)",
                 ranks=f"count by (__name__) ({steps})",
+                copies=f"max by (__name__) (count by (__name__, {TARGET}) ({steps}))",
                 scraped=f"max by (namespace) (up{{{inside}}})",
             )
         )

@@ -1,11 +1,13 @@
 """Steps of one training job over time: made, kept, and taken back by restarts. A pure fold over samples.
 
 A trainer that restarts continues from its last checkpoint, so its step falls to that: what lies between was done twice.
+Where it falls to the first steps, a new run begins, or one that has no checkpoint: steps alone do not tell which.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,7 +50,13 @@ class Progress:
     made: float = 0.0
     """Steps made, those that were taken back among them."""
     kept: float = 0.0
-    """Steps made that no restart took back; a restart may take back more than were made in this time."""
+    """Steps made that no restart took back, since the run began last; a restart may take back more than that."""
+    seen: float = 0.0
+    """Of those kept, without what was made over gaps: their time may not be known."""
+    gaps: tuple[tuple[float, float], ...] = ()
+    """Times of the samples around each gap over which steps were made."""
+    begun_again: int = 0
+    """How often it fell to its first steps."""
     falls: tuple[Fall, ...] = ()
     step_seconds: float | None = None
     """Median time of a step; None: too few are known."""
@@ -76,26 +84,67 @@ def clean(samples: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return sorted(by_time.items())
 
 
-def fold(samples: Iterable[tuple[float, float]], resolution: float, *, has_ranks: bool = False) -> Progress:
+def fold(
+    samples: Iterable[tuple[float, float]],
+    resolution: float,
+    *,
+    has_ranks: bool = False,
+    known: Iterable[float] | None = None,
+) -> Progress:
     """Return what the samples show.
 
     `resolution`: seconds between two samples. `has_ranks`: several ranks export the step, and each sample is that of
-    the foremost one that was there.
+    the foremost one that was there. `known`: times at which its pods were scraped, also without a step; where it is
+    not given, those of the samples.
     """
+    samples = list(samples)
     rows = clean(samples)
     if not rows:
         return Progress()
     median = step_seconds(rows, resolution)
     slack = math.ceil(SKEW / median) if has_ranks and median else 0
-    high, made, kept = rows[0][1], 0.0, 0.0
+    early = max(1.0, GAP * resolution / median) if median else ENOUGH
+    high, made, kept, seen, begun_again = rows[0][1], 0.0, 0.0, 0.0, 0
     falls: list[Fall] = []
+    gaps: list[tuple[float, float]] = []
+    holes = _holes([at for at, _ in samples] if known is None else known, resolution)
+    before = rows[0][0]
     for at, value in rows[1:]:
         if value >= high:
-            made, kept, high = made + value - high, kept + value - high, value
+            rise = value - high
+            made, kept, high = made + rise, kept + rise, value
+            if not rise or not _overlaps(holes, before, at):
+                seen += rise
+            else:
+                gaps.append((before, at))
         elif high - value > slack:
-            falls.append(Fall(at, high, value))
-            kept, high = max(0.0, kept - (high - value)), value
-    return Progress(rows[0][1], high, made, kept, tuple(falls), median)
+            if value <= early:
+                kept, seen, begun_again = 0.0, 0.0, begun_again + 1
+            else:
+                falls.append(Fall(at, high, value))
+                kept, seen = max(0.0, kept - (high - value)), max(0.0, seen - (high - value))
+            high = value
+        before = at
+    return Progress(rows[0][1], high, made, kept, seen, tuple(gaps), begun_again, tuple(falls), median)
+
+
+def _holes(known: Iterable[float], resolution: float) -> list[tuple[float, float]]:
+    times = sorted(at for at in known if math.isfinite(at))
+    return [(start, end) for start, end in pairwise(times) if end - start > GAP * resolution]
+
+
+def _overlaps(holes: Sequence[tuple[float, float]], start: float, end: float) -> bool:
+    place = bisect_right(holes, (start, math.inf)) - 1
+    return (place >= 0 and holes[place][1] > start) or (place + 1 < len(holes) and holes[place + 1][0] < end)
+
+
+def is_apart(spreads: Sequence[float], median: float | None) -> bool:
+    """Return whether series that were there at once differ by more than their scrapes do: they count different runs.
+
+    `spreads`: highest − lowest step at each time. While one of them begins again they differ for a while.
+    """
+    most = math.ceil(SKEW / median) + 1 if median else 1
+    return bool(spreads) and sum(spread > most for spread in spreads) > len(spreads) / 2
 
 
 def step_seconds(rows: Sequence[tuple[float, float]], resolution: float) -> float | None:

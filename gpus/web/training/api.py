@@ -48,7 +48,7 @@ class JobTrainingOut(serializers.Serializer[JobTraining]):
 
     state = serializers.ChoiceField(
         choices=[state.value for state in State],
-        help_text="`short`: exported, and too little of it to tell; `unread`: Prometheus was not read.",
+        help_text="`short`: exported, and too little or of several runs; `unread`: Prometheus was not read.",
     )
     why = serializers.CharField(allow_blank=True, help_text="Of every state but `exported`.")
     start = serializers.DateTimeField(help_text="Of the part of its life that was read: seven days at most.")
@@ -63,11 +63,13 @@ class JobTrainingOut(serializers.Serializer[JobTraining]):
     ranks = serializers.IntegerField(help_text="That exported it at once, at most.")
     step = _number("The last one.", "known.last")
     steps_made = _number("In this time, those that were taken back among them.", "known.made")
-    steps_kept = _number("Those that no restart took back.", "known.kept")
+    steps_kept = _number("Those that no restart took back, since the run began last.", "known.kept")
     steps_lost = _number("Taken back by restarts: at least so many.", "known.lost")
-    steps_kept_per_hour = _number("Of running time.", "kept_per_hour")
+    steps_kept_per_hour = _number("Of running time; null where the program's part is.", "kept_per_hour")
     step_seconds = _number("Median time of a step.", "known.step_seconds")
-    running_seconds = _number("In which all of its pods ran, and Prometheus scraped any of them.", "ran_seconds")
+    running_seconds = _number(
+        "In which all of its pods ran, and Prometheus scraped any of them; null where that is not known.", "ran_seconds"
+    )
     restarts = TrainingFallOut(many=True, source="known.latest_falls", default=list, help_text="The last 100.")
     goodput = TrainingGoodputOut(source="*")
 

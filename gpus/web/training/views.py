@@ -1,7 +1,8 @@
 """The steps of a training job, as a part of its page: read from Prometheus once it is shown.
 
 gpus/_job_training.html    job, training (gpus.peers.lives.training.JobTraining), stats [Stat], more_falls,
-                           falls [(time, Fall)] (the last MOST_FALLS), parts [(title, definition, Share)]
+                           falls [(time, Fall)] (the last MOST_FALLS), parts
+                           [(title, definition, Share, is it known in whole percent only)]
 """
 
 from __future__ import annotations
@@ -57,19 +58,21 @@ def _stats(steps: JobTraining) -> list[Stat]:
             "lost",
             "Taken back",
             _number(folded.lost),
-            f"steps at least, by {restarts} restart{'' if restarts == 1 else 's'}",
+            f"steps at least, by {restarts} restart{'' if restarts == 1 else 's'}"
+            f"{f'; began again {folded.begun_again} ×' if folded.begun_again else ''}",
         ),
         Stat("last", "Step", _number(folded.last), f"of {_number(folded.made)} made in this time"),
     ]
 
 
-def _parts(steps: JobTraining) -> list[tuple[str, str, Share]]:
+def _parts(steps: JobTraining) -> list[tuple[str, str, Share, bool]]:
     return [
         ("Scheduling", "Of the time since it was queued, that in which all of its pods ran at once.",
-         steps.goodput.scheduling),
+         steps.goodput.scheduling, False),
         ("Runtime", "Of its GPU-hours with telemetry, those in which the GPU was active (not held idle).",
-         steps.goodput.runtime),
-        ("Program", "Of its running time, the steps kept × the median step time.", steps.program),
+         steps.goodput.runtime, False),
+        ("Program", "Of its running time, the steps kept × the median step time.",
+         steps.program, True),
     ]  # fmt: skip
 
 

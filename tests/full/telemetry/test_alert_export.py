@@ -341,33 +341,60 @@ TRAFFIC = {
         ("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 1e-6),
     ),
 }
+WORK = {"DCGM_FI_DEV_GPU_TEMP": 60, "DCGM_FI_DEV_GPU_UTIL": 90}
 PODS = {
     "slow": [200e9] * 7 + [30e9],
     "level": [200e9] * 7 + [50e9],
+    "groups": [200e9] * 6 + [0] * 2,
+    "few": [200e9] * 3 + [0],
     "rest": [0.9e9] * 7 + [0],
-    "groups": [200e9] * 5 + [0] * 3,
-    "few": [200e9, 200e9, 0],
+    "idle": [200e9] * 7 + [0],  # the last one does nothing
+    "other": [200e9] * 7 + [0],  # the last one works without tensors
+    "gone": [200e9] * 6 + [0],  # an eighth one has no traffic
+    "fell": [200e9] * 7 + [0],  # the first one is gone after five minutes
 }
 """Rates of the GPUs of a pod, each on a node of its own."""
 
 
-@pytest.mark.parametrize("names", TRAFFIC)
-def test_a_gpu_that_lags_behind_its_pod_over_nvlink_fires_by_node_after_ten_minutes(tmp_path: Path, names: str) -> None:
+def of_pods(names: str) -> dict[str, str]:
     series: dict[str, str] = {}
     for pod, rates in PODS.items():
         for number, rate in enumerate(rates):
             labels = f'UUID="GPU-{pod}-{number}",gpu="{number}",Hostname="{pod}",namespace="team",pod="{pod}"'
-            for name, share in TRAFFIC[names]:
-                series[f"{name}{{{labels}}}"] = f"{rate * share:g}x80"
+            lasts = 10 if pod == "fell" and number == 0 else 80
+            values = {name: rate * share for name, share in TRAFFIC[names]} | WORK
+            if pod == "other":
+                values["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"] = 0.5 * (number < 7)
+            if pod == "idle" and number == 7:
+                values["DCGM_FI_DEV_GPU_UTIL"] = 0
+            series |= {f"{name}{{{labels}}}": f"{value:g}x{lasts}" for name, value in values.items()}
+    labels = 'UUID="GPU-gone-7",gpu="7",Hostname="gone",namespace="team",pod="gone"'
+    return series | {f"{name}{{{labels}}}": f"{value:g}x80" for name, value in WORK.items()}
+
+
+@pytest.mark.parametrize("names", TRAFFIC)
+def test_a_gpu_at_work_that_lags_behind_its_pod_over_nvlink_fires_after_ten_minutes(tmp_path: Path, names: str) -> None:
+    series = of_pods(names)
     labels = 'UUID="GPU-{n}",gpu="{n}",Hostname="shared",namespace="team",pod="{pod}"'
-    for number in range(4):
-        for name, share in TRAFFIC[names]:
-            series[f"{name}{{{labels.format(n=number, pod='one')}}}"] = f"{200e9 * share * (number > 0):g}x80"
-    for name, _ in TRAFFIC[names]:  # the slow one has a second pod
+    for number in range(6):
+        for name, value in {**{name: 200e9 * share * (number > 0) for name, share in TRAFFIC[names]}, **WORK}.items():
+            series[f"{name}{{{labels.format(n=number, pod='one')}}}"] = f"{value:g}x80"
+    for name in (*(name for name, _ in TRAFFIC[names]), *WORK):  # the slow one has a second pod
         series[f"{name}{{{labels.format(n=0, pod='two')}}}"] = "0x80"
     judged(
-        tmp_path,
-        series,
-        (firing("nvlink-traffic", "node"), "9m", []),
-        (firing("nvlink-traffic", "node"), "15m", [('{node="slow"}', 1)]),
-    )
+        tmp_path, series,
+        (firing("nvlink-traffic"), "9m", []),
+        (firing("nvlink-traffic"), "15m", [('{UUID="GPU-slow-7"}', 1)]),
+    )  # fmt: skip
+
+
+def test_ten_minutes_of_nvlink_are_those_of_one_gpu_and_of_both_directions(tmp_path: Path) -> None:
+    series: dict[str, str] = {}
+    for number in range(8):
+        labels = 'UUID="GPU-{pod}-{n}",gpu="{n}",Hostname="{pod}",namespace="team",pod="{pod}"'
+        for pod, name in (("turns", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"), ("sent", "DCGM_FI_PROF_NVLINK_TX_BYTES")):
+            own = labels.format(n=number, pod=pod)
+            series |= {f"{each}{{{own}}}": f"{value:g}x80" for each, value in WORK.items()}
+            rates = ["3" if number == minute % 8 else "200000" for minute in range(40) for _ in range(2)]
+            series[f"{name}{{{own}}}"] = " ".join(rates) if pod == "turns" else f"{1e9 if number else 0:g}x80"
+    judged(tmp_path, series, *((firing("nvlink-traffic"), f"{minute}m", []) for minute in range(10, 40, 3)))

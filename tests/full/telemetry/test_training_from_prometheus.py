@@ -107,3 +107,22 @@ def test_a_real_scrape_of_another_pod_or_of_a_forged_label_is_not_read(source):
         TelemetrySource.objects.update(url=server.url)
         eventually(lambda: training.of(user, own).state == State.SHORT)
         assert training.of(user, victim).state == State.NOT_EXPORTED
+
+
+def test_two_series_of_one_target_are_unread(source):
+    """A pod that is scraped with honorLabels names another one's target; one label more makes it a second series."""
+    end = now().timestamp() // 300 * 300 - 600
+    job, user = make_job(source, end - LASTS, end), UserFactory(is_superuser=True)
+    honest = history(end, ranks=1, name="trainer_step")
+    forged = [
+        line.replace("}", ',x="evil"}', 1).replace(line.split()[1], "999999", 1)
+        for line in honest.splitlines()
+        if line.startswith("trainer_step") and "NaN" not in line
+    ]
+    lines = honest.removesuffix("# EOF\n").splitlines()
+    steps = [line for line in lines if line.startswith("trainer_step")]
+    text = "\n".join([*steps, *forged, *(line for line in lines if line not in steps), "# EOF", ""])
+    with Prometheus([], text) as server:
+        TelemetrySource.objects.update(url=server.url)
+        eventually(lambda: training.of(user, job).metric is None and "several series" in training.of(user, job).why)
+        assert training.of(user, job).state == State.UNREAD

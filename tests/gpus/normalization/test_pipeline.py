@@ -279,6 +279,9 @@ def test_nvlink_traffic_is_a_rate_in_bytes_by_each_generations_name():
     both = line("DCGM_FI_PROF_NVLINK_TX_BYTES", 90e9) + line("DCGM_FI_PROF_NVLINK_RX_BYTES", 60e9) + line(old, 150_000)
     (gpu_sample,) = read(direct(both)).samples
     assert gpu_sample.values == {Metric.NVLINK_PAYLOAD: 150e9, Metric.NVLINK_TRAFFIC: 150e9}
+    sent, received = line("DCGM_FI_PROF_NVLINK_TX_BYTES", 90e9), line("DCGM_FI_PROF_NVLINK_RX_BYTES", 2**63 - 14)
+    for one_way in (sent, sent + received):
+        assert read(direct(one_way + line(old, 150_000))).samples[0].values == {Metric.NVLINK_TRAFFIC: 150e9}
     for blank in (2147483632, 9223372036854775794):
         reading = read(direct(line("DCGM_FI_DEV_GPU_TEMP", 50) + line(old, blank)))
         assert Metric.NVLINK_TRAFFIC not in reading.samples[0].values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from urllib.parse import quote
 
 import pytest
 
@@ -107,11 +108,40 @@ def test_a_run_from_a_checkpoint_says_zero_until_its_first_step_and_loses_only_w
     assert (folded.first, folded.last, folded.made, folded.kept) == (70, 111, 60, 41)
 
 
-def test_a_run_from_the_beginning_keeps_what_it_made_since_and_never_less_than_nothing():
+def test_a_fall_to_the_first_steps_begins_again_and_takes_nothing_back():
     folded = progress.fold(rows(1000, 1100, 0, 2, 52), 15.0)
-    assert (folded.lost, folded.kept, folded.made) == (1098, 50, 150)
-    twice = progress.fold(rows(500, 600, 100, 200, 50), 15.0)
-    assert (twice.kept, twice.made, twice.lost) == (0, 200, 650)
+    assert (folded.falls, folded.lost, folded.begun_again) == ((), 0, 1)
+    assert (folded.made, folded.kept, folded.seen) == (150, 50, 50)
+    two_runs = [(t, t // 4) for t in range(15, 20000, 15)] + [(t, (t - 20000) // 4) for t in range(20015, 40000, 15)]
+    folded = progress.fold(two_runs, 15.0)
+    assert (folded.lost, folded.begun_again) == (0, 1)
+    assert folded.kept == pytest.approx(5000, abs=10)
+
+
+def test_a_checkpoint_of_before_takes_back_and_keeps_never_less_than_nothing():
+    folded = progress.fold(rows(5000, 5100, 4000, 4100, 3000), 15.0)
+    assert (folded.kept, folded.seen, folded.made, folded.lost) == (0, 0, 200, 2200)
+
+
+def test_steps_over_a_gap_are_kept_and_not_seen():
+    samples = [(15.0 * number, 10.0 * number) for number in range(1, 101) if not 30 < number < 60]
+    folded = progress.fold(samples, 15.0)
+    assert (folded.kept, folded.seen, folded.gaps) == (990, 690, ((450.0, 900.0),))
+    everything = progress.fold(samples, 15.0, known=[15.0 * number for number in range(1, 101)])
+    assert (everything.kept, everything.seen, everything.gaps) == (990, 990, ()), "its pods were scraped"
+
+
+def test_a_process_that_loads_is_no_gap():
+    folded = progress.fold(rows(70, 100, 0, 0, 0, 0, 101, 131), 15.0)
+    assert (folded.seen, folded.gaps) == (61, ())
+
+
+@pytest.mark.parametrize(
+    ("spreads", "median", "is_apart"),
+    [([], 1.0, False), ([0, 60, 61, 5000], 1.0, False), ([62, 500, 600], 1.0, True), ([1, 1, 1], None, False)],
+)
+def test_targets_that_stay_apart_count_different_runs(spreads, median, is_apart):
+    assert progress.is_apart(spreads, median) == is_apart
 
 
 @pytest.mark.parametrize(
@@ -141,9 +171,10 @@ def test_the_sites_own_names_come_first_and_long_lists_of_pods_are_several_queri
     pods = [f"train-{number:04d}-{'x' * 40}" for number in range(500)]
     parts = catalog.queries("team", pods, 'cluster="a"')
     assert len(parts) > 1
-    assert sum(query.steps.count("|train-") + 1 for query in parts) == 500
+    assert sum(query.scraped.count("|train-") + 1 for query in parts) == 500
     for query in parts:
-        assert len(query.steps) < 6000
+        assert len(quote(query.copies, safe="")) < 8000
         assert query.steps.count('namespace="team"') == query.steps.count('cluster="a"') == 2
+        assert query.steps.count(query.scraped.partition("pod=~")[2].partition(",")[0]) == 2, "up is of these pods"
         assert "my_step|trainer_step|ray_skyrl_trainer_global_step" in query.steps
     assert catalog.queries("team", [], "") == []

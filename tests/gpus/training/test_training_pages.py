@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from datetime import timedelta
 
@@ -114,7 +115,7 @@ def test_steps_kept_lost_and_goodput_are_those_of_the_trainer(world):
     parts = [goodput[name]["percent"] / 100 for name in ("scheduling", "runtime", "program")]
     assert goodput["whole"]["percent"] == pytest.approx(100 * parts[0] * parts[1] * parts[2])
     words = world.words()
-    for text in (f"{goodput['program']['percent']:.1f} %", f"{goodput['whole']['percent']:.1f} %",
+    for text in (f" {goodput['program']['percent']:.0f} %", f" {goodput['whole']['percent']:.0f} %",
                  f"{body['steps_lost']:,.0f} steps at least, by 1 restart", "5.0 s", "of 1 rank."):  # fmt: skip
         assert text in words, text
 
@@ -210,6 +211,97 @@ def test_pods_that_are_hardly_scraped_are_no_figure(world):
     check_nothing_is_claimed(world, "short", "less than half of its running time")
 
 
+def check_no_share(world, why):
+    body = world.rest()
+    assert (body["state"], body["goodput"]["program"]["percent"], body["goodput"]["whole"]["percent"]) == (
+        "exported", None, None,
+    )  # fmt: skip
+    assert why in body["goodput"]["program"]["lack"]
+    assert body["steps_kept_per_hour"] is None
+    assert why in world.words()
+    return body
+
+
+def test_an_elastic_job_has_no_share_where_its_row_does_not_show_when_all_of_its_pods_ran(world):
+    GpuJob.objects.update(running_since=None, ran_seconds=600)
+    world.export("train-0")
+    body = check_no_share(world, "When all of its pods ran at once")
+    assert body["running_seconds"] is None
+
+
+def test_steps_outside_the_running_time_are_no_part_of_the_share(world):
+    """One of two pods comes after half of the time, as that of an elastic job; the steps continue from the start."""
+    job = GpuJob.objects.get()
+    late = world.began + 1800
+    pods = [pod._replace(running=int(late)) if pod.name == "train-1" else pod for pod in job.all_pods()]
+    since = world.at - timedelta(seconds=1800)
+    GpuJob.objects.update(pods=GpuJob.stored(pods), running_since=since, ran_seconds=0)
+    world.export("train-0", gauge=lambda at: (at - world.began) // STEP)
+    body = world.rest()
+    assert body["running_seconds"] == pytest.approx(1800, abs=30)
+    assert body["steps_kept"] == pytest.approx(360, abs=8)
+    assert body["steps_kept_per_hour"] == pytest.approx(720, rel=0.03)
+
+
+def test_a_gap_of_prometheus_is_out_of_share_and_rate(world):
+    def gauge(at):
+        rounds, passed = divmod(at - world.began, 600)
+        return float(60 * rounds + min(passed, 300) // STEP)
+
+    world.export("train-0", gauge=gauge)
+    whole = world.rest()
+    answers = world.sim.proxies.answerers["services"]
+    real = answers[-1]
+
+    def holes(service, port, path, query):
+        answer = real(service, port, path, query)
+        if not path.endswith("range") or answer[0] != 200:
+            return answer
+        body = json.loads(answer[1])
+        for row in body["data"]["result"]:
+            row["values"] = [v for v in row["values"] if not 600 < float(v[0]) - world.began < 1800]
+        return 200, json.dumps(body)
+
+    answers[-1] = holes
+    body = world.rest()
+    assert body["steps_kept"] == pytest.approx(whole["steps_kept"], abs=2)
+    assert body["running_seconds"] == pytest.approx(2400, abs=45)
+    assert body["goodput"]["program"]["percent"] == pytest.approx(whole["goodput"]["program"]["percent"], abs=3)
+    assert body["steps_kept_per_hour"] == pytest.approx(whole["steps_kept_per_hour"], rel=0.05)
+
+
+def test_a_run_that_begins_again_has_no_share_and_takes_nothing_back(world):
+    world.export("train-0", gauge=lambda at: (at - world.began) % 1800 // STEP)
+    body = check_no_share(world, "began again")
+    assert (body["steps_lost"], body["restarts"]) == (0, [])
+
+
+def test_trials_beside_each_other_are_no_figure(world):
+    world.export("train-0")
+    world.export("train-1", gauge=lambda at: 0.5 * (at - world.began) // STEP)
+    check_nothing_is_claimed(world, "short", "differ by far more")
+
+
+def test_two_series_of_one_target_are_unread(world):
+    world.export("train-0")
+    world.export("train-0", labels={"x": "evil"}, gauge=lambda _: 999_999.0)
+    check_nothing_is_claimed(world, "unread", "in several series")
+
+
+def test_of_a_life_longer_than_the_window_the_running_time_is_that_within(world, monkeypatch):
+    monkeypatch.setattr(training, "LONGEST", timedelta(minutes=30))
+    world.export("train-0", gauge=lambda at: (at - world.began) // STEP)
+    body = world.rest()
+    assert body["running_seconds"] == pytest.approx(1800, abs=30)
+    job = GpuJob.objects.get()
+    failed = int(world.began + 2520)  # 12 minutes within the window
+    pods = [pod._replace(ended=failed) for pod in job.all_pods()]
+    GpuJob.objects.update(pods=GpuJob.stored(pods), running_since=None, ran_seconds=2520)
+    body = world.rest()
+    assert (body["state"], body["why"]) == ("exported", "")
+    assert body["running_seconds"] == pytest.approx(720, abs=30)
+
+
 def test_a_pod_of_another_job_or_a_forged_label_is_not_read(world):
     world.export("train-00", gauge=lambda at: at - world.began)
     world.export("evil-0", namespace="other", labels={"namespace": "team", "pod": "train-0"})
@@ -221,7 +313,7 @@ def test_a_pod_of_another_job_or_a_forged_label_is_not_read(world):
 
 def test_a_stranger_sees_nothing_and_unknown_parameters_are_refused(world, django_assert_max_num_queries):
     world.export("train-0")
-    assert TokenClient(UserFactory(roles=[])).get(f"/api/v1/gpus/jobs/{world.job.pk}/training").status_code == 404
+    assert TokenClient(UserFactory(roles=[])).get(f"/api/v1/gpus/jobs/{world.job.pk}/training").status_code == 403
     assert TokenClient(world.user).get(f"/api/v1/gpus/jobs/{world.job.pk}/training?x=1").status_code == 400
     with django_assert_max_num_queries(30):
         training.of(world.user, GpuJob.objects.select_related("cluster").get())
