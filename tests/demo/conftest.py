@@ -39,6 +39,7 @@ def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, f
             users = {name: person.user for name, person in people.arrive().items()}
             stock.fill(by="admin@example.com")
             DemoHistory(served, users, journey).make()
+        patch.setattr(settings, "SETPOINT_AGENT_SILENT_SECONDS", 24 * 3600)  # however long the tests take from now on
         try:
             yield served
         finally:
