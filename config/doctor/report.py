@@ -11,7 +11,7 @@ from django.db import DatabaseError
 
 from clusters.models import Cluster
 from common.clock import now
-from config.doctor import certificates, charts, findings, fleets, forwarding, keys, network, stores
+from config.doctor import certificates, charts, findings, fleets, forwarding, keys, mappings, network, stores
 from config.doctor.findings import Check, Finding
 from contract import names
 
@@ -77,6 +77,7 @@ def _of_rows() -> list[Check]:
         (stores.PROCESSES, "processes", stores.processes),
         (keys.KEYS, "stored secrets", keys.opened),
         (keys.KEYS, "the audit key", keys.audit),
+        (certificates.SIGN_ON, "roles by groups", mappings.scopes_there),
         (forwarding.FORWARDING, "destinations of the audit record", forwarding.destinations),
         (network.TIME, "the database's clock", network.database_clock),
         (fleets.CLUSTERS, "the ends of credentials", fleets.endings),

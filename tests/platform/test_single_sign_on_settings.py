@@ -13,7 +13,10 @@ from accounts.models import RoleBinding
 from accounts.permissions import ENVIRONMENTS, check_role_scope, check_scope
 from common.errors import Invalid
 from config import env, oidc
+from config.doctor import mappings
 from config.env import BadEnvironment
+from gpus.models import Team
+from tests.clusters.factories import ClusterFactory
 
 ROLES = "[{group: ops, role: operator, scope: 'env:staging'}, {group: 'CN=admins,OU=x', role: admin, scope: '*'}]"
 CORP = {
@@ -155,3 +158,17 @@ def test_roles_and_scopes_are_those_of_accounts() -> None:
         if is_one:
             assert check_role_scope("viewer", scope) == scope
     assert set(re.findall("[a-z]+", oidc.SCOPE.pattern.split("env:(")[1].split(")")[0])) == set(ENVIRONMENTS)
+
+
+@pytest.mark.django_db
+def test_doctor_names_each_mapped_cluster_and_team_that_is_not_there(read: Any, settings: Any) -> None:
+    there = [f"cluster:{ClusterFactory().pk}", f"team:{Team.objects.create(name='A').pk}", "*", "env:staging"]
+    gone = [f"cluster:{uuid4()}", "team:999999"]
+    rows = ", ".join(f"{{group: g, role: viewer, scope: '{scope}'}}" for scope in (*there, *gone))
+    settings.SETPOINT_OIDC = read(SETPOINT_OIDC_CORP_ROLES=f"[{rows}]")
+
+    warned = list(mappings.scopes_there())
+
+    named = [scope for scope in (*there, *gone) if any(f" in {scope}," in finding.text for finding in warned)]
+    assert named == gone
+    assert {finding.state for finding in warned} == {"warning"}
