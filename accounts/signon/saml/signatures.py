@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from lxml import etree
 from signxml.algorithms import DigestAlgorithm, SignatureMethod
-from signxml.exceptions import InvalidCertificate
+from signxml.exceptions import InvalidCertificate, SignXMLException
 from signxml.verifier import SignatureConfiguration, XMLVerifier
 
 from accounts.providers import SamlProvider
@@ -14,12 +17,17 @@ from accounts.signon.saml.documents import local, only
 from accounts.signon.saml.names import ds
 from common.clock import now
 
+log = logging.getLogger(__name__)
+
 METHODS = frozenset({
     SignatureMethod.RSA_SHA256, SignatureMethod.RSA_SHA384, SignatureMethod.RSA_SHA512,
     SignatureMethod.SHA256_RSA_MGF1, SignatureMethod.SHA384_RSA_MGF1, SignatureMethod.SHA512_RSA_MGF1,
     SignatureMethod.ECDSA_SHA256, SignatureMethod.ECDSA_SHA384, SignatureMethod.ECDSA_SHA512,
 })  # fmt: skip
 DIGESTS = frozenset({DigestAlgorithm.SHA256, DigestAlgorithm.SHA384, DigestAlgorithm.SHA512})
+NOT_VALID = (SignXMLException, etree.LxmlError, UnsupportedAlgorithm, ValueError)
+"""Ways in which signxml and the libraries below it say that a signature is not valid. Any other error is a defect: the
+log-in fails by it, and it is logged as one."""
 EXCLUSIVE = "http://www.w3.org/2001/10/xml-exc-c14n#"
 ENVELOPED = "http://www.w3.org/2000/09/xmldsig#enveloped-signature"
 
@@ -91,7 +99,8 @@ def _verify(root: etree._Element, location: str, provider: SamlProvider) -> etre
         except InvalidCertificate:  # of a configured one: outside of its own time
             has_expired = True
             continue
-        except Exception:  # noqa: S112 many kinds, of several libraries: none of them is a valid signature
+        except NOT_VALID as error:
+            log.info("a signature of %s is not valid: %s: %.200s", provider.key, type(error).__name__, error)
             continue
         assert not isinstance(result, list)
         return result.signed_xml

@@ -253,6 +253,25 @@ def test_only_what_was_signed_is_returned(corp: None) -> None:
     assert signed.getroottree().getroot() is signed, "it is of another document"
 
 
+def test_the_log_has_the_reason_of_each_certificate(log_in: LogIn, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, signatures.__name__)
+    assert log_in(key=idp.OTHER_KEY, cert=idp.OTHER_CERTIFICATE).status_code == 403
+    (line,) = [record.getMessage() for record in caplog.records if record.name == signatures.__name__]
+    assert "InvalidSignature" in line
+
+
+def test_a_defect_of_a_library_is_no_bad_signature(log_in: LogIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such an error is not hidden behind advice about certificates, and lets no one in."""
+
+    def defect(*args: Any, **kwargs: Any) -> None:
+        raise TypeError("of a new version")
+
+    monkeypatch.setattr(signatures.XMLVerifier, "verify", defect)
+    with pytest.raises(TypeError):
+        log_in()
+    assert not User.objects.exists()
+
+
 def test_text_that_is_no_base64_is_refused(corp: None) -> None:
     for sent in ("%%%", "AAAA=A", base64.b64encode(b"\xff\xfe").decode()):
         client = Client()

@@ -109,8 +109,9 @@ def test_a_name_id_that_is_an_address_names_person_and_account(log_in: LogIn, se
     ("over", "key", "cert", "algorithm"),
     [({}, idp.KEY, idp.CERTIFICATE, "rsa-sha512"), ({}, idp.KEY, None, "rsa-sha256"),
      ({"certificates": (idp.OTHER_CERTIFICATE, idp.CERTIFICATE)}, idp.KEY, idp.CERTIFICATE, "rsa-sha256"),
+     ({"certificates": (idp.EC_CERTIFICATE, idp.CERTIFICATE)}, idp.KEY, idp.CERTIFICATE, "rsa-sha256"),
      ({"certificates": (idp.CERTIFICATE, idp.EC_CERTIFICATE)}, idp.EC_KEY, idp.EC_CERTIFICATE, "ecdsa-sha256")],
-    ids=["SHA-512", "no KeyInfo of X.509", "the second of two", "ECDSA"],
+    ids=["SHA-512", "no KeyInfo of X.509", "the second of two", "RSA after ECDSA", "ECDSA"],
 )  # fmt: skip
 def test_each_configured_certificate_verifies(
     log_in: LogIn, settings: Any, over: dict[str, Any], key: Any, cert: str | None, algorithm: str
