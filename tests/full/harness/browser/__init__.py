@@ -15,6 +15,7 @@ import pytest
 
 PROGRAM = Path(os.environ.get("SETPOINT_TEST_BROWSER") or "/usr/bin/chromium-headless-shell")
 """SETPOINT_TEST_BROWSER=/usr/bin/chromium: the same tests in the whole browser."""
+_PROCESS = Path(__file__).with_name("process.py")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -37,6 +38,8 @@ def launched() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=str(PROGRAM), args=list(FLAGS))
+        running = playwright.chromium.launch(
+            executable_path=str(_PROCESS), args=list(FLAGS), env={**os.environ, "SETPOINT_TEST_BROWSER": str(PROGRAM)}
+        )
         yield running
         running.close()
