@@ -24,6 +24,7 @@ from bench import (
     planning,
     power,
     quiet,
+    real_charts,
     rollout,
     telemetry,
     writes,
@@ -43,6 +44,7 @@ SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
     "rollout": lambda stage, given: rollout.measure(stage, given.nodes),
     "components": lambda stage, given: components.measure(stage),
+    "real-charts": lambda stage, given: real_charts.measure(stage, given.turns),
     "writes": lambda stage, given: writes.measure(stage),
     "latency": lambda stage, given: latency.measure(stage, given.nodes),
     "drift": lambda stage, given: drift.measure(stage, given.nodes),
@@ -79,6 +81,7 @@ def main() -> int:
         "of planning 500,5000, of telemetry 125,625,5000, of month 5000",
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent, or a fleet at rest, is watched")
+    parser.add_argument("--turns", type=int, default=10, help="of each real chart, by Setpoint and by helm")
     given = parser.parse_args()
     if unknown := set(given.scenarios) - set(names):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
@@ -87,6 +90,7 @@ def main() -> int:
         # Each on a stage of its own: what one scenario leaves, the nodes above all, would be measured with the next.
         nodes = ",".join(map(str, given.nodes))
         command = [sys.executable, "-m", "bench", f"--nodes={nodes}", f"--minutes={given.minutes}"]
+        command.append(f"--turns={given.turns}")
         ended = [subprocess.run([*command, name], check=False).returncode for name in names]
         return int(any(ended))  # one that a signal killed has a negative status
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is stopped

@@ -133,7 +133,7 @@ class Chart:
         for _ in range(TURNS):
             plan = self.campaign.approve(self._plan("blue"))
             ours.append(seconds(partial(self.campaign.roll_out, plan)))
-            self._parts.append(_parts(plan))
+            self._parts.append(spent_on(plan, COMPONENT))
             self.remove()
             theirs.append(seconds(self.install_by_helm))
             self.remove()
@@ -202,11 +202,11 @@ class Chart:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _parts(plan: Any) -> tuple[float, float, float]:
+def spent_on(plan: Any, component: str) -> tuple[float, float, float]:
     """Return the seconds of a component's step: before its worker began, while helm ran, until it was seen ready."""
     from jobs.models import Step
 
-    step = Step.objects.select_related("rollout").get(rollout__plan=plan, component=COMPONENT)
+    step = Step.objects.select_related("rollout").get(rollout__plan=plan, component=component)
     at = dict(step.events.values_list("text", "at"))
     assert step.granted_at
     began, ended = step.granted_at, at["helm succeeded."]
