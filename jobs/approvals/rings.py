@@ -84,6 +84,10 @@ class Ring:
         return f"ring {self.number} ({self.name})"
 
     @property
+    def soak(self) -> timedelta:
+        return timedelta(minutes=self.soak_minutes)
+
+    @property
     def unfinished(self) -> str:
         """The first obstacle to its end, those that failed before those in progress; empty: it has finished."""
         rows = sorted(self.members, key=lambda member: member.state not in (MemberState.BAD, MemberState.LOST))
@@ -104,7 +108,7 @@ class Ring:
     def soaked_at(self) -> datetime | None:
         """Time at which its soak ends, or ended; None while it has not finished, or nothing of it was carried out."""
         end = self.finished_at
-        return None if end is None or self.unfinished else end + timedelta(minutes=self.soak_minutes)
+        return None if end is None or self.unfinished else end + self.soak
 
 
 def rings_of(run: FleetRun) -> list[Ring]:

@@ -93,7 +93,7 @@ class FleetRunViewSet(mixins.ListModelMixin, ApiViewSet):
     @extend_schema(request=serializers.FleetLeaveOutIn, responses=DETAIL)
     @action(detail=True, methods=["post"], url_path="actions/leave-out")
     def leave_out(self, request: UserApiRequest, pk: object) -> Response:
-        """Wait for a plan no more: one that has not started is withdrawn."""
+        """Leave out a plan: one that has not started is withdrawn."""
         return self._act(fleet_runs.leave_out, serializers.FleetLeaveOutIn)
 
     @extend_schema(request=serializers.FleetAddIn, responses=DETAIL)

@@ -66,7 +66,7 @@ def test_a_rollout_that_ended_says_once_what_can_no_longer_be_done(world):
     html = page(world.operator, "/rollouts/R-1/")
     assert not is_disabled(html, "Revert all")
     assert "Not possible" not in text_of(html)
-    assert "no further actions" in text_of(html)
+    assert "no other action is possible" in text_of(html)
 
 
 def test_a_viewer_is_told_before_filling_in_a_plan_or_a_freeze(world):
