@@ -101,10 +101,11 @@ def render(
     api_versions: Sequence[str],
     is_upgrade: bool,
 ) -> Rendered:
-    """Twice, at once. Raises HelmError."""
-    run = _Run(helm, job, chart, values, kube_version, tuple(api_versions), is_upgrade).settled()
+    """Twice, at once unless it was rendered to learn how. Raises HelmError."""
+    run, text = _Run(helm, job, chart, values, kube_version, tuple(api_versions), is_upgrade).settled()
     with ThreadPoolExecutor(2, thread_name_prefix="render") as pool:
-        texts = list(pool.map(lambda _: run.text(), range(2)))
+        texts = [text] if text else []
+        texts += pool.map(lambda _: run.text(), range(2 - len(texts)))
     first = list(split(texts[0], chart))
     if texts[0] == texts[1]:
         return _rendered(first, {}, run)
@@ -137,12 +138,12 @@ def again(
     `is_blind`: without the cluster, as the plan was made, though who asks now may read more or kinds are served by now.
     """
     run = _Run(helm, job, chart, values, kube_version, tuple(api_versions), is_upgrade)
-    run = (run.blinded() if is_blind else run).settled()
+    run, text = (run.blinded() if is_blind else run).settled()
     places: dict[str, tuple[str, ...]] = {}
     for place in masked:
         key, _, pointer = place.partition("#")
         places[key] = (*places.get(key, ()), pointer)
-    return _rendered(list(split(run.text(), chart)), places, run)
+    return _rendered(list(split(text or run.text(), chart)), places, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +172,16 @@ class _Run:
     def blinded(self) -> _Run:
         return replace(self, job=replace(self.job, credentials=None), is_blind=True)
 
-    def settled(self) -> _Run:
-        """Return a run without the cluster where the chart does not ask it.
+    def settled(self) -> tuple[_Run, bytes | None]:
+        """Return a run without the cluster where the chart does not ask it, and what it renders if that is known.
 
-        It knows the kinds that are created before helm runs.
+        It knows the kinds that are created before helm runs, for which the chart is rendered once.
         """
         run = self
         if not lookups.asks_cluster(self.chart, self.values):
             run = replace(run, job=replace(run.job, credentials=None))
         if run.job.credentials is None and not lookups.has_definitions(self.chart):
-            return run
+            return run, None
         unknown: UnknownKind | None = None
         try:
             text = run.text()
@@ -192,7 +193,9 @@ class _Run:
         own = _kinds_of(brought, frozenset(run.api_versions))
         if unknown and not own:
             raise unknown  # nothing makes it known, and helm would refuse as well
-        return replace(run, api_versions=tuple(dict.fromkeys((*run.api_versions, *own))))
+        if not own:
+            return run, text
+        return replace(run, api_versions=tuple(dict.fromkeys((*run.api_versions, *own)))), None
 
 
 def _kinds_of(definitions: Iterable[Mapping[str, Any]], known: Set[str]) -> list[str]:

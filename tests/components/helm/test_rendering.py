@@ -238,6 +238,29 @@ def test_a_chart_finds_the_kinds_of_its_own_crds_served():
     assert older.objects[0].raw["data"] == {"served": "false", "old": "true"}
 
 
+def test_a_chart_is_not_rendered_once_more_to_learn_of_kinds_that_are_all_there():
+    """helm takes a second for a chart with many definitions, and a worker waits for it before each install."""
+    runs = []
+
+    class Counted(client.Helm):
+        def template(self, *arguments, **how):
+            runs.append(how["api_versions"])
+            return super().template(*arguments, **how)
+
+    program = Counted(client.program().program, client.program().version)
+    chart = packed({"Chart.yaml": CHART, "crds/a.yaml": OWN, "templates/a.yaml": RANDOM})
+    known = KUBE | {"api_versions": ("example.com/v1", "example.com/v1/Thing")}
+    planned = rendering.render(program, job(), chart, {}, **known)
+    assert len(runs) == 2, "twice, or what is generated would not be found"
+    assert planned.objects[0].generated == ("/stringData/password",)
+    runs.clear()
+    assert rendering.again(program, job(), chart, {}, **known, masked=planned.masked).digest == planned.digest
+    assert len(runs) == 1
+    runs.clear()
+    rendering.again(program, job(), chart, {}, **KUBE, masked=planned.masked)
+    assert [len(kinds) for kinds in runs] == [0, 2], "its own kinds are named to what counts"
+
+
 class CannotAsk(client.Helm):
     """A helm v4 beside a cluster that does not know a kind: it renders without the cluster only."""
 
