@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -31,7 +30,7 @@ from tests.components.charts.test_real_archives import (
     answered,
     archive_of,
 )
-from tests.full.components.tiny_chart import helm4
+from tests.controlplane import helm4
 
 pytestmark = pytest.mark.skipif(not ALL, reason=f"needs charts: there are no archives in {ARCHIVES}")
 
@@ -279,9 +278,7 @@ def shared(name: str) -> frozenset[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "presets"), [way for way in EVERY if not way[1] or way[0] in DEEP or IS_ALL], ids=str)
 def test_every_preset_renders_the_same_objects_with_helm_v4(name, presets, settings):
     """The fast tests above render them with helm v3."""
-    if not os.access(helm4(), os.X_OK):
-        pytest.skip("helm v4 is not built: run `make controlplane`")
-    settings.SETPOINT_HELM = helm4()
+    settings.SETPOINT_HELM = helm4.program()
     assert client.program().is_v4
 
     with_v4 = rendered.__wrapped__(name, presets)

@@ -7,7 +7,6 @@ that looks something up.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from clusters.kube import discovery
 from clusters.models import Cluster
 from components.catalog import catalog
 from components.charts import archives
-from components.helm import client, releases
+from components.helm import releases
 from components.plans.prepared import Prepared
 from components.release import work
 from profiles.content.cluster import WantedComponent
@@ -28,7 +27,6 @@ from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.packing import entry, packed
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
-from tests.full.components.tiny_chart import helm4
 from tests.full.harness import definitions
 
 NO_FINALIZERS = '[{"op":"remove","path":"/metadata/finalizers"}]'
@@ -139,9 +137,9 @@ def codes(prepared: Prepared) -> set[str]:
     return {note.code for note in prepared.notes}
 
 
-@pytest.fixture(params=["v3", "v4"])
+@pytest.fixture
 def world(
-    request: pytest.FixtureRequest,
+    helm: str,
     plane: Plane,
     cluster_admin: Admin,
     a_node: Callable[..., dict[str, Any]],
@@ -149,16 +147,11 @@ def world(
     tmp_path: Path,
 ) -> Iterator[World]:
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    if request.param == "v4":
-        if not os.access(helm4(), os.X_OK):
-            pytest.skip("helm v4 is not built: run `make controlplane`")
-        settings.SETPOINT_HELM = helm4()
-    name = f"kinds-{request.param}-{time.monotonic_ns() % 10**8}"
+    name = f"kinds-{helm}-{time.monotonic_ns() % 10**8}"
     workload = "DaemonSet/{release}-agent"
     (tmp_path / f"{name}.yaml").write_text(entry(name, "2.0.0", "1.1.0", "1.0.0", workload=workload, namespace=name))
     made = World(plane, cluster_admin, reached_with(ClusterFactory(), plane.admin), name)
     with catalog.extended(tmp_path):
-        assert client.program().is_v4 == (request.param == "v4")
         yield made
     plane.kubectl("delete", "secret", "-l", f"owner=helm,name={name}", "-n", name, "--ignore-not-found")
     plane.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")

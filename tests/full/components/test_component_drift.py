@@ -18,9 +18,9 @@ from profiles.content import content
 from profiles.content.cluster import WantedComponent
 from profiles.models import Profile, Revision
 from tests.components.packing import packed
-from tests.full.components.tiny_chart import TEMPLATE, World, by_hand, helm4, world
+from tests.full.components.tiny_chart import TEMPLATE, World, by_hand, world
 
-__all__ = ["helm4", "world"]
+__all__ = ["world"]
 pytestmark = pytest.mark.django_db
 SCALED = """\
 apiVersion: apps/v1

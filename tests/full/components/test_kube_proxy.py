@@ -97,10 +97,10 @@ class Stage:
 
 @pytest.fixture
 def stage(
-    fenced: Plane, cluster_admin: Admin, a_node: Callable[..., dict[str, Any]], settings: Any, tmp_path: Path
+    helm: str, fenced: Plane, cluster_admin: Admin, a_node: Callable[..., dict[str, Any]], settings: Any, tmp_path: Path
 ) -> Iterator[Stage]:
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    name = f"net-{time.monotonic_ns() % 10**8}"
+    name = f"net-{helm}-{time.monotonic_ns() % 10**8}"
     archives.store(versioned(name, "1.0.0", NETWORK, "replaces: false\nhost: ''\n"), origin="uploaded", by="admin")
     text = entry(name, "1.0.0", workload=f"DaemonSet/{name}", more=REPLACES)
     (tmp_path / f"{name}.yaml").write_text(text)

@@ -20,7 +20,6 @@ from clusters.models import Cluster
 from components.access import rights
 from components.catalog import catalog
 from components.charts import archives
-from components.helm import client
 from components.helm.client import HelmError
 from components.plans.prepared import Prepared
 from components.release import work
@@ -31,7 +30,7 @@ from tests.components.charts.test_real_charts import CHARTS
 from tests.components.packing import entry, versioned
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
-from tests.full.components.tiny_chart import COMPONENTS, helm4
+from tests.full.components.tiny_chart import COMPONENTS
 from tests.full.harness import definitions
 from tests.full.harness.client import eventually
 
@@ -60,9 +59,9 @@ def fenced(deployed: Plane) -> Iterator[Plane]:
     deployed.kubectl("delete", "-f", str(COMPONENTS))
 
 
-@pytest.fixture(params=["v3", "v4"])
+@pytest.fixture
 def cluster(
-    request: pytest.FixtureRequest,
+    helm: str,
     fenced: Plane,
     cluster_admin: Admin,
     a_node: Callable[..., dict[str, Any]],
@@ -70,11 +69,6 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Cluster in which exactly the identities of the manifests plan and install."""
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    if request.param == "v4":
-        if not os.access(helm4(), os.X_OK):
-            pytest.skip("helm v4 is not built: run `make controlplane`")
-        settings.SETPOINT_HELM = helm4()
-    assert client.program().is_v4 == (request.param == "v4")
     made = reached_with(ClusterFactory(), fenced.credentials(token=cluster_admin.controller_token()))
     helm_credentials.store(made, cluster_admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT), by="a test")
     a_node(labels={"kubernetes.io/os": "linux"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from profiles.content.cluster import WantedComponent
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.components.packing import entry, versioned
 from tests.controlplane.admin import Admin
-from tests.controlplane.plane import HERE, Plane
+from tests.controlplane.plane import Plane
 
 COMPONENTS = Path(__file__).resolve().parents[3] / "deploy" / "setpoint-components.yaml"
 VALUES = "color: green\ngiven: ''\n"
@@ -140,14 +139,9 @@ class World:
                 self.carry_out(prepared, stop=lambda: bool(self.history().last) and self.history().last.is_pending)
 
 
-def helm4() -> str:
-    done = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
-    return f"{done.stdout.strip()}/helm"
-
-
-@pytest.fixture(params=["v3", "v4"])
+@pytest.fixture
 def world(
-    request: pytest.FixtureRequest,
+    helm: str,
     plane: Plane,
     cluster_admin: Admin,
     a_node: Callable[..., dict[str, Any]],
@@ -155,11 +149,7 @@ def world(
     tmp_path: Path,
 ) -> Iterator[World]:
     settings.SETPOINT_ALLOW_NETWORKS = ["127.0.0.0/8"]
-    if request.param == "v4":
-        if not os.access(helm4(), os.X_OK):
-            pytest.skip("helm v4 is not built: run `make controlplane`")
-        settings.SETPOINT_HELM = helm4()
-    namespace = f"tiny-{request.param}-{time.monotonic_ns() % 10**8}"
+    namespace = f"tiny-{helm}-{time.monotonic_ns() % 10**8}"
     more = "presets: {big: {title: Bigger, why: For tests, values: {color: huge}, sources: [S]}}"
     workload, versions = "DaemonSet/{release}-agent", ("3.0.0", "2.0.0", "1.0.0")
     (tmp_path / "tiny.yaml").write_text(entry("tiny", *versions, workload=workload, namespace=namespace, more=more))
@@ -169,7 +159,6 @@ def world(
     for _ in range(2):
         a_node(labels={"pool": namespace})
     with catalog.extended(tmp_path):
-        assert client.program().is_v4 == (request.param == "v4")
         yield World(plane, namespace, cluster, cluster_admin)
     # helm's records first: they are looked for in the whole cluster, and a namespace takes its time to go.
     plane.kubectl("delete", "secret", "-l", "owner=helm", "-n", namespace, "--ignore-not-found")

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.controlplane import helm4
 from tests.controlplane.admin import Admin
-from tests.controlplane.plane import HERE, Plane
+from tests.controlplane.plane import Plane
 from tests.platform.chart.rendering import CHART, component, packaged, run, template
 from tests.platform.chart.value_sets import EVERYTHING, MINIMAL, VALUE_SETS
 
@@ -39,15 +40,10 @@ KINDS = (
 OF_EVERY_NAMESPACE = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")}
 
 
-def helm_4() -> str:
-    where = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
-    return str(Path(where.stdout.strip(), "helm"))
-
-
 @pytest.fixture(params=["v3", "v4"])
 def program(request: pytest.FixtureRequest, plane: Plane) -> str:
     """Both helms; the plane is built with v4, so a machine that has the one has the other."""
-    return packaged() if request.param == "v3" else helm_4()
+    return packaged() if request.param == "v3" else helm4.program()
 
 
 @pytest.fixture
@@ -96,7 +92,7 @@ def test_the_api_server_takes_each_object_as_it_is_rendered(
     plane: Plane, namespace: str, name: str, tmp_path: Path
 ) -> None:
     """Validated strictly: a field that it does not know, and a pod that is not restricted, are refused."""
-    rendered = template(VALUE_SETS[name], program=helm_4())
+    rendered = template(VALUE_SETS[name], program=helm4.program())
     own = json.loads(json.dumps(rendered).replace('"namespace": "setpoint"', f'"namespace": "{namespace}"'))
     served = [raw for raw in own if raw["kind"] not in OF_OPERATORS]
     pods = [
@@ -159,7 +155,7 @@ def test_a_release_is_installed_changed_taken_back_and_removed(
     } == dict.fromkeys(("worker", "helm", "gpus", "beat", "watch"), 0)
 
     # The autoscaler may have written the number of web processes meanwhile, which helm v4 takes back only by force.
-    helm("rollback", "control", "1", *(["--force-conflicts"] if program == helm_4() else []))
+    helm("rollback", "control", "1", *(["--force-conflicts"] if program == helm4.program() else []))
     fourth = deployments(plane, namespace)
     assert {name: spec["replicas"] for name, spec in fourth.items() if name != "web"} == {
         "worker": 2,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from clusters.kube.apiserver import ApiServer
 from components.helm import client, releases
-from tests.controlplane.plane import HERE, LOOPBACK, Plane
+from tests.controlplane import helm4
+from tests.controlplane.plane import LOOPBACK, Plane
 from tests.full.harness.client import eventually
 from tests.full.harness.equipping import NAMESPACES
 from tests.full.harness.site import Site
@@ -85,12 +84,10 @@ def program(plane: Plane, *arguments: str) -> None:
 
 def with_helm_4(site: Site) -> None:
     """Switch all of Setpoint to the other helm."""
-    where = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
-    helm4 = Path(where.stdout.strip(), "helm")
-    if site.setpoint.environment.get("SETPOINT_HELM") == str(helm4):
+    program = helm4.program()
+    if site.setpoint.environment.get("SETPOINT_HELM") == program:
         return
-    assert os.access(helm4, os.X_OK), "helm v4 is not built: run `make controlplane`"
-    site.setpoint.environment["SETPOINT_HELM"] = str(helm4)
+    site.setpoint.environment["SETPOINT_HELM"] = program
     for name in ("web", "worker", "helm", "helm-2"):
         site.setpoint.stop(name)
         site.setpoint.start(name)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from components.helm import client
+from tests.controlplane import helm4
 from tests.controlplane.admin import Admin
-from tests.controlplane.plane import HERE, Plane
+from tests.controlplane.plane import Plane
 from tests.full.harness.charts import stage as charts_stage
 from tests.full.harness.charts.cases import ARCHIVES, Case
 from tests.full.harness.charts.stage import NODES, Stage
@@ -24,11 +23,7 @@ def program(helm: str) -> client.Helm:
     """Return helm v3 or v4. Skips where it is not built."""
     if helm == "v3":
         return client.program()
-    where = subprocess.run([HERE / "build.sh", "--where-helm"], capture_output=True, text=True, check=True)
-    path = f"{where.stdout.strip()}/helm"
-    if not os.access(path, os.X_OK):
-        pytest.skip("helm v4 is not built: run `make controlplane`")
-    return client.Helm(path, "v4.")
+    return client.Helm(helm4.program(), "v4.")
 
 
 @pytest.fixture(scope="module")
