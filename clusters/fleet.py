@@ -18,6 +18,8 @@ from typing import Any, Literal, Protocol
 
 from contract.nodetuning import Spec
 
+Keep = Callable[[dict[str, Any]], "dict[str, Any] | None"]
+"""Returns what is kept of an object that was just read; None where nothing of it is needed."""
 ObjectKind = Literal["nodes", "pods", "nodetunings", "leases", "resourceslices", "resourceclaims"]
 """The last two are not served everywhere, nor may every account read them: NotFound, Forbidden."""
 
@@ -138,12 +140,16 @@ class Page:
 
     items: list[dict[str, Any]]
     resource_version: str
+    left_out: frozenset[str] = frozenset()
+    """UIDs of objects of which nothing was kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: dict[str, Any]
+    is_brief: bool = False
+    """Nothing but its names, UID and version was kept."""
 
     @property
     def resource_version(self) -> str:
@@ -246,17 +252,23 @@ class Fleet(Protocol):
         """Remove the mark if it is ours."""
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
+    def list(self, kind: ObjectKind, *, fresh: bool = False, keep: Keep | None = None) -> Page:
         """All objects of a kind, paged underneath, without managedFields and node images.
 
         `fresh=False` permits an answer from the API server's cache, a moment old; the resource version says how old.
+        `keep` is asked of each object while its page is read: no more than a page is ever held of the rest.
         """
 
-    def heads(self, kind: ObjectKind) -> Page:
-        """List the metadata of all objects: as `list`, at a fraction of the size. Never from a cache."""
+    def heads(self, kind: ObjectKind, *, keep: Keep | None = None) -> Page:
+        """List names, UIDs and versions of all objects: as `list`, at a fraction of the size. Never from a cache."""
 
-    def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
-        """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone."""
+    def watch(
+        self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0, keep: Keep | None = None
+    ) -> Iterator[Event]:
+        """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone.
+
+        An object of which `keep` returns None comes brief.
+        """
 
     def node(self, name: str) -> dict[str, Any]:
         """One node, uncached. Raises NotFound."""

@@ -19,7 +19,7 @@ from typing import Final
 from django.db import connections as databases
 
 from clusters.fleet import CredentialsRefused, Event, Fleet, FleetError, Gone, ObjectKind, Page, Throttled
-from clusters.inventory import inspection
+from clusters.inventory import inspection, store
 from clusters.models import Cluster
 from common.clock import now
 
@@ -191,7 +191,8 @@ class Stream:
     def _watch(self) -> None:
         began = time.monotonic()
         seconds = self.pace.watch * random.uniform(0.75, 1)  # noqa: S311  (so that streams do not reopen in step)
-        for event in self.watched.fleet.watch(self.kind, self.version, timeout=seconds):
+        keep = store.KEEP.get(self.kind)
+        for event in self.watched.fleet.watch(self.kind, self.version, timeout=seconds, keep=keep):
             if self.watched.stop.is_set() or self.kind in self.watched.relist:
                 return
             self.post(self.watched, Happened(self.kind, event, now()))

@@ -242,8 +242,8 @@ def test_what_the_watch_writes_a_moment_later_is_no_difference(here, kind):
 def test_what_changes_after_the_list_is_not_set_back(here, kind):
     heads, is_true = here.fleet.heads, []
 
-    def slow(kind):
-        page = heads(kind)
+    def slow(kind, **how):
+        page = heads(kind, **how)
         here.sim.nodes.cordon("n1")
         here.sim.store.delete("pods", "p2", "default")
         here.sim.nodes.delete("n0")
@@ -262,8 +262,8 @@ def test_what_changes_after_the_list_is_not_set_back(here, kind):
 def test_what_is_made_after_the_list_is_no_orphan(here, kind):
     heads = here.fleet.heads
 
-    def slow(kind):
-        page = heads(kind)
+    def slow(kind, **how):
+        page = heads(kind, **how)
         here.sim.add_node("n9", gpus=8)
         here.sim.pods.add("p9", node="n9", gpus=2)
         here.follow(2)
@@ -340,6 +340,6 @@ def test_forty_thousand_pods_and_five_thousand_nodes_are_compared_in_bounded_que
     here.watched.rowless |= set(heads)
     page = here.fleet.heads("pods")
     page.items.extend(heads.values())
-    here.fleet.heads = lambda kind: page
+    here.fleet.heads = lambda kind, **how: page
     with django_assert_max_num_queries(8):
         assert here.turn("pods") is None
