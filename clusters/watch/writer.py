@@ -99,7 +99,7 @@ class Writer:
         if listed.kind == "nodes":
             watched.nodes_known.set()
         elif listed.kind == "pods":
-            watched.rowless = _rowless(page.items) | page.left_out
+            watched.rowless = {*_rowless(page.items), *page.left_out, *(uid for _, uid in watched.departed)}
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""
@@ -115,7 +115,7 @@ class Writer:
                 _OBSERVE[kind](watched.cluster, seen, complete=False, at=at, deleted=dead)
                 if kind == "pods":
                     watched.rowless |= _rowless(seen)
-                    watched.rowless -= {rows.identity(raw)[0] for raw in dead}
+                    watched.depart(rows.identity(raw)[0] for raw in dead)
 
     def _judge(self, watched: Watched, messages: Iterable[Message]) -> None:
         """Record what these messages prove about the cluster: true as of when, and whether it answers."""
@@ -156,7 +156,7 @@ def _is_of_no_row(watched: Watched, happened: Happened) -> bool:
     if uid not in watched.rowless:
         return False
     if happened.event.type == "DELETED":
-        watched.rowless.discard(uid)
+        watched.depart([uid])
     return True
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from clusters.fleet import Page
 from clusters.inventory import enrolment, inspection
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck, Tombstone
 from clusters.watch import anti_entropy, value_comparison
@@ -320,6 +321,42 @@ def test_pods_without_gpus_are_not_read_again(here):
     here.turn("pods")
     assert (Counter(here.fleet.calls) - before)[("get", "pods")] == 1
     assert here.counted("pods") == {}
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_pods_that_are_deleted_while_their_names_are_read_are_no_difference(here, gpus):
+    for number in range(5):
+        here.sim.pods.add(f"late{number}", node="n1", gpus=gpus)
+    here.follow()
+    heads = here.fleet.heads
+
+    def slow(kind, *, keep):
+        page = heads(kind, keep=None)
+        for number in range(5):
+            here.sim.store.delete("pods", f"late{number}", "default")
+        here.follow()
+        return Page([raw for raw in page.items if keep(raw)], page.resource_version)
+
+    here.fleet.heads = slow
+    before = Counter(here.fleet.calls)
+
+    assert here.turn("pods") is None
+    assert (Counter(here.fleet.calls) - before)[("get", "pods")] == 0
+    assert here.counted("pods") == {}
+
+
+def test_a_row_of_a_pod_that_needs_none_is_compared(here):
+    here.sim.pods.add("plain", node="n1")
+    here.follow()
+    raw = here.fleet.pod("default", "plain")
+    uid = raw["metadata"]["uid"]
+    GpuPod.objects.create(
+        cluster=here.cluster, uid=uid, namespace="default", name="plain", gpus=8, resource_version="1"
+    )
+
+    here.turn("pods")
+
+    assert not GpuPod.objects.filter(uid=uid).exists()
 
 
 def test_another_cluster_at_the_address_ends_no_row(here):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from clusters.fleet import Event, FleetUnavailable, Page
 from clusters.inventory import job_rows, pod_rows, rows, start_times
 from clusters.models import GpuJob, GpuPod, Node
+from clusters.watch import streams
 from clusters.watch.streams import Happened, Listed
 from common.clock import now
 from tests.clusters.factories import raw_pod
@@ -51,6 +52,17 @@ def pods(here):
     return Scripted(here)
 
 
+def test_deleted_pods_are_remembered_for_a_while(pods, monkeypatch):
+    pods.lists(pods.raw("p0", gpus=0), pods.raw("p1", gpus=0), pods.raw("p2"))
+    pods.happens("DELETED", pods.raw("p1", gpus=0), pods.raw("p2"))
+    assert pods.here.watched.rowless == {"uid-of-pod-p0", "uid-of-pod-p1", "uid-of-pod-p2"}
+
+    monkeypatch.setattr(streams, "DEPARTED_SECONDS", -1.0)
+    pods.happens("DELETED", pods.raw("p3", gpus=0))
+    assert pods.here.watched.rowless == {"uid-of-pod-p0"}
+    assert not pods.here.watched.departed
+
+
 def stored():
     return sorted(GpuPod.objects.values_list("name", flat=True))
 
@@ -62,7 +74,6 @@ def test_events_of_pods_without_rows_cost_no_query(pods, django_assert_num_queri
         changed = [pods.raw(f"p{number}", gpus=0) for number in range(count)]
         with django_assert_num_queries(1):  # the cluster was heard
             pods.happens(type_, *changed)
-    assert pods.here.watched.rowless == set()
 
 
 @pytest.mark.parametrize("count", [1, 40, 400])
