@@ -11,6 +11,7 @@ HELD_BY_ONE_IN = 20
 """Pods of which one holds GPUs."""
 TEAMS = 200
 _MARKS = ("@NAMESPACE@", "@NAME@", "@UID@", "@NODE@", "@VERSION@")
+_HEAD = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 _CREATED, _SINCE = "2026-11-20T08:00:00Z", "2026-11-20T08:00:07Z"
 
 
@@ -39,7 +40,7 @@ def base_pods(number: int, nodes: int) -> list[Pod]:
     return sorted(
         Pod(
             f"team-{index % TEAMS:03d}", f"worker-{index:07d}-0-x7k2p", f"{index:08x}-ba5e-4000-8000-{index:012x}",
-            f"node-{index % nodes:05d}", FINISHED if index % 50 == 7 else RUNNING,
+            f"node-{index % nodes:05d}", FINISHED if index % 50 == 7 or index % 1000 == 0 else RUNNING,
             index % HELD_BY_ONE_IN == 0, index + 1,
         )
         for index in range(number)
@@ -57,7 +58,7 @@ def rendered(pod: Pod, *, is_brief: bool = False) -> bytes:
 @cache
 def _parts(state: str, is_held: bool, is_brief: bool) -> list[str | int]:
     raw = _object(state, is_held)
-    text = json.dumps({"metadata": raw["metadata"]} if is_brief else raw, separators=(",", ":"))
+    text = json.dumps({**_HEAD, "metadata": raw["metadata"]} if is_brief else raw, separators=(",", ":"))
     parts: list[str | int] = [text]
     for number, mark in enumerate(_MARKS):
         cut: list[str | int] = []

@@ -254,8 +254,9 @@ class Handler(BaseHTTPRequestHandler):
             type_, pod = change.type, change.pod
             if not is_selected(pod):
                 return b""
-            head = b'{"type":"%s","object":{"kind":"Pod","apiVersion":"v1",' % type_.encode()
-            return head + rendered(pod, is_brief=is_brief)[1:] + b"}\n"
+            kind = b"" if is_brief else b'"kind":"Pod","apiVersion":"v1",'
+            raw = rendered(pod, is_brief=is_brief)[1:]
+            return b'{"type":"%s","object":{%s%s}\n' % (type_.encode(), kind, raw)
 
         self._stream(query, self.pods.after, line, "Pod")
 
@@ -281,7 +282,7 @@ class Handler(BaseHTTPRequestHandler):
                 version = change.version
                 self._chunk(line(change))
             if time.monotonic() >= bookmark_at:
-                marked = {"kind": kind, "metadata": {"resourceVersion": str(version), "creationTimestamp": None}}
+                marked = {"kind": kind, "metadata": {"resourceVersion": str(version)}}
                 self._chunk(json.dumps({"type": "BOOKMARK", "object": marked}) + "\n")
                 bookmark_at = end + 1 if bookmark_at >= end - 2 else min(bookmark_at + BOOKMARK_SECONDS, end - 2)
             self.wfile.flush()
@@ -319,7 +320,15 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _status(code: int, message: str) -> dict[str, Any]:
-    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
+    reason = {400: "BadRequest", 404: "NotFound", 410: "Expired"}[code]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
 
 
 class Server(ThreadingHTTPServer):

@@ -37,6 +37,14 @@ def kept(raw: Raw) -> dict[str, Any] | None:
     return {**raw, "spec": read}
 
 
+def needs_row(raw: Raw) -> bool:
+    """Return whether a pod is to have a row, without reading what that has. A malformed one may have none."""
+    if not rows.holds_gpus(raw):
+        return False
+    status = raw.get("status")
+    return not isinstance(status, Mapping) or status.get("phase") not in ("Succeeded", "Failed")
+
+
 def _read_part(container: object) -> object:
     if not isinstance(container, Mapping):
         return container

@@ -13,7 +13,7 @@ from django.db import DatabaseError, close_old_connections
 from django.db import connections as databases
 
 from clusters.fleet import ObjectKind
-from clusters.inventory import reachability, rows, store
+from clusters.inventory import pod_rows, reachability, rows, store
 from clusters.models import Cluster
 from clusters.watch.streams import DEVICE_KINDS, KINDS, Failed, Happened, Listed, Message, Watched, WatchTimings
 
@@ -142,7 +142,7 @@ class Writer:
 
 def _rowless(pods: Iterable[Mapping[str, Any]]) -> set[str]:
     """UIDs of those that have no row: what a pod requests does not change, nor does a finished one run again."""
-    return {rows.identity(raw)[0] for raw in pods if rows.gpu_pod(raw) is None}
+    return {rows.identity(raw)[0] for raw in pods if not pod_rows.needs_row(raw)}
 
 
 def _is_of_no_row(watched: Watched, happened: Happened) -> bool:

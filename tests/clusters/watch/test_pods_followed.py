@@ -207,6 +207,7 @@ def test_what_is_kept_of_any_pod_tells_its_row_its_start_and_its_end_as_the_whol
         assert not rows.holds_gpus(raw)
     else:
         assert told(kept) == told(raw)
+    assert pod_rows.needs_row(raw) or rows.gpu_pod(raw) is None
 
 
 def test_what_is_kept_of_a_pod_lacks_what_makes_it_large():
