@@ -232,7 +232,7 @@ class AntiEntropy:
         page: Page = self.watched.fleet.list(kind, fresh=True, keep=store.KEEP.get(kind))
         store.OBSERVE[kind](cluster, page.items, complete=True, at=at, version=page.resource_version)
         there = _rows(cluster, kind, None)
-        self.watched.rowless.update(page.left_out)
+        self.watched.rowless.update(page.left_out - there.keys())
         needless = {key for raw in page.items if self._is_rowless(kind, key := _key(kind, raw), raw, there)}
         return needless | page.left_out
 
