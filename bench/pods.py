@@ -1,6 +1,6 @@
 """Cost of following a cluster's pods: 30 pods a node, of which one in twenty holds a GPU and some come and go.
 
-The API server is the bench's own (bench/pod_server.py) in a process of its own, whose CPU is told; the watch is
+The API server is the bench's own (bench/pod_server.py) in a process of its own, whose CPU is shown; the watch is
 Setpoint's own process, with nothing changed but when it compares names for the first time.
 """
 
@@ -56,10 +56,10 @@ def measure(counts: Sequence[int]) -> list[Table]:
     for count in counts:
         for database in ("SQLite", "PostgreSQL"):
             with empty(database) as environment:
-                told = json.loads(run("bench.pods", "measure", str(count), environment=environment))
-            for row in told["lists"]:
+                figures = json.loads(run("bench.pods", "measure", str(count), environment=environment))
+            for row in figures["lists"]:
                 lists.add(count * PODS_A_NODE, count, database, *row, load())
-            rest.add(count * PODS_A_NODE, count, database, *told["rest"], load())
+            rest.add(count * PODS_A_NODE, count, database, *figures["rest"], load())
     return [lists, rest]
 
 
@@ -146,8 +146,8 @@ def _server(nodes: int, log: Path) -> Iterator[tuple[int, str, str]]:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            yield process.pid, told["url"], told["ca"]
+            address = json.loads(process.stdout.readline())
+            yield process.pid, address["url"], address["ca"]
         finally:
             process.terminate()
 

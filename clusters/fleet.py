@@ -2,8 +2,7 @@
 
 Standard library and `contract` only. `clusters.kube.fleet.KubeFleet` speaks to a real API server,
 `simfleet.memory.SimFleet` to a simulated one; `tests/contract/` holds both to the same behavior. Every call has a
-timeout, is safe to repeat, and raises only FleetError subclasses.
-Implementations are thread-safe: the engine calls them from a pool of threads.
+timeout, is safe to repeat, raises only FleetError subclasses, and may be made by several threads at once.
 
 Node-changing verbs take the node's UID and refuse a node that was replaced under its name (law 9).
 """
@@ -82,10 +81,9 @@ class Gone(FleetRefused):
 
 
 class Untrusted(FleetRefused):
-    """The answer is not what an API server says: not JSON, wrong kind.
+    """The answer is not what an API server says: not JSON, wrong kind. Nothing is known of the question.
 
-    Something else answers, as a load balancer does while all API servers are away: no answer came about what was
-    asked.
+    Something else answers, as a load balancer does while all API servers are away.
     """
 
     is_final = False
@@ -253,10 +251,9 @@ class Fleet(Protocol):
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
     def list(self, kind: ObjectKind, *, fresh: bool = False, keep: Keep | None = None) -> Page:
-        """All objects of a kind, paged underneath, without managedFields and node images.
+        """All objects of a kind without managedFields and node images. `keep` decides while a page is read.
 
         `fresh=False` permits an answer from the API server's cache, a moment old; the resource version says how old.
-        `keep` is asked of each object while its page is read: no more than a page is ever held of the rest.
         """
 
     def heads(self, kind: ObjectKind, *, keep: Keep | None = None) -> Page:
@@ -265,10 +262,7 @@ class Fleet(Protocol):
     def watch(
         self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0, keep: Keep | None = None
     ) -> Iterator[Event]:
-        """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone.
-
-        An object of which `keep` returns None comes brief.
-        """
+        """Events after a version, with bookmarks, for `timeout` seconds; brief where `keep` is None. Raises Gone."""
 
     def node(self, name: str) -> dict[str, Any]:
         """One node, uncached. Raises NotFound."""

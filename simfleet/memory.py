@@ -118,9 +118,7 @@ class SimFleet:
                 token, rv = page.next, page.rv
                 if not token:
                     break
-        if keep is None:
-            return Page(items, str(rv))
-        kept = [(objects.uid(raw), keep(raw)) for raw in items]
+        kept = [(objects.uid(raw), keep(raw) if keep else raw) for raw in items]
         left_out = frozenset(uid for uid, raw in kept if raw is None)
         return Page([raw for _, raw in kept if raw is not None], str(rv), left_out)
 

@@ -37,7 +37,7 @@ from clusters.fleet import (
     Untrusted,
 )
 from clusters.kube import cluster, paging, policy_objects, proxy
-from clusters.kube.apiserver import APPLY, JSON, MERGE, ApiResponse, ApiServer, Call
+from clusters.kube.apiserver import APPLY, MERGE, ApiResponse, ApiServer, Call
 from clusters.kube.cluster import CONFLICT_TRIES
 from clusters.kube.eviction import interpret
 from clusters.kube.object_paths import NAMESPACES, NODES, PATHS, SELECTED, TUNINGS, segment
@@ -336,16 +336,9 @@ class KubeFleet(OwnPods):
                     raise
         raise AssertionError("unreachable")
 
-    def _listed(
-        self,
-        call: Call,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = JSON,
-        keep: Keep | None = None,
-    ) -> Page:
-        return paging.listed(self._server, call, path, limit=LIMIT, query=query, accept=accept, keep=keep or _trimmed)
+    def _listed(self, call: Call, path: str, **how: Any) -> Page:
+        """List with the query, `accept` and `keep` of `paging.listed`."""
+        return paging.listed(self._server, call, path, limit=LIMIT, **({"keep": _trimmed} | how))
 
     def _budgets(self, path: str) -> builtins.list[dict[str, Any]]:
         return self._listed(Call("list", "poddisruptionbudgets"), path).items

@@ -151,7 +151,7 @@ def _is_of_no_row(watched: Watched, happened: Happened) -> bool:
         return False
     uid = rows.identity(happened.event.object)[0]
     if not happened.event.is_brief:
-        watched.rowless.discard(uid)  # it may have a row now, whatever follows
+        watched.rowless.discard(uid)  # it may have a row from now on
         return False
     if uid not in watched.rowless:
         return False

@@ -25,7 +25,7 @@ def pod(number, **over):
 
 
 def pages(count, instead=None):
-    """So many pages of pods; `instead` is said to the request of the last one."""
+    """Pages of pods, as many as `count`; `instead` answers the request of the last one."""
 
     def say(connection, request):
         token = re.search(r"continue=(\d+)", request)

@@ -1,4 +1,4 @@
-"""Pods: those without GPUs cost neither a query nor a row, and whatever a server says, rows are as the objects are."""
+"""Pods: those without GPUs cost neither a query nor a row, and rows are as the objects are, malformed ones too."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_what_is_kept_of_any_pod_tells_its_row_its_start_and_its_end_as_the_whol
         assert rows.gpu_pod(raw) is None
         assert not rows.holds_gpus(raw)
     else:
-        assert told(kept) == told(raw)
+        assert outcome_of(kept) == outcome_of(raw)
     assert pod_rows.needs_row(raw) or rows.gpu_pod(raw) is None
 
 
@@ -219,7 +219,7 @@ def test_what_is_kept_of_a_pod_lacks_what_makes_it_large():
 
     kept = pod_rows.kept(raw)
 
-    assert told(kept) == told(raw)
+    assert outcome_of(kept) == outcome_of(raw)
     assert start_times.described(kept)["has_probe"] is True
     assert not set(kept["spec"]["containers"][0]) & {"env", "volumeMounts"}
     assert kept["spec"]["initContainers"] == [{"name": "first"}]
@@ -227,7 +227,7 @@ def test_what_is_kept_of_a_pod_lacks_what_makes_it_large():
     assert raw["spec"]["containers"][0]["env"], "what is asked is not changed"
 
 
-def told(raw):
+def outcome_of(raw):
     return (
         rows.identity(raw), rows.resource_version(raw), rows.gpu_pod(raw), rows.holds_gpus(raw),
         start_times.progress(raw), start_times.described(raw), start_times.why_not(raw), job_rows.end_of(raw, AT),
