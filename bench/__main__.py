@@ -22,6 +22,7 @@ from bench import (
     pages,
     paint,
     planning,
+    pods,
     power,
     quiet,
     real_charts,
@@ -39,6 +40,7 @@ HEATMAP = [125, 5000]
 PLANNING = [500, 5000]
 TELEMETRY = [125, 625, 5000]
 MONTH = [5000]
+PODS = [5000]
 
 SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], list[Table]]] = {
     "inventory": lambda stage, given: inventory.measure(stage, given.nodes),
@@ -57,6 +59,7 @@ ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "planning": lambda given: planning.measure(given.nodes if given.nodes != USUAL else PLANNING),
     "telemetry": lambda given: telemetry.measure(given.nodes if given.nodes != USUAL else TELEMETRY),
     "month": lambda given: month.measure(given.nodes if given.nodes != USUAL else MONTH),
+    "pods": lambda given: pods.measure(given.nodes if given.nodes != USUAL else PODS),
     "power": lambda given: power.measure(),
     "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
 }
@@ -78,7 +81,7 @@ def main() -> int:
         type=numbers,
         default=USUAL,
         help="default: 500,1000,5000; of pages 54,500,5000, of paint 54,5000, of heatmap 125,5000, "
-        "of planning 500,5000, of telemetry 125,625,5000, of month 5000",
+        "of planning 500,5000, of telemetry 125,625,5000, of month and pods 5000",
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the agent, or a fleet at rest, is watched")
     parser.add_argument("--turns", type=int, default=10, help="of each real chart, by Setpoint and by helm")

@@ -2,8 +2,7 @@
 
 Standard library and `contract` only. `clusters.kube.fleet.KubeFleet` speaks to a real API server,
 `simfleet.memory.SimFleet` to a simulated one; `tests/contract/` holds both to the same behavior. Every call has a
-timeout, is safe to repeat, and raises only FleetError subclasses.
-Implementations are thread-safe: the engine calls them from a pool of threads.
+timeout, is safe to repeat, raises only FleetError subclasses, and may be made by several threads at once.
 
 Node-changing verbs take the node's UID and refuse a node that was replaced under its name (law 9).
 """
@@ -18,6 +17,8 @@ from typing import Any, Literal, Protocol
 
 from contract.nodetuning import Spec
 
+Keep = Callable[[dict[str, Any]], "dict[str, Any] | None"]
+"""Returns what is kept of an object that was just read; None where nothing of it is needed."""
 ObjectKind = Literal["nodes", "pods", "nodetunings", "leases", "resourceslices", "resourceclaims"]
 """The last two are not served everywhere, nor may every account read them: NotFound, Forbidden."""
 
@@ -80,10 +81,9 @@ class Gone(FleetRefused):
 
 
 class Untrusted(FleetRefused):
-    """The answer is not what an API server says: not JSON, wrong kind.
+    """The answer is not what an API server says: not JSON, wrong kind. Nothing is known of the question.
 
-    Something else answers, as a load balancer does while all API servers are away: no answer came about what was
-    asked.
+    Something else answers, as a load balancer does while all API servers are away.
     """
 
     is_final = False
@@ -138,12 +138,16 @@ class Page:
 
     items: list[dict[str, Any]]
     resource_version: str
+    left_out: frozenset[str] = frozenset()
+    """UIDs of objects of which nothing was kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: dict[str, Any]
+    is_brief: bool = False
+    """Nothing but its names, UID and version was kept."""
 
     @property
     def resource_version(self) -> str:
@@ -246,17 +250,19 @@ class Fleet(Protocol):
         """Remove the mark if it is ours."""
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
-        """All objects of a kind, paged underneath, without managedFields and node images.
+    def list(self, kind: ObjectKind, *, fresh: bool = False, keep: Keep | None = None) -> Page:
+        """All objects of a kind without managedFields and node images. `keep` decides while a page is read.
 
         `fresh=False` permits an answer from the API server's cache, a moment old; the resource version says how old.
         """
 
-    def heads(self, kind: ObjectKind) -> Page:
-        """List the metadata of all objects: as `list`, at a fraction of the size. Never from a cache."""
+    def heads(self, kind: ObjectKind, *, keep: Keep | None = None) -> Page:
+        """List names, UIDs and versions of all objects: as `list`, at a fraction of the size. Never from a cache."""
 
-    def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
-        """Events after a resource version, with bookmarks; ends after `timeout` seconds. Raises Gone."""
+    def watch(
+        self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0, keep: Keep | None = None
+    ) -> Iterator[Event]:
+        """Events after a version, with bookmarks, for `timeout` seconds; brief where `keep` is None. Raises Gone."""
 
     def node(self, name: str) -> dict[str, Any]:
         """One node, uncached. Raises NotFound."""

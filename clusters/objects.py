@@ -27,9 +27,26 @@ _PARTS = re.compile(r"nvidia\.com/mig-(.+)|amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps
 OUT_OF_MEMORY = "OOMKilled"
 """Reason of a container that the kernel killed at its memory limit, or for want of memory on the node."""
 
+_BRIEF = ("namespace", "name", "uid", "resourceVersion")
+
 
 def meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return raw.get("metadata") or {}
+
+
+def uid(raw: Mapping[str, Any]) -> str:
+    """Return the UID of an object of any shape; empty where it has none."""
+    metadata = raw.get("metadata")
+    value = metadata.get("uid") if isinstance(metadata, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def brief(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object of any shape with no more than its names, UID and version."""
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return {"metadata": {}}
+    return {"metadata": {name: metadata[name] for name in _BRIEF if name in metadata}}
 
 
 def is_gpu(resource: str) -> bool:

@@ -19,6 +19,7 @@ from clusters.fleet import (
     FleetUnavailable,
     Forbidden,
     Identity,
+    Keep,
     NotFound,
     ObjectKind,
     ObjectRef,
@@ -107,7 +108,7 @@ class SimFleet:
             enrolled.release(self._api, self._caller, installation)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def list(self, kind: ObjectKind, *, fresh: bool = False) -> Page:
+    def list(self, kind: ObjectKind, *, fresh: bool = False, keep: Keep | None = None) -> Page:
         items: Items = []
         token, rv = "", 0
         with self._talk():
@@ -116,20 +117,26 @@ class SimFleet:
                 items += [listed(kind, stored) for stored in page.items]
                 token, rv = page.next, page.rv
                 if not token:
-                    return Page(items, str(rv))
+                    break
+        kept = [(objects.uid(raw), keep(raw) if keep else raw) for raw in items]
+        left_out = frozenset(uid for uid, raw in kept if raw is None)
+        return Page([raw for _, raw in kept if raw is not None], str(rv), left_out)
 
-    def heads(self, kind: ObjectKind) -> Page:
-        page = self.list(kind)
-        return Page([{"metadata": raw["metadata"]} for raw in page.items], page.resource_version)
+    def heads(self, kind: ObjectKind, *, keep: Keep | None = None) -> Page:
+        return self.list(kind, keep=lambda raw: keep(objects.brief(raw)) if keep else objects.brief(raw))
 
-    def watch(self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0) -> Iterator[Event]:
+    def watch(
+        self, kind: ObjectKind, resource_version: str, *, timeout: float = 300.0, keep: Keep | None = None
+    ) -> Iterator[Event]:
         """Watch one kind. With `live` off it ends, after a bookmark, once all changes were sent."""
         with self._talk():
             for event in self._api.watch(
                 self._caller, kind, int(resource_version or 0), NAMESPACES.get(kind), timeout=timeout
             ):
                 if isinstance(event, Change):
-                    yield Event(event.type, trimmed(named(kind, event.now)))
+                    raw = trimmed(named(kind, event.now))
+                    kept = keep(raw) if keep else raw
+                    yield Event(event.type, objects.brief(raw) if kept is None else kept, kept is None)
                 else:
                     kind_ = RESOURCES[kind]
                     metadata = {"resourceVersion": str(event), "creationTimestamp": None}

@@ -25,12 +25,14 @@ def check_identity(cluster: Cluster, fleet: Fleet) -> str:
 
 
 def truth(cluster: Cluster, fleet: Fleet, kind: ObjectKind) -> Page:
-    """All objects of a kind: from the API server's cache, or past it when the cache would end or set back a row.
+    """All objects of a kind that may have rows (store.KEEP): from the API server's cache, or past it when the cache
+    would end or set back a row.
 
     Raises FleetError.
     """
-    page = fleet.list(kind)
-    return fleet.list(kind, fresh=True) if store.doubts(cluster, kind, page.items) else page
+    keep = store.KEEP.get(kind)
+    page = fleet.list(kind, keep=keep)
+    return fleet.list(kind, fresh=True, keep=keep) if store.doubts(cluster, kind, page.items) else page
 
 
 def refresh(cluster: Cluster, fleet: Fleet) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from clusters.inventory import allocation, device_rows, job_rows, rows, start_rows, write_lock
 from clusters.inventory.job_rows import PodChange, PodEnd
@@ -15,6 +16,39 @@ from clusters.models import Cluster, GpuJob, GpuPod
 from common.clock import now
 
 KIND = "pods"
+_UNREAD = ("args", "command", "env", "envFrom", "lifecycle", "volumeDevices", "volumeMounts")
+"""Of containers: most of a pod's size, and no row tells of it."""
+
+
+def kept(raw: Raw) -> dict[str, Any] | None:
+    """Return what rows, jobs and starts are told by of a pod that was just read; None where it holds no GPUs.
+
+    Finished pods that held some are kept: only they tell how their job ended.
+    """
+    if not rows.holds_gpus(raw):
+        return None
+    spec = raw.get("spec")
+    if not isinstance(spec, Mapping):
+        return dict(raw)
+    read = {name: value for name, value in spec.items() if name != "volumes"}
+    for name in ("containers", "initContainers"):
+        if isinstance(containers := read.get(name), list):
+            read[name] = [_read_part(container) for container in containers]
+    return {**raw, "spec": read}
+
+
+def needs_row(raw: Raw) -> bool:
+    """Return whether a pod is to have a row, without reading what that has. A malformed one may have none."""
+    if not rows.holds_gpus(raw):
+        return False
+    status = raw.get("status")
+    return not isinstance(status, Mapping) or status.get("phase") not in ("Succeeded", "Failed")
+
+
+def _read_part(container: object) -> object:
+    if not isinstance(container, Mapping):
+        return container
+    return {name: value for name, value in container.items() if name not in _UNREAD}
 
 
 @dataclass(frozen=True, slots=True)

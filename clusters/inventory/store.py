@@ -19,14 +19,14 @@ from typing import Any
 
 from django.conf import settings
 
-from clusters.fleet import ObjectKind
+from clusters.fleet import Keep, ObjectKind
 from clusters.inventory import device_rows, node_rows, pod_rows, rows, tuning_rows, write_lock
 from clusters.inventory.write_lock import NodeChanges
 from clusters.models import Cluster, DeviceSlice, Node, NodeTuning
 from common.clock import now
 
 __all__ = [
-    "OBSERVE", "OBSERVE_DEVICES", "NodeChanges", "doubts", "observe_leases", "observe_nodes", "observe_pods",
+    "KEEP", "OBSERVE", "OBSERVE_DEVICES", "NodeChanges", "doubts", "observe_leases", "observe_nodes", "observe_pods",
     "observe_tunings",
 ]  # fmt: skip
 
@@ -42,6 +42,8 @@ OBSERVE: dict[ObjectKind, Callable[..., NodeChanges]] = {
     "pods": observe_pods,
 }
 """Nodes first: the agents' objects and the pods are attached to them."""
+KEEP: dict[ObjectKind, Keep] = {"pods": pod_rows.kept}
+"""Of the objects of these kinds most have no row: what of each is handed to OBSERVE, None for nothing."""
 OBSERVE_DEVICES: dict[ObjectKind, Callable[..., NodeChanges]] = {
     "resourceslices": device_rows.observe_slices,
     "resourceclaims": device_rows.observe_claims,

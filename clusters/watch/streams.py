@@ -11,7 +11,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 from django.db import connections as databases
 
 from clusters.fleet import CredentialsRefused, Event, Fleet, FleetError, Gone, ObjectKind, Page, Throttled
-from clusters.inventory import inspection
+from clusters.inventory import inspection, store
 from clusters.models import Cluster
 from common.clock import now
 
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 KINDS: Final[tuple[ObjectKind, ...]] = ("nodes", "nodetunings", "pods")
 DEVICE_KINDS: Final[tuple[ObjectKind, ...]] = ("resourceslices", "resourceclaims")
 """Followed where they are served and a driver for GPUs publishes any; they prove nothing about a cluster."""
+DEPARTED_SECONDS = 900.0
+"""Beyond what etcd keeps a list for, and the look again at what differed."""
 FAILURES_TO_BE_LOST = 2
 """One dropped connection is every day's; two failures in a row mean that the cluster does not answer."""
 
@@ -113,11 +116,22 @@ class Watched:
     proved: dict[ObjectKind, datetime] = field(default_factory=dict)
     failed: dict[ObjectKind, Failed] = field(default_factory=dict)
     rowless: set[str] = field(default_factory=set)
-    """UIDs of pods that have no row because they need none."""
+    """UIDs of pods that have no row because they need none, those deleted lately among them."""
+    departed: deque[tuple[float, str]] = field(default_factory=deque)
+    """Pods that were deleted, and when: a list of names that is still being read may name them."""
     unread: dict[ObjectKind, str] = field(default_factory=dict)
     """Of DEVICE_KINDS, why they cannot be followed now."""
     is_known_reached: bool = False
     """The row says so already; a quiet cluster is not told again and again."""
+
+    def depart(self, uids: Iterable[str]) -> None:
+        """Remember pods as deleted, for as long as a list may be read and looked at again, and forget older ones."""
+        at = time.monotonic()
+        for uid in uids:
+            self.rowless.add(uid)
+            self.departed.append((at, uid))
+        while self.departed and self.departed[0][0] < at - DEPARTED_SECONDS:
+            self.rowless.discard(self.departed.popleft()[1])
 
     @property
     def true_at(self) -> datetime | None:
@@ -191,7 +205,8 @@ class Stream:
     def _watch(self) -> None:
         began = time.monotonic()
         seconds = self.pace.watch * random.uniform(0.75, 1)  # noqa: S311  (so that streams do not reopen in step)
-        for event in self.watched.fleet.watch(self.kind, self.version, timeout=seconds):
+        keep = store.KEEP.get(self.kind)
+        for event in self.watched.fleet.watch(self.kind, self.version, timeout=seconds, keep=keep):
             if self.watched.stop.is_set() or self.kind in self.watched.relist:
                 return
             self.post(self.watched, Happened(self.kind, event, now()))

@@ -13,7 +13,7 @@ from django.db import DatabaseError, close_old_connections
 from django.db import connections as databases
 
 from clusters.fleet import ObjectKind
-from clusters.inventory import reachability, rows, store
+from clusters.inventory import pod_rows, reachability, rows, store
 from clusters.models import Cluster
 from clusters.watch.streams import DEVICE_KINDS, KINDS, Failed, Happened, Listed, Message, Watched, WatchTimings
 
@@ -99,13 +99,13 @@ class Writer:
         if listed.kind == "nodes":
             watched.nodes_known.set()
         elif listed.kind == "pods":
-            watched.rowless = _rowless(page.items)
+            watched.rowless = {*_rowless(page.items), *page.left_out, *(uid for _, uid in watched.departed)}
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""
         last: dict[ObjectKind, dict[str, Happened]] = {kind: {} for kind in (*KINDS, *DEVICE_KINDS)}
         for happened in events:
-            if happened.event.type != "BOOKMARK":
+            if happened.event.type != "BOOKMARK" and not _is_of_no_row(watched, happened):
                 last[happened.kind][_key(happened)] = happened
         for kind, by_key in last.items():
             if by_key:
@@ -115,7 +115,7 @@ class Writer:
                 _OBSERVE[kind](watched.cluster, seen, complete=False, at=at, deleted=dead)
                 if kind == "pods":
                     watched.rowless |= _rowless(seen)
-                    watched.rowless -= {rows.identity(raw)[0] for raw in dead}
+                    watched.depart(rows.identity(raw)[0] for raw in dead)
 
     def _judge(self, watched: Watched, messages: Iterable[Message]) -> None:
         """Record what these messages prove about the cluster: true as of when, and whether it answers."""
@@ -142,7 +142,22 @@ class Writer:
 
 def _rowless(pods: Iterable[Mapping[str, Any]]) -> set[str]:
     """UIDs of those that have no row: what a pod requests does not change, nor does a finished one run again."""
-    return {rows.identity(raw)[0] for raw in pods if rows.gpu_pod(raw) is None}
+    return {rows.identity(raw)[0] for raw in pods if not pod_rows.needs_row(raw)}
+
+
+def _is_of_no_row(watched: Watched, happened: Happened) -> bool:
+    """Return whether this changes no row, known without a query: a pod had none, and needs none now."""
+    if happened.kind != "pods":
+        return False
+    uid = rows.identity(happened.event.object)[0]
+    if not happened.event.is_brief:
+        watched.rowless.discard(uid)  # it may have a row from now on
+        return False
+    if uid not in watched.rowless:
+        return False
+    if happened.event.type == "DELETED":
+        watched.depart([uid])
+    return True
 
 
 def _is_disconnected(cluster: Cluster) -> bool:

@@ -61,6 +61,35 @@ def test_names_and_versions_come_without_what_they_name(world):
         assert int(head["metadata"]["resourceVersion"]) <= int(page.resource_version)
 
 
+def test_of_what_is_not_kept_a_list_tells_the_uid_and_a_watch_the_names(world):
+    world.node(node := world.name("kept"))
+    first, second = world.name("pod"), world.name("pod")
+    world.pod(first, node)
+
+    def keep(raw):
+        return raw if raw["metadata"]["name"] == first else None
+
+    page = world.until(lambda: name_in(world.fleet.list("pods", keep=keep), first))
+    assert names_of(page.items) == {first}
+    (raw,) = page.items
+    assert raw["metadata"]["uid"] not in page.left_out
+    world.pod(second, node)
+
+    event = next(
+        e for e in world.fleet.watch("pods", page.resource_version, timeout=20, keep=keep) if name_of(e) == second
+    )
+
+    assert (event.type, event.is_brief, set(event.object)) == ("ADDED", True, {"metadata"})
+    assert set(event.object["metadata"]) == {"name", "namespace", "uid", "resourceVersion"}
+    heads = world.fleet.heads("pods", keep=keep)
+    assert names_of(heads.items) == {first}
+    assert event.object["metadata"]["uid"] in heads.left_out
+
+
+def name_of(event):
+    return event.object["metadata"].get("name")
+
+
 def test_one_pod_is_read_by_its_name(world):
     world.node(node := world.name("of"))
     world.pod(pod := world.name("pod"), node)

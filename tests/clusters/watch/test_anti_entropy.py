@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from clusters.fleet import Page
 from clusters.inventory import enrolment, inspection
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck, Tombstone
 from clusters.watch import anti_entropy, value_comparison
@@ -242,8 +243,8 @@ def test_what_the_watch_writes_a_moment_later_is_no_difference(here, kind):
 def test_what_changes_after_the_list_is_not_set_back(here, kind):
     heads, is_true = here.fleet.heads, []
 
-    def slow(kind):
-        page = heads(kind)
+    def slow(kind, **how):
+        page = heads(kind, **how)
         here.sim.nodes.cordon("n1")
         here.sim.store.delete("pods", "p2", "default")
         here.sim.nodes.delete("n0")
@@ -262,8 +263,8 @@ def test_what_changes_after_the_list_is_not_set_back(here, kind):
 def test_what_is_made_after_the_list_is_no_orphan(here, kind):
     heads = here.fleet.heads
 
-    def slow(kind):
-        page = heads(kind)
+    def slow(kind, **how):
+        page = heads(kind, **how)
         here.sim.add_node("n9", gpus=8)
         here.sim.pods.add("p9", node="n9", gpus=2)
         here.follow(2)
@@ -322,6 +323,42 @@ def test_pods_without_gpus_are_not_read_again(here):
     assert here.counted("pods") == {}
 
 
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_pods_that_are_deleted_while_their_names_are_read_are_no_difference(here, gpus):
+    for number in range(5):
+        here.sim.pods.add(f"late{number}", node="n1", gpus=gpus)
+    here.follow()
+    heads = here.fleet.heads
+
+    def slow(kind, *, keep):
+        page = heads(kind, keep=None)
+        for number in range(5):
+            here.sim.store.delete("pods", f"late{number}", "default")
+        here.follow()
+        return Page([raw for raw in page.items if keep(raw)], page.resource_version)
+
+    here.fleet.heads = slow
+    before = Counter(here.fleet.calls)
+
+    assert here.turn("pods") is None
+    assert (Counter(here.fleet.calls) - before)[("get", "pods")] == 0
+    assert here.counted("pods") == {}
+
+
+def test_a_row_of_a_pod_that_needs_none_is_compared(here):
+    here.sim.pods.add("plain", node="n1")
+    here.follow()
+    raw = here.fleet.pod("default", "plain")
+    uid = raw["metadata"]["uid"]
+    GpuPod.objects.create(
+        cluster=here.cluster, uid=uid, namespace="default", name="plain", gpus=8, resource_version="1"
+    )
+
+    here.turn("pods")
+
+    assert not GpuPod.objects.filter(uid=uid).exists()
+
+
 def test_another_cluster_at_the_address_ends_no_row(here):
     other = SimCluster(seed=2, name="other")
     here.watched.fleet = SimFleet(other)
@@ -340,6 +377,6 @@ def test_forty_thousand_pods_and_five_thousand_nodes_are_compared_in_bounded_que
     here.watched.rowless |= set(heads)
     page = here.fleet.heads("pods")
     page.items.extend(heads.values())
-    here.fleet.heads = lambda kind: page
+    here.fleet.heads = lambda kind, **how: page
     with django_assert_max_num_queries(8):
         assert here.turn("pods") is None

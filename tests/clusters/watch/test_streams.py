@@ -96,9 +96,9 @@ def test_a_cached_list_that_lacks_a_node_is_not_believed_without_asking_past_the
     lists = []
     real = here.fleet.list
 
-    def lagging(kind, *, fresh=False):
+    def lagging(kind, *, fresh=False, **how):
         lists.append((kind, fresh))
-        return real(kind, fresh=fresh) if fresh or kind != "nodes" else Page([], "1")
+        return real(kind, fresh=fresh, **how) if fresh or kind != "nodes" else Page([], "1")
 
     monkeypatch.setattr(here.fleet, "list", lagging)
     here.start()

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusters.fleet import Event, Identity, NotFound, Page
+from clusters import objects
+from clusters.fleet import Event, Identity, Keep, NotFound, Page
 from clusters.inventory import rows, store
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, RowCheck, Tombstone
 from clusters.watch.anti_entropy import AntiEntropy
@@ -92,7 +93,15 @@ class History:
 
     def page(self, kind: str, version: int) -> Page:
         items = [copy.deepcopy(raw) for (of, _), raw in sorted(self.states[version].items()) if of == kind]
-        return Page(items, str(version))
+        kept = [(objects.uid(raw), store.KEEP[kind](raw) if kind in store.KEEP else raw) for raw in items]
+        left_out = frozenset(uid for uid, raw in kept if raw is None)
+        return Page([raw for _, raw in kept if raw is not None], str(version), left_out)
+
+    def kept(self, kind: str, event: Event) -> Event:
+        """Return an event as a watch that keeps what rows need tells it."""
+        if kind not in store.KEEP or store.KEEP[kind](event.object) is not None:
+            return event
+        return Event(event.type, objects.brief(event.object), is_brief=True)
 
     def at(self, version: int) -> datetime:
         """Return the time at which the object was at this version."""
@@ -102,12 +111,14 @@ class History:
     def identify(self) -> Identity:
         return Identity(self.uid, "v1.35.4")
 
-    def list(self, kind: str, *, fresh: bool = False) -> Page:
+    def list(self, kind: str, *, fresh: bool = False, keep: Keep | None = None) -> Page:
         return self.page(kind, self.version)
 
-    def heads(self, kind: str) -> Page:
-        page = self.page(kind, self.version)
-        return Page([{"metadata": raw["metadata"]} for raw in page.items], page.resource_version)
+    def heads(self, kind: str, *, keep: Keep | None = None) -> Page:
+        heads = [objects.brief(raw) for (of, _), raw in self.states[self.version].items() if of == kind]
+        kept = [head for head in heads if keep is None or keep(head) is not None]
+        left_out = frozenset(objects.uid(head) for head in heads) - {objects.uid(head) for head in kept}
+        return Page(kept, str(self.version), left_out)
 
     def _object(self, kind: str, name: str) -> Raw:
         if (kind, name) not in self.states[-1]:
@@ -171,7 +182,8 @@ class Telling:
             of, event = self.history.events[self.heard[kind]]
             self.heard[kind] += 1
             if of == kind:
-                self.writer.post(self.watched, Happened(kind, event, self.history.at(self.heard[kind])))
+                happened = Happened(kind, self.history.kept(kind, event), self.history.at(self.heard[kind]))
+                self.writer.post(self.watched, happened)
                 sent += 1
         mark = Event("BOOKMARK", {"metadata": {"resourceVersion": str(self.heard[kind])}})
         self.writer.post(self.watched, Happened(kind, mark, self.history.at(self.heard[kind])))
