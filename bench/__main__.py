@@ -14,6 +14,7 @@ from collections.abc import Callable
 from bench import (
     agent,
     components,
+    designs,
     drift,
     heatmap,
     inventory,
@@ -55,7 +56,7 @@ ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "planning": lambda given: planning.measure(given.nodes if given.nodes != USUAL else PLANNING),
     "telemetry": lambda given: telemetry.measure(given.nodes if given.nodes != USUAL else TELEMETRY),
     "month": lambda given: month.measure(given.nodes if given.nodes != USUAL else MONTH),
-    "power": lambda given: power.measure(),
+    "power": lambda given: [*power.measure(), *designs.measure()],
     "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
 }
 """Scenarios that need neither control plane nor brokers."""

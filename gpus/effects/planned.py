@@ -17,7 +17,8 @@ from django.conf import settings
 
 from common.clock import now
 from gpus.effects import arms, estimation, measures, power, windows
-from gpus.effects.estimation import Interval, Pair
+from gpus.effects.estimation import Pair
+from gpus.effects.jackknife import Interval
 from gpus.effects.measures import HOST_MEASURES, Measure
 from gpus.effects.power import Detectable, Member
 from gpus.effects.windows import Window

@@ -18,7 +18,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpus.effects.estimation import CONFIDENCE, FEWEST_CLUSTERS, FEWEST_IN_STRATUM, Interval, Pair, t_quantile
+from gpus.effects.estimation import CONFIDENCE, FEWEST_CLUSTERS, FEWEST_IN_STRATUM, Pair
+from gpus.effects.jackknife import Interval
+from gpus.effects.student import t_quantile
 
 POWER = 0.8
 FEWEST_PLACEBOS = 3
