@@ -191,7 +191,10 @@ def left_out(study: Study) -> list[str]:
         words = "node has no figures of its host" if count == 1 else "nodes have no figures of their hosts"
         out.append(f"{count} {words}: {host_readings.WHY.get(why, why)}.")
     if count := counts.get("on_both"):
-        out.append(f"{count} GPUs of jobs that run on changed and on control nodes count, and blur the difference.")
+        out.append(
+            f"{count} GPUs of jobs that run on changed and on control nodes count, and blur the difference: where "
+            "nodes of a job wait for each other, it hides an effect."
+        )
     return out
 
 

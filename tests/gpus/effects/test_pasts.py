@@ -208,7 +208,7 @@ def test_the_past_takes_a_query_a_day(measured, monkeypatch):
 @pytest.mark.parametrize(("worst", "drained"), [("reboot", True), ("drain", True), ("live", False)])
 def test_a_change_that_drains_its_nodes_says_that_the_control_was_not(measured, worst, drained):
     scenario, _ = measured(12, 6)
-    Step.objects.filter(rollout=scenario.rollout).update(worst_class=worst)
+    Step.objects.filter(rollout=scenario.rollout).update(worst_class=worst, has_applied=True)  # the control, too
     study = scenario.study()
     client = Client()
     client.force_login(UserFactory(is_superuser=True))
