@@ -14,6 +14,7 @@ from collections.abc import Callable
 from bench import (
     agent,
     components,
+    designs,
     drift,
     heatmap,
     inventory,
@@ -60,7 +61,7 @@ ALONE: dict[str, Callable[[argparse.Namespace], list[Table]]] = {
     "telemetry": lambda given: telemetry.measure(given.nodes if given.nodes != USUAL else TELEMETRY),
     "month": lambda given: month.measure(given.nodes if given.nodes != USUAL else MONTH),
     "pods": lambda given: pods.measure(given.nodes if given.nodes != USUAL else PODS),
-    "power": lambda given: power.measure(),
+    "power": lambda given: [*power.measure(), *designs.measure()],
     "paint": lambda given: paint.measure(given.nodes if given.nodes != USUAL else PAINT),
 }
 """Scenarios that need neither control plane nor brokers."""

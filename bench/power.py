@@ -86,6 +86,15 @@ class SimulatedFleet:
                 after = start + hours + GAP
                 yield node, sum(row[start : start + hours]) / hours, sum(row[after : after + hours]) / hours
 
+    def pasts(self, number: int) -> list[float | None]:
+        """Return the mean of each GPU in the second windows of all earlier spans, in the order of `window_means`."""
+        days = [[after for _, _, after in self.window_means(earlier)] for earlier in range(number)]
+        return [sum(values) / number for values in zip(*days, strict=True)] if days else [None] * self._gpus
+
+    @property
+    def _gpus(self) -> int:
+        return self.design.nodes * self.design.gpus
+
     def rollout(self, effect: float) -> list[tuple[int, float, float, bool]]:
         """Return node, before, after and whether treated; the change multiplies what the treated do."""
         return [
@@ -94,25 +103,30 @@ class SimulatedFleet:
         ]
 
 
-def placebos_of(fleet: SimulatedFleet) -> list[list[Pair]]:
-    return [
-        [Pair(before, after, str(node)) for node, before, after in fleet.window_means(number)]
-        for number in range(PLACEBOS)
-    ]
+def placebos_of(fleet: SimulatedFleet, *, has_past: bool = False) -> list[list[Pair]]:
+    """Return the pairs of each placebo; `has_past`: with what each GPU did in the placebos before it."""
+    out = []
+    for number in range(PLACEBOS):
+        pasts = fleet.pasts(number if has_past else 0)
+        rows = zip(fleet.window_means(number), pasts, strict=True)
+        out.append([Pair(before, after, str(node), past=past) for (node, before, after), past in rows])
+    return out
 
 
-def forecast(fleet: SimulatedFleet) -> power.Detectable:
+def forecast(fleet: SimulatedFleet, *, has_past: bool = False) -> power.Detectable:
     """Return the forecast of Setpoint before the rollout, by the history alone."""
     members = [
         power.Member(str(node), "", node not in fleet.control, fleet.design.gpus) for node in range(fleet.design.nodes)
     ]
-    return power.detectable(members, placebos_of(fleet))
+    return power.detectable(members, placebos_of(fleet, has_past=has_past))
 
 
-def verdict(fleet: SimulatedFleet, effect: float) -> EffectVerdict:
+def verdict(fleet: SimulatedFleet, effect: float, *, has_past: bool = False) -> EffectVerdict:
     """Return the verdict of Setpoint after it."""
+    pasts = fleet.pasts(PLACEBOS if has_past else 0)
     pairs = [
-        Pair(before, after, str(node), "", is_treated) for node, before, after, is_treated in fleet.rollout(effect)
+        Pair(before, after, str(node), "", is_treated, past=past)
+        for (node, before, after, is_treated), past in zip(fleet.rollout(effect), pasts, strict=True)
     ]
     return estimation.difference_in_differences(pairs).verdict
 

@@ -18,6 +18,7 @@ from common.clock import now
 from gpus.effects import windows
 from gpus.effects.windows import Window
 from gpus.models import Study, StudyNode
+from jobs.diffs.changes import Disruption
 from jobs.forecast import randomization
 from jobs.models import Rollout, Step, StepEvent
 
@@ -25,6 +26,7 @@ Spans = Mapping[int, tuple[Window, Window] | None]
 """Both windows of each node, by the study node's key."""
 CHANGED = "changed by {rollout} as well"
 PUT_BACK, GONE, UNFINISHED = "put back", "no longer there", "did not succeed"
+DRAINS = [kind.value for kind in Disruption if kind.drains]
 REST_NODES = 64
 """Of the rest of the fleet: enough to see what happened to all, and one slice to read."""
 
@@ -102,6 +104,12 @@ def _treated_ended(rollout: Rollout) -> datetime | None:
     if not any(status == Step.Status.SUCCEEDED for status, _ in treated):
         return None
     return max(at for _, at in treated) if steps.filter(plan_node__is_control=True).exists() else None
+
+
+def drained(rollout: Rollout) -> int:
+    """Return how many treated nodes were emptied for the change; the control was not."""
+    treated = rollout.steps.of_nodes().filter(plan_node__is_control=False, node__is_control_plane=False)
+    return treated.filter(worst_class__in=DRAINS, has_applied=True).count()
 
 
 def first_touch(step: Step) -> datetime:

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from common.clock import now
-from gpus.effects import attrition, estimation, host_readings, measures, windows
+from gpus.effects import arms, attrition, estimation, host_readings, measures, windows
 from gpus.effects.estimation import FEWEST_CLUSTERS, Effect, Pair
 from gpus.effects.measures import Measure
 from gpus.models import Study, StudyEffect, StudyNode
@@ -32,6 +32,8 @@ class Counts:
     """Of the rest of the fleet, with pairs that count."""
     attrition: dict[str, Any] | None = None
     """As `gpus.effects.attrition.Attrition`; of a study with a control."""
+    drained: int = 0
+    """Treated nodes that were emptied for the change, of a study with a control, which was not."""
     hosts: int = 0
     """Nodes whose host has figures."""
     hosts_left_out: dict[str, int] | None = None
@@ -87,7 +89,8 @@ def pairs(rows: Iterable[StudyNode]) -> tuple[dict[str, list[Pair]], Counts]:
 def _add_pairs(out: dict[str, list[Pair]], row: Mapping[str, Any], cluster: str) -> None:
     for measure, (before, after) in row["figures"].items():
         earlier = row.get("day_before", {}).get(measure)
-        out[measure].append(Pair(before, after, cluster, row["stratum"], row["is_treated"], earlier))
+        past = row.get("past", {}).get("figures", {}).get(measure)
+        out[measure].append(Pair(before, after, cluster, row["stratum"], row["is_treated"], earlier, past))
 
 
 def _count_hosts(counts: Counts, hosts: Collection[Mapping[str, Any]]) -> None:
@@ -110,6 +113,7 @@ def conclude(study: Study, *, is_over: bool) -> None:
     main, others = _family(study, pairs_by_measure)
     if study.is_causal:
         of_arms = rows_of_study.filter(is_context=False).iterator(500)
+        counts.drained = arms.drained(study.rollout)
         counts.attrition = attrition.of_rows(of_arms, main).to_json()
     rows = []
     for position, measure in enumerate(measures.MEASURES if pairs_by_measure else ()):
@@ -213,6 +217,9 @@ def _row(study: Study, position: int, measure: str, effect: Effect) -> StudyEffe
         devices=effect.devices, clusters=effect.clusters, control_devices=effect.control_devices,
         control_clusters=effect.control_clusters, left_out=effect.left_out, confidence=effect.confidence,
     )  # fmt: skip
+    if adjustment := effect.adjustment:
+        row.past_weight, row.narrower, row.unadjusted = adjustment.weight, adjustment.narrower, adjustment.unadjusted
+        row.past_clusters, row.past_control_clusters = adjustment.clusters, adjustment.control_clusters
     if effect.ratio_interval:
         row.ratio_low, row.ratio_high = effect.ratio_interval.low, effect.ratio_interval.high
     if effect.points_interval:

@@ -11,16 +11,23 @@ The interval is the cluster jackknife with Student's t (CV3: MacKinnon, Nielsen,
 2023): the estimate is made again without each cluster in turn. GPUs of one node, or of one job, rise and fall together;
 taken one by one they would look like many proofs of one thing. docs/gpu.md has the coverage found by simulation, and
 that of the bootstrap, which is too narrow with few clusters.
+
+*Adjusted by the past* (CUPED: Deng, Xu, Kohavi, Walker, 2013): what the same comparison says of the days before in
+place of `after` is 0 but for chance, because chance chose the arms. So a multiple of it may be taken off; the best one
+is the covariance of both over its variance, both by the jackknife. It is made again without each cluster as well, or
+the interval would be too narrow.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+
+from gpus.effects import jackknife
+from gpus.effects.jackknife import NOTHING, Cell, Cells, Estimate, Grouped, Interval, Sums
 
 CONFIDENCE = 0.95
 FEWEST_CLUSTERS = 5
@@ -58,16 +65,23 @@ class Pair:
     is_treated: bool = True
     day_before: float | None = None
     """In the hours of `after`, a day earlier, where that is known: no part of any estimate."""
+    past: float | None = None
+    """Mean in the hours of `after` over earlier days, before anything was changed; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    low: float
-    high: float
+class Adjustment:
+    """Adjustment of an estimate by the past; `weight` and `narrower` are those of the interval that is judged."""
 
-    @property
-    def holds_zero(self) -> bool:
-        return self.low <= 0 <= self.high
+    clusters: int
+    control_clusters: int
+    """With a past; those without one stay in the comparison."""
+    weight: float
+    """How much of the past's own difference was taken off."""
+    unadjusted: float
+    """The estimate without it: a ratio less 1, or points."""
+    narrower: float
+    """Share by which the interval is narrower than without it; below 0: wider, for a past that tells nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +108,8 @@ class Effect:
     """Devices of strata that only one arm has."""
     confidence: float = CONFIDENCE
     """Of the intervals."""
-
-
-@dataclass(slots=True)
-class Sums:
-    """Figures of some devices added up, and their number."""
-
-    count: int = 0
-    before: float = 0.0
-    after: float = 0.0
-
-    def add(self, other: Sums, sign: int = 1) -> None:
-        self.count += sign * other.count
-        self.before += sign * other.before
-        self.after += sign * other.after
-
-    def without(self, other: Sums | None) -> Sums:
-        rest = Sums(self.count, self.before, self.after)
-        if other is not None:
-            rest.add(other, -1)
-        return rest
-
-
-Cell = tuple[str, bool]
-"""(stratum, whether treated)"""
-Cells = Mapping[Cell, Sums]
+    adjustment: Adjustment | None = None
+    """None: too few clusters have a past."""
 
 
 def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False, subject: str = "GPUs") -> Effect:
@@ -161,9 +152,7 @@ def difference_in_differences(
     small = {name for name in names if min(len(members[name, arm]) for arm in (True, False)) < FEWEST_IN_STRATUM}
     if small:
         rest = "\0the small ones"
-        all_pairs = [
-            p if p.stratum not in small else Pair(p.before, p.after, p.cluster, rest, p.is_treated) for p in all_pairs
-        ]
+        all_pairs = [p if p.stratum not in small else replace(p, stratum=rest) for p in all_pairs]
     arms = Counter(name for name, _ in {(p.stratum, p.is_treated) for p in all_pairs})
     kept = [pair for pair in all_pairs if arms[pair.stratum] == 2]
     shape = _Shape(by_points, has_control=True, confidence=confidence, subject=subject)
@@ -185,14 +174,7 @@ class _Shape:
 
 
 def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
-    by_cluster: dict[str, dict[Cell, Sums]] = {}
-    for pair in pairs:
-        own = by_cluster.setdefault(pair.cluster, {}).setdefault((pair.stratum, pair.is_treated), Sums())
-        own.add(Sums(1, pair.before, pair.after))
-    total: dict[Cell, Sums] = {}
-    for cells in by_cluster.values():
-        for where, sums in cells.items():
-            total.setdefault(where, Sums()).add(sums)
+    by_cluster, total = _sums(pairs)
     treated, control = _arm(total, is_treated=True), _arm(total, is_treated=False)
     clusters = [sum(any(a is arm for _, a in cells) for cells in by_cluster.values()) for arm in (True, False)]
     subject = f"control {shape.subject}" if treated.count else shape.subject
@@ -217,19 +199,53 @@ def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
         what = "node or job" if fewest == 1 else "nodes or jobs"
         why = f"{fewest} {what} {which}; an interval needs {FEWEST_CLUSTERS}: GPUs of one rise and fall together."
         return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why=why)
+    past = _past(pairs) if shape.has_control else None
     of_points, of_ratio = (
-        _interval(estimate, total, by_cluster, shape.confidence) for estimate in (_points, _log_ratio)
+        jackknife.estimate(statistic, (by_cluster, total), past, shape.confidence)
+        for statistic in (_points, _log_ratio)
     )
-    if of_ratio is not None:
-        of_ratio = Interval(math.expm1(of_ratio.low), math.expm1(of_ratio.high))
     judged = of_points if shape.by_points or of_ratio is None else of_ratio
     if judged is None:
         return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why="One node or job carries the whole estimate.")
-    if judged.holds_zero:
+    if judged.interval.holds_zero:
         verdict, why = EffectVerdict.INCONCLUSIVE, "The interval holds no change at all, too."
     else:
-        verdict, why = (EffectVerdict.ROSE if judged.low > 0 else EffectVerdict.FELL), ""
-    return replace(effect, verdict=verdict, why=why, ratio_interval=of_ratio, points_interval=of_points)
+        verdict, why = (EffectVerdict.ROSE if judged.interval.low > 0 else EffectVerdict.FELL), ""
+    effect = replace(effect, verdict=verdict, why=why)
+    if of_ratio is not None:
+        of_ratio = of_ratio.as_ratio()
+        effect = replace(effect, ratio=of_ratio.value, ratio_interval=of_ratio.interval)
+    if of_points is not None:
+        effect = replace(
+            effect, points=of_points.value, points_interval=of_points.interval, expected=mean - of_points.value
+        )
+    judged = of_points if shape.by_points or of_ratio is None else of_ratio
+    return replace(effect, adjustment=_adjustment(judged, past))
+
+
+def _sums(pairs: Iterable[Pair]) -> Grouped:
+    by_cluster: dict[str, dict[Cell, Sums]] = {}
+    total: dict[Cell, Sums] = defaultdict(Sums)
+    for pair in pairs:
+        cell = (pair.stratum, pair.is_treated)
+        own = Sums(1, pair.before, pair.after)
+        by_cluster.setdefault(pair.cluster, {}).setdefault(cell, Sums()).add(own)
+        total[cell].add(own)
+    return by_cluster, dict(total)
+
+
+def _past(pairs: Iterable[Pair]) -> Grouped | None:
+    """Return the same pairs with the past in place of `after`, of those that have one; None where too few have.
+
+    Only strata count in which both arms have enough, so that any cluster may be left out of them.
+    """
+    rows = [replace(pair, after=pair.past, past=None) for pair in pairs if pair.past is not None]
+    members: dict[Cell, set[str]] = defaultdict(set)
+    for row in rows:
+        members[row.stratum, row.is_treated].add(row.cluster)
+    kept = [row for row in rows if min(len(members[row.stratum, arm]) for arm in (True, False)) >= FEWEST_IN_STRATUM]
+    arms = [len({row.cluster for row in kept if row.is_treated is arm}) for arm in (True, False)]
+    return _sums(kept) if min(arms) >= FEWEST_CLUSTERS else None
 
 
 def _arm(cells: Cells, *, is_treated: bool) -> Sums:
@@ -266,88 +282,15 @@ def _log_ratio(cells: Cells) -> float | None:
         growth = 1.0
         if (stratum, False) in cells:
             other = cells[stratum, False]
-            if other.before <= _NOTHING or other.after <= _NOTHING:
+            if other.before <= NOTHING or other.after <= NOTHING:
                 return None
             growth = other.after / other.before
         expected += sums.before * growth
-    return math.log(after / expected) if after > _NOTHING and expected > _NOTHING else None
+    return math.log(after / expected) if after > NOTHING and expected > NOTHING else None
 
 
-_NOTHING = 1e-9
-"""Of sums: what is left of rounding when a cluster is taken out of its own total."""
-
-
-def _interval(
-    estimate: Callable[[Cells], float | None], total: Cells, by_cluster: Mapping[str, Cells], confidence: float
-) -> Interval | None:
-    """Jackknife over clusters, each counted with those of its own cell; degrees of freedom by Satterthwaite's rule."""
-    whole = estimate(total)
-    if whole is None:
+def _adjustment(estimate: Estimate | None, past: Grouped | None) -> Adjustment | None:
+    if estimate is None or past is None or estimate.weight is None:
         return None
-    sizes = Counter(cell for cells in by_cluster.values() for cell in cells)
-    squares: dict[frozenset[Cell], list[float]] = defaultdict(list)
-    for cells in by_cluster.values():
-        left = estimate({cell: sums.without(cells.get(cell)) for cell, sums in total.items()})
-        if left is None:
-            return None
-        squares[frozenset(cells)].append((left - whole) ** 2)
-    variance, denominator = 0.0, 0.0
-    for where, squares_of_cell in squares.items():
-        size = max(sizes[cell] for cell in where)  # a cluster in several cells: the factor nearer to 1
-        part = (size - 1) / size * sum(squares_of_cell)
-        variance += part
-        denominator += part * part / max(1, len(squares_of_cell) - 1)
-    if not denominator:
-        return Interval(whole, whole)
-    half = t_quantile(0.5 + confidence / 2, variance * variance / denominator) * math.sqrt(variance)
-    return Interval(whole - half, whole + half)
-
-
-def t_quantile(p: float, freedom: float) -> float:
-    """Return a quantile of Student's t, 0.5 < p < 1.
-
-    `freedom` is ≥ 1, rounded down to a tenth, which errs on the wide side.
-    """
-    return _t_quantile(p, math.floor(min(freedom, 1e5) * 10) / 10)
-
-
-@lru_cache(maxsize=4096)
-def _t_quantile(p: float, freedom: float) -> float:
-    low, high = 0.0, 1.0
-    while _tail(high, freedom) > 1 - p:
-        low, high = high, high * 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _tail(middle, freedom) > 1 - p else (low, middle)
-    return high
-
-
-def _tail(t: float, freedom: float) -> float:
-    """P(T > t), t ≥ 0: half the regularised incomplete beta function at freedom/(freedom + t²)."""
-    return _beta(freedom / (freedom + t * t), freedom / 2, 0.5) / 2
-
-
-def _beta(x: float, a: float, b: float) -> float:
-    """Regularised incomplete beta function by its continued fraction (Lentz; DLMF 8.17.22)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _beta(1 - x, b, a)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x) - math.log(a)
-    )
-    value, c, d = 1.0, 1.0, 0.0
-    for step in range(400):
-        m = step // 2
-        if step == 0:
-            numerator = 1.0
-        elif step % 2:
-            numerator = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            numerator = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / ((1 + numerator * d) or 1e-300)
-        c = (1 + numerator / c) or 1e-300
-        value *= c * d
-        if step and abs(c * d - 1) < 1e-12:
-            break
-    return front * (value - 1)
+    arms = [sum(any(a is arm for _, a in cells) for cells in past[0].values()) for arm in (True, False)]
+    return Adjustment(arms[0], arms[1], estimate.weight, estimate.unadjusted, estimate.narrower)

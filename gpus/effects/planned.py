@@ -17,7 +17,8 @@ from django.conf import settings
 
 from common.clock import now
 from gpus.effects import arms, estimation, measures, power, windows
-from gpus.effects.estimation import Interval, Pair
+from gpus.effects.estimation import Pair
+from gpus.effects.jackknife import Interval
 from gpus.effects.measures import HOST_MEASURES, Measure
 from gpus.effects.power import Detectable, Member
 from gpus.effects.windows import Window
@@ -231,26 +232,59 @@ def _placebos(plan: Plan, sample: Sequence[_PlannedNode], spans: Sequence[_Span]
         node__in=[node.pk for node in sample], has_applied=True, entered_at__gt=spans[-1].before.start
     )
     changed = [(step.node_key, arms.first_touch(step), step.entered_at) for step in changes.order_by("pk")]
-    out = []
+    by_placebo: list[Compared] = []
+    strata = {node.name: node.stratum for node in sample}
     for span in spans:
         disturbed = {pk for pk, began, ended in changed if span.before.start < ended and began < span.after.end}
-        strata = {node.name: node.stratum for node in sample if node.pk not in disturbed}
-        read = history.hours(plan.cluster_id, span.before.start, span.after.end, nodes=set(strata))
-        out.append(_pairs(read, span, strata))
-    return out
+        calm = {node.name for node in sample if node.pk not in disturbed}
+        read = history.hours(plan.cluster_id, span.before.start, span.after.end, nodes=calm)
+        by_placebo.append(_compared(read, span))
+    names = {node.pk: node.name for node in sample}
+    changed_at: dict[str, list[datetime]] = {}
+    for pk, _, ended in changed:
+        changed_at.setdefault(names[pk], []).append(ended)
+    return [_pairs(rows, _older(spans, by_placebo, own, changed_at), strata) for own, rows in enumerate(by_placebo)]
 
 
-def _pairs(read: Mapping[Device, Sequence[Bucket]], span: _Span, strata: Mapping[str, str]) -> dict[str, list[Pair]]:
-    compared = []
+Compared = Mapping[Device, Mapping[str, Any]]
+"""Devices that count in a placebo, as `windows.compare` has them, and their node."""
+
+
+def _compared(read: Mapping[Device, Sequence[Bucket]], span: _Span) -> Compared:
+    compared = {}
     for device, buckets in sorted(read.items()):
         weighted = [bucket._replace(covered=bucket.covered * FIVES) for bucket in buckets]
         row = windows.compare(weighted, span.before, span.after, device.model)
         if not row["left_out"]:
-            compared.append(row | {"node": device.node_name})
+            compared[device] = row | {"node": device.node_name}
+    return compared
+
+
+def _older(
+    spans: Sequence[_Span], by_placebo: Sequence[Compared], own: int, changed_at: Mapping[str, Sequence[datetime]]
+) -> list[Compared]:
+    """Return the placebos before this one, each without the nodes that were changed in between."""
+    out: list[Compared] = []
+    for span, rows in zip(spans[own + 1 :], by_placebo[own + 1 :], strict=True):
+        first, last = span.after.start, spans[own].before.end
+        changed = {name for name, times in changed_at.items() if any(first < at < last for at in times)}
+        out.append({device: row for device, row in rows.items() if device.node_name not in changed})
+    return out
+
+
+def _pairs(rows: Compared, older: Sequence[Compared], strata: Mapping[str, str]) -> dict[str, list[Pair]]:
+    """Return the pairs of a placebo; the past is what the same job did in the second windows of older ones."""
     out: dict[str, list[Pair]] = {}
-    for row, cluster in zip(compared, windows.clusters(compared), strict=True):
+    for (device, row), cluster in zip(rows.items(), windows.clusters(rows.values()), strict=True):
+        days = [
+            of_day[device]["figures"]
+            for of_day in older
+            if device in of_day and of_day[device]["job"] == row["job_before"]
+        ]
         for name, (before, after) in row["figures"].items():
-            out.setdefault(name, []).append(Pair(before, after, cluster, strata[row["node"]]))
+            past = [figures[name][1] for figures in days if name in figures]
+            mean = sum(past) / len(past) if past else None
+            out.setdefault(name, []).append(Pair(before, after, cluster, strata[row["node"]], past=mean))
     return out
 
 

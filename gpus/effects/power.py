@@ -7,6 +7,9 @@ What the clusters (nodes, or jobs on several nodes) of a placebo did is the nois
     standard error² = Σ strata: share² × unit variance × (1 ÷ effective clusters treated + 1 ÷ of the control)
     detectable      = (t of the confidence + t of the power) × standard error
 
+Where the clusters have a past, the estimate will be adjusted by it, and the noise is what is left of a cluster's when
+the best multiple of its past's is taken off (`gpus.effects.jackknife`).
+
 Effective clusters are (Σ devices)² ÷ Σ devices²: one job on forty nodes beside four nodes counts for little more than
 one. The degrees of freedom are those that `gpus.effects.estimation` will have.
 """
@@ -18,7 +21,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpus.effects.estimation import CONFIDENCE, FEWEST_CLUSTERS, FEWEST_IN_STRATUM, Interval, Pair, t_quantile
+from gpus.effects.estimation import CONFIDENCE, FEWEST_CLUSTERS, FEWEST_IN_STRATUM, Pair
+from gpus.effects.jackknife import Interval
+from gpus.effects.student import t_quantile
 
 POWER = 0.8
 FEWEST_PLACEBOS = 3
@@ -45,6 +50,8 @@ class Detectable:
     fall: float | None = None
     clusters: int = 0
     control_clusters: int = 0
+    narrower: float | None = None
+    """Share by which the adjustment by the past makes it smaller; None: it will not be adjusted."""
 
 
 @dataclass(slots=True)
@@ -64,6 +71,24 @@ class _Cluster:
     devices: int = 0
     before: float = 0.0
     after: float = 0.0
+    past: _Cluster | None = None
+    """Of its devices with a past, that in place of `after`."""
+
+    def add(self, before: float, after: float) -> None:
+        self.devices += 1
+        self.before += before
+        self.after += after
+
+
+@dataclass(frozen=True, slots=True)
+class _Residuals:
+    """Linearized parts of the estimate, and of its past's, by cluster of a stratum in a placebo."""
+
+    stratum: str
+    own: list[float]
+    past: list[float]
+    scale: float
+    """From a sum of squares to the variance with one effective cluster."""
 
 
 @dataclass(slots=True)
@@ -103,12 +128,18 @@ def detectable(
         what = "node or job is" if min(clusters) == 1 else "nodes or jobs are"
         why = f"{min(clusters)} {what} {which}; an interval needs {FEWEST_CLUSTERS}."
         return Detectable(why, clusters=clusters[0], control_clusters=clusters[1])
-    noise = _noise(placebos, merged, by_points=by_points)
-    half = _half_width(arms, strata, noise, confidence)
+    residuals = _residuals(placebos, merged, by_points=by_points)
+    half = _half_width(arms, strata, _noise(residuals), confidence)
     if half is None:
         return Detectable("Too little history of these GPUs at work.", None, None, *clusters)
+    narrower = None
+    if half and (with_past := _with_past(residuals, min(clusters))):
+        plain = _half_width(arms, strata, _noise(with_past), confidence)
+        adjusted = _half_width(arms, strata, _noise(with_past, _weight(with_past)), confidence)
+        if plain and adjusted is not None:
+            narrower, half = 1 - adjusted / plain, half * adjusted / plain
     rise, fall = (half, -half) if by_points else (math.expm1(half), math.expm1(-half))
-    return Detectable("", rise, fall, *clusters)
+    return Detectable("", rise, fall, clusters[0], clusters[1], narrower)
 
 
 def usual_change(
@@ -141,39 +172,80 @@ def _merged(members: Iterable[Member]) -> frozenset[str]:
     return frozenset(name for name, arms in count.items() if min(map(len, arms.values())) < FEWEST_IN_STRATUM)
 
 
-def _noise(
+def _residuals(
     placebos: Iterable[Collection[Pair]], merged: Collection[str], *, by_points: bool
-) -> dict[str | None, _Noise]:
-    """Return the noise of each stratum; under None that of all, for a stratum without history of its own."""
-    noise: dict[str | None, _Noise] = defaultdict(_Noise)
+) -> list[list[_Residuals]]:
+    """Return those of each placebo, by stratum."""
+    out = []
     for pairs in placebos:
         by_stratum: dict[str, dict[str, _Cluster]] = defaultdict(lambda: defaultdict(_Cluster))
         for pair in pairs:
             own = by_stratum[MERGED if pair.stratum in merged else pair.stratum][pair.cluster]
-            own.devices += 1
-            own.before += pair.before
-            own.after += pair.after
-        for stratum, clusters in by_stratum.items():
-            unit, freedom = _unit_variance(list(clusters.values()), by_points=by_points)
-            for key in (stratum, None):
-                noise[key].total += unit * freedom
-                noise[key].freedom += freedom
-    return noise
+            own.add(pair.before, pair.after)
+            if pair.past is not None:
+                own.past = own.past or _Cluster()
+                own.past.add(pair.before, pair.past)
+        of_strata = ((name, list(clusters.values())) for name, clusters in by_stratum.items())
+        rows = [_of_stratum(name, clusters, by_points=by_points) for name, clusters in of_strata]
+        out.append([row for row in rows if row is not None])
+    return out
 
 
-def _unit_variance(clusters: Sequence[_Cluster], *, by_points: bool) -> tuple[float, int]:
-    """Return the variance that the estimate would have with one cluster, linearized, and its degrees of freedom."""
+def _of_stratum(stratum: str, clusters: Sequence[_Cluster], *, by_points: bool) -> _Residuals | None:
+    own = _linearized(clusters, by_points=by_points)
+    if own is None:
+        return None
+    pasts = [cluster.past or _Cluster() for cluster in clusters]
+    effective = sum(c.devices for c in clusters) ** 2 / sum(c.devices**2 for c in clusters)
+    past = _linearized(pasts, by_points=by_points) or [0.0] * len(clusters)
+    return _Residuals(stratum, own, past, len(clusters) / (len(clusters) - 1) * effective)
+
+
+def _linearized(clusters: Sequence[_Cluster], *, by_points: bool) -> list[float] | None:
+    """Return what each cluster adds to the estimate, to the first order; None of fewer than two, or without a ratio."""
     devices, before, after = (sum(getattr(c, name) for c in clusters) for name in ("devices", "before", "after"))
-    if len(clusters) < 2 or (not by_points and (before <= 0 or after <= 0)):
-        return 0.0, 0
+    if sum(c.devices > 0 for c in clusters) < 2 or (not by_points and (before <= 0 or after <= 0)):
+        return None
     if by_points:
         mean = (after - before) / devices
-        residuals = [(c.after - c.before - c.devices * mean) / devices for c in clusters]
-    else:
-        residuals = [c.after / after - c.before / before for c in clusters]
-    freedom = len(clusters) - 1
-    variance = len(clusters) / freedom * sum(residual * residual for residual in residuals)
-    return variance * devices**2 / sum(c.devices**2 for c in clusters), freedom
+        return [(c.after - c.before - c.devices * mean) / devices for c in clusters]
+    return [c.after / after - c.before / before for c in clusters]
+
+
+def _with_past(residuals: Sequence[Sequence[_Residuals]], fewest: int) -> list[list[_Residuals]]:
+    """Return the placebos of which the smaller arm, as it is planned, would have enough clusters with a past."""
+    out = []
+    for rows in residuals:
+        clusters, with_past = (sum(len(row.own) for row in rows), sum(sum(map(bool, row.past)) for row in rows))
+        if clusters and fewest * with_past / clusters >= FEWEST_CLUSTERS:
+            out.append(list(rows))
+    return out
+
+
+def _weight(residuals: Iterable[Iterable[_Residuals]]) -> float:
+    rows = [row for of_placebo in residuals for row in of_placebo]
+    both = sum(row.scale * a * b for row in rows for a, b in zip(row.own, row.past, strict=True))
+    squares = sum(row.scale * b * b for row in rows for b in row.past)
+    return both / squares if squares else 0.0
+
+
+def _noise(residuals: Iterable[Iterable[_Residuals]], weight: float | None = None) -> dict[str | None, _Noise]:
+    """Return the noise of each stratum; under None that of all, for a stratum without history of its own.
+
+    `weight`: of the past, which is taken off. A study finds it from its own clusters, which costs about two of them.
+    """
+    noise: dict[str | None, _Noise] = defaultdict(_Noise)
+    for rows in residuals:
+        for row in rows:
+            freedom = len(row.own) - 1
+            left = [a - (weight or 0.0) * b for a, b in zip(row.own, row.past, strict=True)]
+            variance = row.scale * sum(value * value for value in left)
+            if weight is not None:
+                variance *= (freedom + 1) / max(1, freedom - 1)
+            for key in (row.stratum, None):
+                noise[key].total += variance * freedom
+                noise[key].freedom += freedom
+    return noise
 
 
 def _half_width(

@@ -72,6 +72,15 @@ class EffectLine:
         return f"{self.effect.confidence:.0%}".replace("%", " %")
 
     @property
+    def adjusted(self) -> str:
+        """`adjusted by the past, 23 % narrower`; empty where it is not."""
+        if self.effect.narrower is None:
+            return ""
+        share = round(100 * self.effect.narrower)
+        width = f"{abs(share)} % {'narrower' if share > 0 else 'wider'}" if share else "as wide"
+        return f"adjusted by the past, {width}"
+
+    @property
     def n_of_rest(self) -> str:
         return _subjects(self.measure, self.effect.rest_devices)
 
@@ -182,7 +191,10 @@ def left_out(study: Study) -> list[str]:
         words = "node has no figures of its host" if count == 1 else "nodes have no figures of their hosts"
         out.append(f"{count} {words}: {host_readings.WHY.get(why, why)}.")
     if count := counts.get("on_both"):
-        out.append(f"{count} GPUs of jobs that run on changed and on control nodes count, and blur the difference.")
+        out.append(
+            f"{count} GPUs of jobs that run on changed and on control nodes count, and blur the difference: where "
+            "nodes of a job wait for each other, it hides an effect."
+        )
     return out
 
 
@@ -203,6 +215,15 @@ def attrition(study: Study) -> list[str]:
     return out
 
 
+def caution(study: Study) -> str:
+    """Return what else than the change is in the difference; empty: nothing that is known."""
+    count = study.counts.get("drained") or 0
+    if not study.is_causal or not count:
+        return ""
+    which = f"{count} changed node{'s were' if count != 1 else ' was'} drained; the control was not"
+    return f"{which}: what emptying a node does to its jobs is part of this difference."
+
+
 def _p(p: float) -> str:
     return "p < 0.01" if p < 0.005 else f"p = {p:.2f}"
 
@@ -221,6 +242,8 @@ def of_rollout(user: User, rollout: Rollout) -> dict[str, Any] | None:
         "is_uneven": bool((study.counts.get("attrition") or {}).get("is_uneven")),
         "why_no_lines": why_no_lines(study),
         "primary": next((row.measure.title for row in shown if row.effect.is_primary), ""),
+        "caution": caution(study),
+        "is_adjusted": any(row.adjusted for row in shown),
         "is_interim": study.is_causal and study.state != Study.State.DONE,
     }
 
@@ -264,6 +287,11 @@ class ForecastLine:
     @property
     def confidence(self) -> str:
         return f"{self.forecast.confidence:.0%}".replace("%", " %")
+
+    @property
+    def narrower(self) -> int:
+        """Percent by which the adjustment by the past makes it smaller; 0: it makes no difference, or there is none."""
+        return round(100 * (self.forecast.detectable.narrower or 0.0))
 
 
 def of_forecast(forecast: StudyForecast) -> dict[str, Any]:

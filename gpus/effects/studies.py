@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q
 
 from common.clock import now
-from gpus.effects import arms, conclusions, host_readings, windows
+from gpus.effects import arms, conclusions, host_readings, pasts, windows
 from gpus.effects.arms import Spans
 from gpus.effects.windows import STEP, Window, WindowActivity
 from gpus.metrics.buckets import Bucket, Device
@@ -106,6 +106,8 @@ def _measure(study: Study) -> bool:
     batch, limits = rows[:NODES_A_SLICE], arms.limit(study)
     spans = {row.pk: _windows(study, row, limits) for row in batch}
     held = _compare(study, batch, spans)
+    if study.is_causal:
+        pasts.add(study, batch, spans)
     treated = [] if study.is_causal else [row for row in batch if not row.is_context]
     _look_back(study, treated, spans, held)  # read apart, so that both are never in memory
     unread = _compare_hosts(study, batch, spans, held, {row.pk for row in treated}) if study.has_hosts else set()

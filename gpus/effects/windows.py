@@ -141,10 +141,11 @@ def job(holder: str) -> str:
 def compare(buckets: Sequence[Bucket], before: Window, after: Window, model: str) -> dict[str, Any]:
     """Compare a device's windows, in the form a study stores.
 
-    {left_out, job, figures: {measure: [before, after]}}; figures only if not left out.
+    {left_out, job, job_before, figures: {measure: [before, after]}}; figures only if not left out.
     """
     first, second = WindowActivity.of(before.of(buckets), model), WindowActivity.of(after.of(buckets), model)
-    compared: dict[str, Any] = {"left_out": _unfit(first, second), "job": job(second.holder), "figures": {}}
+    jobs = {"job": job(second.holder), "job_before": job(first.holder)}
+    compared: dict[str, Any] = {"left_out": _unfit(first, second), **jobs, "figures": {}}
     if not compared["left_out"]:
         figures = first.levels(), second.levels()
         compared["figures"] = {

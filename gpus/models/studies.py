@@ -71,7 +71,9 @@ class StudyNode(models.Model):
         db_default=False,
         help_text="Of the rest of the fleet, which nothing was done to: no part of any estimate.",
     )
-    devices = models.JSONField(default=list, help_text="[{uuid, instance, model, left_out, job, figures, day_before}]")
+    devices = models.JSONField(
+        default=list, help_text="[{uuid, instance, model, left_out, job, job_before, figures, day_before, past}]"
+    )
     host = models.JSONField(
         default=dict,
         db_default={},
@@ -122,6 +124,15 @@ class StudyEffect(models.Model):
     control_devices = models.PositiveIntegerField(default=0)
     control_clusters = models.PositiveIntegerField(default=0)
     left_out = models.PositiveIntegerField(default=0)
+    past_weight = models.FloatField(
+        null=True, db_default=None, help_text="Share of the past's own difference that was taken off; null: none."
+    )
+    narrower = models.FloatField(
+        null=True, db_default=None, help_text="Share by which that made the interval narrower; below 0: wider."
+    )
+    unadjusted = models.FloatField(null=True, db_default=None, help_text="Without it: ratio less 1, or points.")
+    past_clusters = models.PositiveIntegerField(default=0, db_default=0)
+    past_control_clusters = models.PositiveIntegerField(default=0, db_default=0)
 
     class Meta:
         ordering = ["study", "position"]

@@ -17,6 +17,18 @@ from gpus.effects import estimation, measures, reports
 from gpus.models import Study, StudyEffect, StudyNode
 
 
+class AdjustmentOut(serializers.Serializer[Any]):
+    """Adjustment by the past (CUPED): what the same jobs did at the same hours of up to 7 earlier days."""
+
+    weight = serializers.FloatField(source="past_weight", help_text="Share of the past's own difference taken off.")
+    narrower = serializers.FloatField(help_text="Share by which the interval is narrower; below 0: wider.")
+    unadjusted = serializers.FloatField(help_text="Estimate without it, as `ratio` or `points`.")
+    clusters = serializers.IntegerField(
+        source="past_clusters", help_text="Nodes or jobs with a past; all others count."
+    )
+    control_clusters = serializers.IntegerField(source="past_control_clusters")
+
+
 class EffectOut(serializers.ModelSerializer[StudyEffect]):
     """One measure. `ratio` 0.08 is +8 %; `points`, `before`, `after` and `expected` are in `unit`, shares as 0-1."""
 
@@ -50,6 +62,9 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
     ratio_low = serializers.FloatField(allow_null=True, help_text="Interval; null: too few nodes or jobs.")
     clusters = serializers.IntegerField(help_text="Nodes, or jobs where one job is on several nodes.")
     left_out = serializers.IntegerField(help_text="Devices of kinds that only one arm has.")
+    adjustment = serializers.SerializerMethodField(
+        help_text="Of the estimate by the past of both arms; null: it is not adjusted."
+    )
 
     class Meta:
         model = StudyEffect
@@ -57,8 +72,12 @@ class EffectOut(serializers.ModelSerializer[StudyEffect]):
             "measure", "subject", "unit", "better", "is_primary", "verdict", "why", "confidence", "ratio", "ratio_low",
             "ratio_high", "points", "points_low", "points_high", "before", "after", "day_before", "day_before_change",
             "rest_change", "rest_devices", "rest_clusters", "expected", "devices", "clusters", "control_devices",
-            "control_clusters", "left_out",
+            "control_clusters", "left_out", "adjustment",
         ]  # fmt: skip
+
+    @extend_schema_field(AdjustmentOut(allow_null=True))
+    def get_adjustment(self, row: StudyEffect) -> Any:
+        return AdjustmentOut(row).data if row.past_weight is not None else None
 
     @extend_schema_field(serializers.ChoiceField(choices=["gpu", "host"]))
     def get_subject(self, row: StudyEffect) -> str:
@@ -108,6 +127,9 @@ class StudyOut(serializers.ModelSerializer[Study]):
     attrition = serializers.SerializerMethodField(
         help_text="Nodes without figures by arm; null without a control, and before the first figures."
     )
+    caution = serializers.SerializerMethodField(
+        help_text="What else than the change is in the difference: treated nodes were drained, the control was not."
+    )
     rest_nodes = serializers.SerializerMethodField(help_text="Of the rest of the fleet, with figures.")
     primary_measure = serializers.CharField(
         allow_blank=True, help_text="That the plan names; empty: the first of OFU, tensor and busy that is reported."
@@ -121,7 +143,7 @@ class StudyOut(serializers.ModelSerializer[Study]):
         fields = [
             "rollout", "rollout_name", "cluster", "cluster_name", "pool", "revision", "design", "is_causal", "hours",
             "settle_minutes", "primary_measure", "state", "measured_at", "ends_at", "nodes", "control_nodes",
-            "left_out", "attrition", "rest_nodes", "hosts", "hosts_left_out", "effects",
+            "left_out", "attrition", "caution", "rest_nodes", "hosts", "hosts_left_out", "effects",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.ChoiceField(choices=["before and after", "difference in differences"]))
@@ -137,6 +159,9 @@ class StudyOut(serializers.ModelSerializer[Study]):
     @extend_schema_field(AttritionOut(allow_null=True))
     def get_attrition(self, study: Study) -> Any:
         return study.counts.get("attrition")
+
+    def get_caution(self, study: Study) -> str:
+        return reports.caution(study)
 
     def get_rest_nodes(self, study: Study) -> int:
         return int(study.counts.get("rest_nodes", 0))
@@ -178,6 +203,13 @@ class StudyViewSet(mixins.ListModelMixin, ApiViewSet):
         return reports.visible(self.request.user).prefetch_related("effects").order_by("-rollout__number")
 
 
+class DevicePastOut(serializers.Serializer[Any]):
+    days = serializers.IntegerField(help_text="With the first window's job, since the node's last change; at most 7.")
+    figures = serializers.DictField(
+        child=serializers.FloatField(), help_text="{measure: mean in the hours of after on those days}"
+    )
+
+
 class DevicePairOut(serializers.Serializer[Any]):
     uuid = serializers.CharField()
     instance = serializers.CharField(allow_blank=True)
@@ -191,6 +223,8 @@ class DevicePairOut(serializers.Serializer[Any]):
     day_before = serializers.DictField(
         child=serializers.FloatField(), default=dict, help_text="{measure: in the hours of after, a day earlier}"
     )
+    job_before = serializers.CharField(default="", allow_blank=True, help_text="That of the first window.")
+    past = DevicePastOut(default=None, allow_null=True, help_text="With a control, of what counts; else null.")
 
 
 class HostPairOut(serializers.Serializer[Any]):

@@ -41,6 +41,11 @@ class MeasureForecastOut(serializers.Serializer[Any]):
         source="detectable.clusters", help_text="Nodes, or jobs on several nodes, at work now; 0 without a control."
     )
     control_clusters = serializers.IntegerField(source="detectable.control_clusters")
+    narrower = serializers.FloatField(
+        source="detectable.narrower",
+        allow_null=True,
+        help_text="Share by which adjustment by the GPUs' past makes these smaller; null: it will not be adjusted.",
+    )
 
     @extend_schema_field(serializers.CharField())
     def get_unit(self, row: planned.MeasureForecast) -> str:

@@ -15,6 +15,12 @@ FEWEST_MEASURED = 5
 """Nodes in each arm, as gpus.effects.estimation asks for an interval; a test keeps them equal."""
 
 
+DRAINED = (
+    "What emptying a node does to its jobs, such as a new start or other work, is part of the difference: it is that "
+    "of the change and of the drain together."
+)
+
+
 def measured_order_findings(candidates: Sequence[Candidate], strategy: Strategy) -> list[PlanFinding]:
     """List what the order `measured` will do, and where it cannot measure an effect."""
     workers = [c for c in candidates if not c.is_control_plane]
@@ -41,6 +47,11 @@ def measured_order_findings(candidates: Sequence[Candidate], strategy: Strategy)
                 "one job count as one.",
                 [],
             )
+        )
+    drained = [c.name for c in workers if c.worst.drains and c.name not in control]
+    if drained and control:
+        out.append(
+            PlanFinding("warn", "measured-drains", "Changed nodes are drained, the control is not", DRAINED, drained)
         )
     if not any(c.gpus for c in workers):
         out.append(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpus.effects import estimation
+from gpus.effects import estimation, student
 from gpus.effects.estimation import FEWEST_CLUSTERS, EffectVerdict, Pair
 
 SEEDS = 100
@@ -191,4 +191,4 @@ def test_a_control_is_needed_for_a_difference_in_differences():
     ("freedom", "value"), [(1, 12.706205), (2, 4.302653), (5, 2.570582), (30, 2.042272), (1000, 1.962339)]
 )
 def test_students_t(freedom, value):
-    assert estimation.t_quantile(0.975, freedom) == pytest.approx(value, abs=1e-5)
+    assert student.t_quantile(0.975, freedom) == pytest.approx(value, abs=1e-5)

@@ -93,7 +93,7 @@ def test_a_measured_plan_shows_what_it_will_detect_by_its_fleets_history(clock, 
         planned.of_plan(made.plan)
     body, text = made.rest(), made.page()
     (tensor,) = body["measures"]
-    expected = simulation.forecast(made.fleet)
+    expected = simulation.forecast(made.fleet, has_past=True)
     assert (body["nodes"], body["control_nodes"], body["placebos"], body["hours"]) == (10, 6, PLACEBOS, 6)
     assert tensor["is_primary"]
     assert (tensor["clusters"], tensor["control_clusters"]) == (10, 6)

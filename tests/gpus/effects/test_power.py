@@ -57,6 +57,22 @@ def test_what_is_called_detectable_is_detected_in_four_of_five_rollouts(design, 
     assert false <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / SEEDS)
 
 
+@pytest.mark.parametrize(("design", "turnover"), [(Design(40, 20), 0.0), (Design(40, 10), 0.1), (Design(16, 8), 0.5)])
+def test_so_it_is_where_studies_are_adjusted_by_the_past(design, turnover):
+    """The forecast is of the estimator that will be used; without turnover it is of much smaller effects."""
+    fleets = [SimulatedFleet(7000 + seed, design, turnover) for seed in range(SEEDS)]
+    expected = [simulation.forecast(fleet, has_past=True) for fleet in fleets]
+    seen = [simulation.verdict(f, e.rise, has_past=True) for f, e in zip(fleets, expected, strict=True)]
+    chance = math.sqrt(0.8 * 0.2 / SEEDS)
+    assert abs(seen.count(EffectVerdict.ROSE) / SEEDS - 0.8) <= 3 * chance
+    false = sum(simulation.verdict(f, 0, has_past=True) != EffectVerdict.INCONCLUSIVE for f in fleets) / SEEDS
+    assert false <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / SEEDS)
+    plain = [simulation.forecast(fleet) for fleet in fleets]
+    assert all(e.narrower is not None and p.narrower is None for e, p in zip(expected, plain, strict=True))
+    if not turnover:
+        assert sum(e.rise for e in expected) < 0.85 * sum(p.rise for p in plain)
+
+
 @pytest.mark.parametrize("turnover", [0.1, 0.9])
 def test_what_changes_anyway_is_within_the_range_in_19_of_20_rollouts_without_effect(turnover):
     outside = 0
