@@ -69,7 +69,9 @@ def reason_against(user: User, owner: int | None, scopes: Sequence[str]) -> str:
     """
     if owner is None or may(user, Role.ADMIN, scopes):
         return ""
-    names = team_names()
+    names = user.__dict__.setdefault("_team_names", {})  # read once a request: lists ask for each row
+    if owner not in names:
+        names |= team_names()
     if owner in teams_of(user) and owner in names:
         return ""
     return f"{named(owner, names)} owns it: besides, this needs a role in that team, or an administrator."

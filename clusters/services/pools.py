@@ -106,7 +106,7 @@ def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: 
     if "owner_team" in differing:
         permissions.require(by, Role.ADMIN, pool.cluster.scopes, f"say who owns the pool {pool.name}")
     if differing != {"owner_team"}:
-        _require_operator(pool, by, f"change the pool {pool.name}")
+        require_operator(pool, by, f"change the pool {pool.name}")
     if "selector" in differing:
         _refuse_if_used(pool, "its selector cannot be changed")
     as_read = pool.version if version is None else version
@@ -131,11 +131,12 @@ def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: 
 def reason_against(pool: Pool, user: User) -> str:
     """Return why this person may neither change nor delete this pool; empty where they may."""
     if not permissions.may(user, Role.OPERATOR, pool.cluster.scopes):
-        return f"You need the role operator in {pool.cluster}."
+        return f"You need the role operator for {pool.cluster}."
     return owners.reason_against(user, pool.owner_team, pool.cluster.scopes)
 
 
-def _require_operator(pool: Pool, by: User, doing: str) -> None:
+def require_operator(pool: Pool, by: User, doing: str) -> None:
+    """Raises NotAllowed where this person may not change the pool."""
     permissions.require(by, Role.OPERATOR, pool.cluster.scopes, doing)
     owners.require(by, pool.owner_team, pool.cluster.scopes, doing)
 
@@ -152,7 +153,7 @@ def _author(by: User) -> dict[str, Any]:
 
 def delete_pool(pool: Pool, *, by: User) -> None:
     """Raises WrongState while something builds on it, NotAllowed."""
-    _require_operator(pool, by, f"delete the pool {pool.name}")
+    require_operator(pool, by, f"delete the pool {pool.name}")
     _refuse_if_used(pool, "it cannot be deleted")
     try:
         with transaction.atomic():

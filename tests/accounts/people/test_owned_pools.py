@@ -14,8 +14,11 @@ from clusters.models import Cluster, Pool
 from clusters.services import pools
 from common import hooks
 from common.errors import Invalid, NotAllowed, Stale, WrongState
+from compliance.models import Assignment
+from compliance.services import assignments
 from gpus.models import Team
 from gpus.showback import teams
+from profiles.models import Profile, Revision
 from tests.clusters.factories import ClusterFactory, PoolFactory
 from tests.factories import TokenClient, UserFactory
 
@@ -206,12 +209,14 @@ def test_rest_says_the_owner_filters_by_it_and_needs_the_scope_admin(pool: Pool,
 
 
 def test_the_owned_list_reads_names_once(pool: Pool, team: Team, django_assert_max_num_queries: Any) -> None:
-    client = TokenClient(UserFactory(roles=["viewer"]))
-    client.get("/api/v1/pools")
-    for number in range(12):
-        PoolFactory(cluster=pool.cluster, name=f"more-{number}", owner_team=team.pk)
-    with django_assert_max_num_queries(10):
-        assert client.get("/api/v1/pools").json()["count"] == 13
+    for person in (UserFactory(roles=["viewer"]), member(team, "operator"), UserFactory(roles=["operator"])):
+        client = TokenClient(person)
+        client.get("/api/v1/pools")
+        Pool.objects.exclude(pk=pool.pk).delete()
+        for number in range(12):
+            PoolFactory(cluster=pool.cluster, name=f"more-{number}", owner_team=team.pk)
+        with django_assert_max_num_queries(10):
+            assert client.get("/api/v1/pools").json()["count"] == 13
 
 
 def test_the_pages_show_it_narrow_by_it_and_ask_administrators_alone(pool: Pool, team: Team, others: Team) -> None:
@@ -245,3 +250,14 @@ def test_clusters_of_an_installation_without_teams_look_as_before() -> None:
     browser.force_login(UserFactory(roles=["admin"]))
     assert 'name="owner"' not in browser.get(f"/clusters/{cluster.pk}/").content.decode()
     assert 'name="owner"' not in browser.get(f"/clusters/{cluster.pk}/pools/new/").content.decode()
+
+
+def test_nobody_outside_the_team_stops_the_repairs_of_its_pool(pool: Pool, team: Team) -> None:
+    profile = Profile.objects.create(name="gpu")
+    revision = Revision.objects.create(profile=profile, number=1, digest="sha256:" + "0" * 64, source="", content={})
+    row = Assignment.objects.create(pool=pool, revision=revision, mode=Assignment.Mode.ENFORCE)
+    stranger, ours = UserFactory(roles=["operator"]), member(team, "operator")
+    with pytest.raises(NotAllowed):
+        assignments.weaken(row, by=stranger)
+    assert not assignments.may_weaken(stranger, row)
+    assert assignments.weaken(row, by=ours).mode == Assignment.Mode.APPLY
