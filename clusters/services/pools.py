@@ -18,7 +18,7 @@ from clusters.models import Cluster, Node, Pool
 from clusters.services import label_selectors
 from common import hooks
 from common.clock import now
-from common.errors import Invalid, Stale, WrongState
+from common.errors import Invalid, NotAllowed, Stale, WrongState
 from contract import holds
 
 Role = permissions.Role
@@ -109,6 +109,7 @@ def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: 
         require_operator(pool, by, f"change the pool {pool.name}")
     if "selector" in differing:
         _refuse_if_used(pool, "its selector cannot be changed")
+        _refuse_nodes_of_others(pool, fields["selector"], by)
     as_read = pool.version if version is None else version
     before = {name: getattr(pool, name) for name in fields}
     also = {}
@@ -139,6 +140,20 @@ def require_operator(pool: Pool, by: User, doing: str) -> None:
     """Raises NotAllowed where this person may not change the pool."""
     permissions.require(by, Role.OPERATOR, pool.cluster.scopes, doing)
     owners.require(by, pool.owner_team, pool.cluster.scopes, doing)
+
+
+def _refuse_nodes_of_others(pool: Pool, selector: Mapping[str, Any], by: User) -> None:
+    """Raise NotAllowed where a team's pool would select another team's nodes, and the team get a say in its plans."""
+    if pool.owner_team is None or permissions.may(by, Role.ADMIN, pool.cluster.scopes):
+        return
+    chosen = label_selectors.nodes(selector, Node.objects.present().filter(cluster=pool.cluster_id)).order_by()
+    theirs = Pool.objects.filter(cluster=pool.cluster_id, owner_team__isnull=False).exclude(owner_team=pool.owner_team)
+    for other in theirs.order_by("name"):
+        if matching(other).filter(pk__in=chosen.values("pk")).exists():
+            name = owners.shown(other.owner_team)
+            raise NotAllowed(
+                f"This selects nodes of {other.name}, a pool of {name}. An administrator may let both do so."
+            )
 
 
 def owned_by(team: int) -> list[str]:
@@ -227,7 +242,7 @@ def _record(
 
 
 def _with_owner(fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the fields with the owner's name in place of its key; without one, none is recorded of a new pool."""
+    """Return the fields with the owner's name in place of its key."""
     if fields is None:
         return None
     owner = {"owner": owners.shown(fields["owner_team"])} if "owner_team" in fields else {}

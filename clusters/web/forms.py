@@ -125,7 +125,7 @@ class PoolForm(forms.Form):
     owner = forms.ChoiceField(
         required=False,
         label="Owner",
-        help_text="Besides operators of the cluster, its people alone may change this pool.",
+        help_text="Of the operators, only those with a role in this team may change the pool.",
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 

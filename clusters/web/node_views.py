@@ -91,14 +91,15 @@ def _pool_page(request: UserRequest, cluster: Cluster, row: Pool | None, form: P
                 return redirect("clusters:cluster", cluster.pk)
         except Refusal as refusal:
             add_errors(form, refusal)
+    why_not_change = pools.reason_against(row, request.user) if row and row.owner_team else ""
     context = {
         "cluster": cluster,
         "pool": row,
         "form": form,
         "preview": preview,
         "owner": owners.shown(row.owner_team) if row else None,
-        "why_not_change": pools.reason_against(row, request.user) if row and row.owner_team else "",
-        "why_not_delete": "; ".join(hooks.pool_blockers(row.pk)) if row else "",
+        "why_not_change": why_not_change,
+        "why_not_delete": why_not_change or ("; ".join(hooks.pool_blockers(row.pk)) if row else ""),
     }
     return render(request, "clusters/pool.html", context, status=422 if form.errors else 200)
 

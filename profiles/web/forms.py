@@ -58,7 +58,7 @@ class VersionForm(forms.Form):
 
 class OwnerForm(VersionForm):
     owner = forms.ChoiceField(
-        required=False, help_text="Besides being an operator, one needs a role in this team to change the profile."
+        required=False, help_text="Of the operators, only those with a role in this team may change the profile."
     )
 
     def __init__(self, *args: Any, owners: Sequence[tuple[str, str]], **options: Any) -> None:

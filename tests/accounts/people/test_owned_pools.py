@@ -10,6 +10,7 @@ from django.test import Client
 from accounts.models import User
 from accounts.people import owners
 from audit.models import Record
+from clusters.inventory import store
 from clusters.models import Cluster, Pool
 from clusters.services import pools
 from common import hooks
@@ -19,7 +20,7 @@ from compliance.services import assignments
 from gpus.models import Team
 from gpus.showback import teams
 from profiles.models import Profile, Revision
-from tests.clusters.factories import ClusterFactory, PoolFactory
+from tests.clusters.factories import ClusterFactory, PoolFactory, raw_node
 from tests.factories import TokenClient, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -261,3 +262,19 @@ def test_nobody_outside_the_team_stops_the_repairs_of_its_pool(pool: Pool, team:
         assignments.weaken(row, by=stranger)
     assert not assignments.may_weaken(stranger, row)
     assert assignments.weaken(row, by=ours).mode == Assignment.Mode.APPLY
+
+
+def test_a_team_draws_no_nodes_of_another_into_its_pool(pool: Pool, team: Team, others: Team) -> None:
+    """It would get a say in the other team's plans; nodes that nobody owns, and an administrator's word, are free."""
+    raws = [raw_node(name, labels={"pool": of}) for name, of in (("t1", "train"), ("v1", "vision"), ("f1", "free"))]
+    store.observe_nodes(pool.cluster, raws, complete=True)
+    PoolFactory(cluster=pool.cluster, name="vision", selector={"matchLabels": {"pool": "vision"}}, owner_team=others.pk)
+    by = member(team, "operator")
+    for selector in ("pool in (train,vision)", "pool", "pool=vision"):
+        with pytest.raises(NotAllowed) as refused:
+            pools.update_pool(pool, by=by, selector=selector)
+        assert "a pool of Vision" in str(refused.value)
+        answer = TokenClient(by).patch(f"/api/v1/pools/{pool.pk}", {"selector": selector}, HTTP_IF_MATCH='"1"')
+        assert answer.status_code == 403
+    pools.update_pool(pool, by=by, selector="pool in (train,free)")
+    pools.update_pool(pool, by=UserFactory(roles=["operator", "admin"]), selector="pool")
