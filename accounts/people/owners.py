@@ -1,6 +1,6 @@
 """Owner teams: what a team owns, a pool or a profile, is changed by those who hold a role in the team.
 
-Ownership only takes away. A role in a team makes nobody an operator: the right to change pools and profiles comes from
+Ownership only takes away. A role in a team makes no one an operator: the right to change pools and profiles comes from
 roles in clusters as before, and where a team owns one, a role in that team is needed besides. Administrators need none,
 and they alone say who owns what, so that no operator can take a pool over, or free one, before planning for it.
 """
@@ -63,7 +63,7 @@ def hold(owner: int | None) -> None:
 
 
 def reason_against(user: User, owner: int | None, scopes: Sequence[str]) -> str:
-    """Return why this person may not change what `owner` owns; empty where nobody does, or where they may.
+    """Return why this person may not change what `owner` owns; empty where no team does, or where they may.
 
     `scopes` are those in which an administrator may change it without a role in the team.
     """

@@ -1,4 +1,4 @@
-"""Reviews by the teams that own what a plan touches, for its page and REST: who approved, and what is missing."""
+"""Reviews by the teams that own what a plan touches, for its page and REST: given, and missing."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class OwnerReview:
         if self.approved_by:
             return f"Approved by {', '.join(map(str, self.approved_by))} of the team."
         if self.is_gone:
-            return "The team was removed: nobody can approve for it. Give what it owned another owner, and plan again."
+            return "The team was removed: no one can approve for it. Give what it owned another owner, and plan again."
         needed = "The approval policy requires it." if self.is_required else "The approval policy does not require it."
-        return f"Nobody of the team has approved it yet. {needed}"
+        return f"No one of the team has approved it yet. {needed}"
 
 
 def reviews_of(plan: Plan, standing: ApprovalState) -> list[OwnerReview]:

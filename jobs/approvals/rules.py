@@ -148,7 +148,8 @@ def requirements_for(plan: Plan, policy: PolicyJudgement | None = None) -> tuple
     known = [replace(rule, about=about.get(rule.pk, rule.about)) for rule in requirements]
     # The policy's come beside the rules', never in their place: it can only demand more.
     policy = policy or judgement.judge_plan(plan)
-    known += policy_requirements(policy) + owner_requirements(plan, policy)
+    known += policy_requirements(policy)
+    known += owner_requirements(plan, policy)
     return tuple(sorted(known, key=lambda r: r.strictness, reverse=True))
 
 

@@ -23,7 +23,7 @@ class PlanOwner:
     team: int
     """Its key."""
     is_gone: bool = False
-    """The team was removed since; nobody can approve for it."""
+    """The team was removed since; no one can approve for it."""
 
 
 def owners_of(plans: Sequence[Plan], names: Mapping[int, str] | None = None) -> dict[UUID, list[PlanOwner]]:

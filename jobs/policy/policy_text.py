@@ -40,7 +40,7 @@ class PolicyRule:
     of_role: str = ""
     of_scope: str = ""
     owners: bool = False
-    """Somebody of each team that owns what the plan touches."""
+    """An approver of each team that owns what the plan touches."""
     fresh_login: bool = False
 
 

@@ -265,7 +265,7 @@ def test_nobody_outside_the_team_stops_the_repairs_of_its_pool(pool: Pool, team:
 
 
 def test_a_team_draws_no_nodes_of_another_into_its_pool(pool: Pool, team: Team, others: Team) -> None:
-    """It would get a say in the other team's plans; nodes that nobody owns, and an administrator's word, are free."""
+    """Else the team would get a say in the other's plans; nodes that no team owns, and an administrator, are free."""
     raws = [raw_node(name, labels={"pool": of}) for name, of in (("t1", "train"), ("v1", "vision"), ("f1", "free"))]
     store.observe_nodes(pool.cluster, raws, complete=True)
     PoolFactory(cluster=pool.cluster, name="vision", selector={"matchLabels": {"pool": "vision"}}, owner_team=others.pk)

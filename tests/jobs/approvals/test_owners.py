@@ -47,7 +47,7 @@ def of(team: Team, *roles: str) -> User:
     return UserFactory(roles=[f"viewer@team:{team.pk}", *roles])
 
 
-def asked(world: World, plan: Plan | None = None) -> Plan:
+def requested(world: World, plan: Plan | None = None) -> Plan:
     return reviews.request(plan or world.plan(), by=world.operator)
 
 
@@ -108,7 +108,7 @@ def test_a_component_that_disturbs_nodes_of_another_pool_is_its_teams_too(world:
 
 
 def test_an_unowned_pool_over_an_owned_pools_nodes_is_no_way_around(world: World, speech: Team) -> None:
-    """Anybody who may create pools could make one of the same nodes, without an owner, and plan for that."""
+    """Every operator could make one of the same nodes, without an owner, and plan for that."""
     own(world.pool, speech)
     around = pools.create_pool(world.cluster, by=world.operator, name="around", selector="pool=train")
     world.pool = around
@@ -143,7 +143,7 @@ def test_a_team_that_gives_a_pool_away_keeps_its_say_and_the_new_one_has_one(
 
 def test_owners_of_the_day_are_of_what_is_approved(world: World, speech: Team) -> None:
     own(world.pool, speech)
-    plan = asked(world)
+    plan = requested(world)
     assert digests.is_as_approved(plan)
     Plan.objects.filter(pk=plan.pk).update(owners={})
     plan = Plan.objects.get(pk=plan.pk)
@@ -164,7 +164,7 @@ def test_a_plan_without_owners_keeps_the_digest_that_it_had(world: World, speech
 
 def test_a_rule_can_name_them(world: World, speech: Team) -> None:
     own(world.pool, speech)
-    plan = asked(world)
+    plan = requested(world)
     assert "owners" not in plan_facts.facts_of_plans([plan])[plan.pk], "counted only for policies that name it"
     activate(world, rule('"Vision" in plan.owners'))
     assert not judgement.judge_plan(plan).refusals
@@ -173,13 +173,13 @@ def test_a_rule_can_name_them(world: World, speech: Team) -> None:
 
 
 def test_older_policies_judge_every_plan_as_before(world: World, speech: Team) -> None:
-    """Whatever is owned, a policy that does not name owners gives the same verdicts."""
+    """A policy that does not name owners gives the same verdicts, regardless of them."""
     texts = [
         text_of(rule("plan.risk >= LIVE && plan.nodes > 0", require={"approvers": 2})),
         text_of(rule("plan.environments.exists(e, e == 'staging')"), rule("plan.most_gpus > 0") | {"name": "b"}),
         text_of(rule("plan.most_gpu_jobs >= 0", require={"fresh_login": True})),
     ]
-    plans = [world.plan(), asked(world), world.approved()]
+    plans = [world.plan(), requested(world), world.approved()]
 
     def verdicts_of() -> list[judgement.PolicyJudgement]:
         rows = [Plan.objects.get(pk=plan.pk) for plan in plans]
@@ -219,7 +219,7 @@ def required(world: World, speech: Team) -> PolicyVersion:
 def test_without_somebody_of_the_team_it_is_not_approved_and_not_started(
     world: World, speech: Team, required: PolicyVersion
 ) -> None:
-    plan = asked(world)
+    plan = requested(world)
     for by in (world.approver, world.second, UserFactory(is_superuser=True), UserFactory(roles=["admin", "approver"])):
         plan = approve(plan, by)
     assert plan.status == Plan.Status.REVIEW
@@ -241,7 +241,7 @@ def test_each_owner_is_needed_and_one_person_may_be_of_both(
     own(Profile.objects.get(name="gpu"), vision)
     activate(world, OWNERS)
     first, both = of(speech, "approver"), of(speech, "approver", f"viewer@team:{vision.pk}")
-    plan = approve(asked(world, plan), first)
+    plan = approve(requested(world, plan), first)
     assert plan.status == Plan.Status.REVIEW
     assert not startable(plan)
     assert approve(plan, both).status == Plan.Status.APPROVED
@@ -253,14 +253,14 @@ def test_no_way_makes_an_author_their_own_owner(world: World, speech: Team, requ
     for by in (world.operator, world.author):
         for role, scope in (("viewer", f"team:{speech.pk}"), ("approver", "*")):
             RoleBinding.objects.create(user=by, role=role, scope=scope)
-    plan = asked(world)
+    plan = requested(world)
     for by in (world.operator, world.author):
         with pytest.raises(NotAllowed):
             approve(plan, User.objects.get(pk=by.pk))
 
 
 def test_a_role_in_the_team_makes_nobody_an_approver(world: World, speech: Team, required: PolicyVersion) -> None:
-    plan = asked(world)
+    plan = requested(world)
     for roles in ((), ("viewer",), ("operator",), ("approver@env:production",)):
         with pytest.raises(NotAllowed):
             approve(plan, of(speech, *roles))
@@ -270,7 +270,7 @@ def test_a_service_account_of_the_team_never_counts(world: World, speech: Team, 
     robot = of(speech, "approver")
     User.objects.filter(pk=robot.pk).update(is_service=True)
     with pytest.raises(NotAllowed):
-        approve(asked(world), User.objects.get(pk=robot.pk))
+        approve(requested(world), User.objects.get(pk=robot.pk))
 
 
 @pytest.mark.parametrize("how", ["given later", "taken back", "forged", "another team"])
@@ -281,7 +281,7 @@ def test_a_role_in_the_team_counts_as_other_roles_do(
     mine = RoleBinding.objects.filter(user=person, role="viewer")
     if how == "given later":
         mine.delete()
-    plan = asked(world)
+    plan = requested(world)
     clock.forward(60)
     if how == "given later":
         RoleBinding.objects.create(user=person, role="viewer", scope=f"team:{speech.pk}")
@@ -299,7 +299,7 @@ def test_a_role_in_the_team_counts_as_other_roles_do(
 def test_a_pool_that_is_given_to_a_team_after_the_approval_waits_for_it(world: World, speech: Team) -> None:
     activate(world, OWNERS)
     member = of(speech, "approver")
-    plan = approve(asked(world), world.approver)
+    plan = approve(requested(world), world.approver)
     assert plan.status == Plan.Status.APPROVED
     assert startable(plan)
     own(world.pool, speech)
@@ -312,7 +312,7 @@ def test_a_pool_that_is_given_to_a_team_after_the_approval_waits_for_it(world: W
 def test_an_administrator_who_frees_a_pool_frees_no_plan_of_it(
     world: World, speech: Team, required: PolicyVersion
 ) -> None:
-    plan = asked(world)
+    plan = requested(world)
     pools.update_pool(world.pool, by=world.admin, owner=None)
     plan = approve(plan, world.approver)
     assert plan.status == Plan.Status.REVIEW
@@ -328,7 +328,7 @@ def test_break_glass_passes_it_as_it_passes_other_approvals(
     world: World, speech: Team, required: PolicyVersion, settings: Any
 ) -> None:
     settings.SETPOINT_BREAK_GLASS_CLASS = "drain"
-    by, plan = UserFactory(roles=["operator", "break-glass"]), asked(world)
+    by, plan = UserFactory(roles=["operator", "break-glass"]), requested(world)
     rollout = glass_start.start(
         plan, by=by, digest=plan.digest, reason="It burns.", confirmation=str(plan), proved_at=now()
     )
@@ -341,10 +341,10 @@ def test_break_glass_passes_it_as_it_passes_other_approvals(
 def test_page_and_rest_say_whose_it_is_and_who_of_them_approved(
     world: World, speech: Team, required: PolicyVersion
 ) -> None:
-    plan, member = asked(world), of(speech, "approver")
+    plan, member = requested(world), of(speech, "approver")
     page = browser(world.approver).get(f"/plans/P-{plan.number}/").content.decode()
     assert "Owner: team Speech" in page
-    assert "Nobody of the team has approved it yet" in page
+    assert "No one of the team has approved it yet" in page
     here = f"/api/v1/plans/{plan.pk}"
     shown = TokenClient(world.approver).get(here).json()
     assert shown["owners"] == [{"name": "Speech", "is_gone": False, "is_required": True, "approved_by": []}]
@@ -359,7 +359,7 @@ def test_page_and_rest_say_whose_it_is_and_who_of_them_approved(
 def test_who_of_the_team_approved_is_named(world: World, speech: Team) -> None:
     own(world.pool, speech)
     member = of(speech, "approver")
-    plan = approve(asked(world), member)
+    plan = approve(requested(world), member)
     review = owner_reviews.reviews_of(plan, verdicts.approval_state(plan))[0]
     assert (review.is_required, review.approved_by) == (False, (member,))
     page = browser(world.approver).get(f"/plans/P-{plan.number}/").content.decode()
