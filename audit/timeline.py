@@ -46,6 +46,7 @@ SENTENCES: Mapping[str, str] = {
     "profile.create": "{} was made",
     "profile.publish": "{} was published",
     "profile.discard": "The draft of {} was discarded",
+    "profile.owner": "The owner of {} was changed",
     "profile.edit": "The draft of {} was written",
     "rollout.abort": "{} is aborted",
     "rollout.keep-cordoned": "{} keeps a node cordoned",

@@ -244,6 +244,13 @@ role_scopes = Question[[], tuple[str, str]]("role_scopes")
 team_scopes = Question[[], tuple[str, str]]("team_scopes")
 """(scope, name) of each team to which a viewer can be limited, by name."""
 
+team_locks = Question[[int], int]("team_locks", is_strict=True)
+"""The key of the team, if it is there: it is not removed until the caller's transaction ends."""
+
+team_holdings = Question[[int], str]("team_holdings", is_strict=True)
+"""What a team (its key) owns, a phrase each ("the pool train in east"). Strict: one that is thought to own nothing is
+removed."""
+
 timeline = Question[[Subject], Entry]("timeline", is_strict=True)
 """What happened to one object, at most `subject.limit` entries a source: see common.timeline. Strict: a timeline that
 lacks a room's entries and does not say so would be a false witness."""

@@ -13,6 +13,7 @@ class GpusConfig(AppConfig):
         from gpus.web import export_views, panels
 
         hooks.team_scopes.subscribe(teams.role_scopes)
+        hooks.team_locks.subscribe(teams.locked)
         hooks.node_panels.subscribe(panels.of_node)
         hooks.cluster_panels.subscribe(panels.of_cluster)
         hooks.cluster_numbers.subscribe(panels.numbers_of_cluster)

@@ -7,5 +7,7 @@ class ProfilesConfig(AppConfig):
     def ready(self) -> None:
         from common import hooks
         from profiles.hooks import search
+        from profiles.services import editing
 
         hooks.search.subscribe(search.find)
+        hooks.team_holdings.subscribe(editing.owned_by)

@@ -36,6 +36,9 @@ class Profile(models.Model):
     draft_author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     draft_authors = models.JSONField(default=list, help_text="User ids that saved this draft: all become authors.")
     is_library = models.BooleanField(default=False, help_text="Comes with the product: extended, not edited.")
+    owner_team = models.PositiveBigIntegerField(
+        null=True, db_default=None, help_text="Key of the team that owns it, which the room of teams keeps; null: none."
+    )
     version = models.PositiveIntegerField(default=1, help_text="Counts every save; the ETag.")
     created_at = models.DateTimeField(default=now)
     updated_at = models.DateTimeField(default=now)

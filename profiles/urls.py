@@ -17,6 +17,7 @@ urlpatterns = [
     path("profiles/<slug:name>/edit/verdict/", editor_views.verdict, name="verdict"),
     path("profiles/<slug:name>/publish/", views.profile_publish, name="profile_publish"),
     path("profiles/<slug:name>/discard/", views.profile_discard, name="profile_discard"),
+    path("profiles/<slug:name>/owner/", views.profile_owner, name="profile_owner"),
     path("profiles/<slug:name>/r<int:number>/", views.revision, name="revision"),
     path("profiles/<slug:name>/r<int:number>/export/", sharing_views.export, name="export"),
     path("profiles/<slug:name>/r<int:number>/export/<str:to>/", sharing_views.export_file, name="export_file"),

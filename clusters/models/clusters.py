@@ -325,6 +325,9 @@ class Pool(models.Model):
         null=True,
         help_text="How long a new node with the taint setpoint.dev/untuned is held at most; null: not decided here.",
     )
+    owner_team = models.PositiveBigIntegerField(
+        null=True, db_default=None, help_text="Key of the team that owns it, which the room of teams keeps; null: none."
+    )
     version = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(default=now)
 

@@ -10,6 +10,7 @@ from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, Que
 from django.db.models.functions import Coalesce
 
 from accounts.models import User
+from accounts.people import owners
 from accounts.permissions import Role, may, restrict
 from clusters.models import STALE_AFTER, Cluster, GpuPod, Node, Pool
 from clusters.services import pools
@@ -139,6 +140,8 @@ class PoolRow:
     text: str
     """The selector as kubectl writes it."""
     count: int
+    owner: str = ""
+    """Name of the team that owns it."""
 
 
 def pools_visible_to(user: User) -> QuerySet[Pool]:
@@ -146,12 +149,16 @@ def pools_visible_to(user: User) -> QuerySet[Pool]:
 
 
 def pools_of(cluster: Cluster) -> tuple[list[PoolRow], dict[str, int]]:
-    """Its pools, and the numbers that rooms above want counted with them: two queries."""
+    """Its pools, and the numbers that rooms above want counted with them: two queries, and one where any is owned."""
     rows = list(Pool.objects.filter(cluster=cluster).order_by("name"))
     contributed: dict[Hashable, QuerySet[Any]] = dict(hooks.cluster_numbers(cluster))
     counts = counting.counts_of(contributed | {pool.pk: pools.matching(pool) for pool in rows})
     numbers = {str(name): counts[name] for name in contributed}
-    return [PoolRow(pool, pools.text_of(pool), counts[pool.pk]) for pool in rows], numbers
+    named: dict[str, Any] = {}
+    return [
+        PoolRow(pool, pools.text_of(pool), counts[pool.pk], owners.shown(pool.owner_team, named) or "")
+        for pool in rows
+    ], numbers  # fmt: skip
 
 
 def gpu_pods_on(node: Node) -> QuerySet[GpuPod]:
@@ -184,8 +191,9 @@ def pool_actions(pool: Pool) -> dict[str, bool]:
 
 
 def pool_permissions(pool: Pool, user: User) -> dict[str, bool]:
-    is_operator = may(user, Role.OPERATOR, pool.cluster.scopes)
-    return {"update": is_operator, "change_selector": is_operator, "delete": is_operator}
+    is_free = not pools.reason_against(pool, user)
+    may_give = may(user, Role.ADMIN, pool.cluster.scopes)
+    return {"update": is_free, "change_selector": is_free, "delete": is_free, "change_owner": may_give}
 
 
 def why_not(cluster: Cluster, user: User) -> Mapping[str, str]:

@@ -12,12 +12,13 @@ from django.db.models import ProtectedError, QuerySet, RestrictedError
 
 from accounts import permissions
 from accounts.models import User
+from accounts.people import owners
 from audit import services as audit
 from clusters.models import Cluster, Node, Pool
 from clusters.services import label_selectors
 from common import hooks
 from common.clock import now
-from common.errors import Invalid, Stale, WrongState
+from common.errors import Invalid, NotAllowed, Stale, WrongState
 from contract import holds
 
 Role = permissions.Role
@@ -71,12 +72,17 @@ def create_pool(
     by: User,
     description: str = "",
     hold_minutes: int | None = None,
+    owner: str | None = None,
 ) -> Pool:
-    """Raises NotAllowed, Invalid."""
+    """Create a pool, by a team's name with an owner, which takes an administrator. Raises NotAllowed, Invalid."""
     permissions.require(by, Role.OPERATOR, cluster.scopes, f"create a pool in {cluster}")
-    fields = _checked({"name": name, "selector": selector, "description": description, "hold_minutes": hold_minutes})
+    if owner:
+        permissions.require(by, Role.ADMIN, cluster.scopes, f"say who owns a pool in {cluster}")
+    fields = _checked({"name": name, "selector": selector, "description": description, "hold_minutes": hold_minutes,
+                       "owner": owner})  # fmt: skip
     try:
         with transaction.atomic():
+            owners.hold(fields["owner_team"])
             pool = Pool.objects.create(cluster=cluster, selector_authors=[_author(by)], **fields)
             _record("create", pool, by, before=None, after=fields)
     except IntegrityError as error:  # one_pool_name
@@ -85,24 +91,35 @@ def create_pool(
 
 
 def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: Any) -> Pool:
-    """Change name, selector, description or hold_minutes. `version`: the one the caller saw.
+    """Change name, selector, description, hold_minutes or owner (a team's name). `version`: the one the caller saw.
 
     Raises Stale, NotAllowed, Invalid.
     """
-    permissions.require(by, Role.OPERATOR, pool.cluster.scopes, f"change the pool {pool.name}")
+    if not permissions.may(by, Role.ADMIN, pool.cluster.scopes):
+        permissions.require(by, Role.OPERATOR, pool.cluster.scopes, f"change the pool {pool.name}")
+    if "owner" in changes and (changes["owner"] or None) == owners.shown(pool.owner_team):
+        del changes["owner"]
     fields = _checked(changes)
-    if all(getattr(pool, name) == value for name, value in fields.items()) and version in (None, pool.version):
+    differing = {name for name, value in fields.items() if getattr(pool, name) != value}
+    if not differing and version in (None, pool.version):
         return pool
-    if "selector" in fields and fields["selector"] != pool.selector:
+    if "owner_team" in differing:
+        permissions.require(by, Role.ADMIN, pool.cluster.scopes, f"say who owns the pool {pool.name}")
+    if differing != {"owner_team"}:
+        require_operator(pool, by, f"change the pool {pool.name}")
+    if "selector" in differing:
         _refuse_if_used(pool, "its selector cannot be changed")
+        _refuse_nodes_of_others(pool, fields["selector"], by)
     as_read = pool.version if version is None else version
     before = {name: getattr(pool, name) for name in fields}
     also = {}
-    if "selector" in fields and fields["selector"] != pool.selector:
+    if "selector" in differing:
         also["selector_authors"] = [*pool.selector_authors, _author(by)][-AUTHORS:]
     try:
         with transaction.atomic():
-            unchanged = Pool.objects.filter(pk=pool.pk, version=as_read)
+            if "owner_team" in differing:
+                owners.hold(fields["owner_team"])
+            unchanged = Pool.objects.filter(pk=pool.pk, version=as_read, owner_team=pool.owner_team)
             if not unchanged.update(**fields, **also, version=as_read + 1):
                 raise Stale(f"The pool {pool.name} was changed meanwhile. Reload it and try again.")
             _record("update", pool, by, before=before, after=fields)
@@ -112,17 +129,53 @@ def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: 
     return pool
 
 
+def reason_against(pool: Pool, user: User) -> str:
+    """Return why this person may neither change nor delete this pool; empty where they may."""
+    if not permissions.may(user, Role.OPERATOR, pool.cluster.scopes):
+        return f"You need the role operator for {pool.cluster}."
+    return owners.reason_against(user, pool.owner_team, pool.cluster.scopes)
+
+
+def require_operator(pool: Pool, by: User, doing: str) -> None:
+    """Raises NotAllowed where this person may not change the pool."""
+    permissions.require(by, Role.OPERATOR, pool.cluster.scopes, doing)
+    owners.require(by, pool.owner_team, pool.cluster.scopes, doing)
+
+
+def _refuse_nodes_of_others(pool: Pool, selector: Mapping[str, Any], by: User) -> None:
+    """Raise NotAllowed where a team's pool would select another team's nodes, and the team get a say in its plans."""
+    if pool.owner_team is None or permissions.may(by, Role.ADMIN, pool.cluster.scopes):
+        return
+    chosen = label_selectors.nodes(selector, Node.objects.present().filter(cluster=pool.cluster_id)).order_by()
+    theirs = Pool.objects.filter(cluster=pool.cluster_id, owner_team__isnull=False).exclude(owner_team=pool.owner_team)
+    for other in theirs.order_by("name"):
+        if matching(other).filter(pk__in=chosen.values("pk")).exists():
+            name = owners.shown(other.owner_team)
+            raise NotAllowed(
+                f"This selects nodes of {other.name}, a pool of {name}. An administrator may let both do so."
+            )
+
+
+def owned_by(team: int) -> list[str]:
+    """Return the pools of a team, a phrase each."""
+    rows = Pool.objects.filter(owner_team=team).order_by("cluster__name", "name")
+    return [f"the pool {name} in {cluster}" for name, cluster in rows.values_list("name", "cluster__name")]
+
+
 def _author(by: User) -> dict[str, Any]:
     return {"by": by.pk, "at": now().isoformat()}
 
 
 def delete_pool(pool: Pool, *, by: User) -> None:
     """Raises WrongState while something builds on it, NotAllowed."""
-    permissions.require(by, Role.OPERATOR, pool.cluster.scopes, f"delete the pool {pool.name}")
+    require_operator(pool, by, f"delete the pool {pool.name}")
     _refuse_if_used(pool, "it cannot be deleted")
     try:
         with transaction.atomic():
-            _record("delete", pool, by, before={"name": pool.name, "selector": pool.selector}, after=None)
+            if not Pool.objects.select_for_update().filter(pk=pool.pk, owner_team=pool.owner_team).exists():
+                raise Stale(f"The pool {pool.name} was changed meanwhile. Reload it and try again.")
+            before = {name: getattr(pool, name) for name in ("name", "selector", "owner_team")}
+            _record("delete", pool, by, before=before, after=None)
             pool.delete()
     except (ProtectedError, RestrictedError) as error:
         kinds = sorted({str(row._meta.verbose_name_plural) for row in _holders(error)})
@@ -142,6 +195,8 @@ def _refuse_if_used(pool: Pool, what: str) -> None:
 
 def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(fields)
+    if "owner" in out:
+        out["owner_team"] = owners.team_id(out.pop("owner"))
     if "name" in out and not (isinstance(out["name"], str) and _NAME.fullmatch(out["name"])):
         raise Invalid(
             "The pool needs a usable name.", fields={"name": ["Small letters, digits and '-', at most 63 characters."]}
@@ -181,6 +236,14 @@ def _record(
         target=f"pool:{pool.pk}",
         target_name=str(pool),
         cluster_id=pool.cluster_id,
-        before=before,
-        after=after,
+        before=_with_owner(before),
+        after=_with_owner(after),
     )
+
+
+def _with_owner(fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the fields with the owner's name in place of its key."""
+    if fields is None:
+        return None
+    owner = {"owner": owners.shown(fields["owner_team"])} if "owner_team" in fields else {}
+    return {name: value for name, value in fields.items() if name != "owner_team"} | owner

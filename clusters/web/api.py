@@ -14,6 +14,7 @@ from rest_framework.decorators import action
 from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
 
+from accounts.people import owners
 from accounts.people.pending import Proposed
 from accounts.web.pending_api import PendingChangeOut, proposed
 from clusters import tasks
@@ -160,10 +161,14 @@ class ClusterViewSet(mixins.ListModelMixin, ApiViewSet):
 class PoolFilter(django_filters.FilterSet):  # type: ignore[misc]
     cluster = django_filters.UUIDFilter(field_name="cluster_id")
     name = django_filters.CharFilter(lookup_expr="icontains")
+    owner = django_filters.CharFilter(method="of_owner", max_length=63, help_text="Name of the team that owns it.")
 
     class Meta:
         model = Pool
         fields: list[str] = []
+
+    def of_owner(self, rows: QuerySet[Pool], name: str, value: str) -> QuerySet[Pool]:
+        return rows.filter(owner_team=owners.team_id(value))
 
 
 class PoolViewSet(mixins.ListModelMixin, ApiViewSet):

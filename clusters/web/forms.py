@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
@@ -122,7 +122,20 @@ class PoolForm(forms.Form):
         help_text="A new node that registers with the taint setpoint.dev/untuned takes only pods that tolerate it. "
         "Setpoint removes it when the node is compliant, or after this time. Empty: Setpoint leaves the taint alone.",
     )
+    owner = forms.ChoiceField(
+        required=False,
+        label="Owner",
+        help_text="Of the operators, only those with a role in this team may change the pool.",
+    )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, owners: Sequence[tuple[str, str]] | None, **options: Any) -> None:
+        """`owners` are the choices of an administrator; None: this person may not say who owns it."""
+        super().__init__(*args, **options)
+        if owners is None:
+            del self.fields["owner"]
+        else:
+            cast("forms.ChoiceField", self.fields["owner"]).choices = owners
 
 
 def add_errors(form: forms.Form, refusal: Refusal) -> None:

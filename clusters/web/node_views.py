@@ -1,7 +1,8 @@
 """Pages of pools and nodes. What each template gets:
 
 clusters/pool.html              cluster, pool (None for a new one), form PoolForm, preview (Preview or None: count,
-                                total, names, warning), why_not_delete; posts to itself with `intent=preview` or
+                                total, names, warning), owner (a team's name or None), why_not_change (of an owned
+                                pool), why_not_delete; posts to itself with `intent=preview` or
                                 `intent=save`; deleting posts to clusters:pool_delete
 clusters/nodes.html
     listing         a page of Node with cluster and tuning, worst first unless the URL sorts otherwise
@@ -28,6 +29,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import filters as saved
+from accounts.people import owners
+from accounts.permissions import Role, may
 from clusters.models import Cluster, Node, NodeTuning, Pool
 from clusters.reports import node_filters, selectors
 from clusters.services import lifecycle, nodes, pools
@@ -47,7 +50,8 @@ ROWS = 50
 def pool_new(request: UserRequest, pk: UUID) -> HttpResponse:
     cluster = get_object_or_404(selectors.clusters_visible_to(request.user), pk=pk)
     initial = {"selector": request.GET.get("selector", "")}
-    return _pool_page(request, cluster, None, PoolForm(request.POST or None, initial=initial))
+    form = PoolForm(request.POST or None, initial=initial, owners=_owner_choices(request, cluster, None))
+    return _pool_page(request, cluster, None, form)
 
 
 @require_http_methods(["GET", "POST"])
@@ -57,7 +61,17 @@ def pool(request: UserRequest, pk: int) -> HttpResponse:
     initial = {"selector": pools.text_of(row)} | {
         name: getattr(row, name) for name in ("name", "description", "hold_minutes", "version")
     }
-    return _pool_page(request, row.cluster, row, PoolForm(request.POST or None, initial=initial))
+    initial |= {"owner": owners.shown(row.owner_team) or ""}
+    form = PoolForm(request.POST or None, initial=initial, owners=_owner_choices(request, row.cluster, row))
+    return _pool_page(request, row.cluster, row, form)
+
+
+def _owner_choices(request: UserRequest, cluster: Cluster, row: Pool | None) -> list[tuple[str, str]] | None:
+    """Return the teams that may own it; None: this person may not say who does, or there is no team."""
+    if not may(request.user, Role.ADMIN, cluster.scopes):
+        return None
+    choices = owners.choices(row.owner_team if row else None)
+    return choices if len(choices) > 1 else None
 
 
 def _pool_page(request: UserRequest, cluster: Cluster, row: Pool | None, form: PoolForm) -> HttpResponse:
@@ -77,12 +91,15 @@ def _pool_page(request: UserRequest, cluster: Cluster, row: Pool | None, form: P
                 return redirect("clusters:cluster", cluster.pk)
         except Refusal as refusal:
             add_errors(form, refusal)
+    why_not_change = pools.reason_against(row, request.user) if row and row.owner_team else ""
     context = {
         "cluster": cluster,
         "pool": row,
         "form": form,
         "preview": preview,
-        "why_not_delete": "; ".join(hooks.pool_blockers(row.pk)) if row else "",
+        "owner": owners.shown(row.owner_team) if row else None,
+        "why_not_change": why_not_change,
+        "why_not_delete": why_not_change or ("; ".join(hooks.pool_blockers(row.pk)) if row else ""),
     }
     return render(request, "clusters/pool.html", context, status=422 if form.errors else 200)
 

@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from accounts.people import owners
 from clusters.connection import expiry
 from clusters.models import Cluster, GpuPod, Node, NodeTuning, Pool
 from clusters.reports import selectors
@@ -164,6 +165,7 @@ class PoolOut(serializers.ModelSerializer[Pool]):
     cluster = serializers.UUIDField(source="cluster_id")
     cluster_name = serializers.CharField(source="cluster.name")
     selector_text = serializers.SerializerMethodField(help_text="As kubectl writes it.")
+    owner = serializers.SerializerMethodField(help_text="Name of the team that owns it; null: none.")
     actions = serializers.SerializerMethodField()
     permissions = serializers.SerializerMethodField()
 
@@ -171,11 +173,14 @@ class PoolOut(serializers.ModelSerializer[Pool]):
         model = Pool
         fields = [
             "id", "cluster", "cluster_name", "name", "selector", "selector_text", "description", "hold_minutes",
-            "version", "created_at", "actions", "permissions",
+            "owner", "version", "created_at", "actions", "permissions",
         ]  # fmt: skip
 
     def get_selector_text(self, pool: Pool) -> str:
         return label_selectors.text(pool.selector)
+
+    def get_owner(self, pool: Pool) -> str | None:
+        return owners.shown(pool.owner_team, self.context)
 
     @extend_schema_field(_FLAGS)
     def get_actions(self, pool: Pool) -> dict[str, bool]:
@@ -215,10 +220,16 @@ def _hold_minutes(**options: Any) -> serializers.IntegerField:
     )
 
 
+def _owner() -> serializers.CharField:
+    words = "Name of the team that owns it; null: none. Takes an administrator."
+    return serializers.CharField(required=False, allow_null=True, max_length=63, help_text=words)
+
+
 class PoolIn(SelectorIn):
     name = serializers.CharField(max_length=63)
     description = serializers.CharField(required=False, allow_blank=True, max_length=300, default="")
     hold_minutes = _hold_minutes(default=None)
+    owner = _owner()
 
 
 class PoolChange(Body[Any]):
@@ -226,6 +237,7 @@ class PoolChange(Body[Any]):
     selector = SelectorField(required=False)
     description = serializers.CharField(required=False, allow_blank=True, max_length=300)
     hold_minutes = _hold_minutes()
+    owner = _owner()
 
 
 class PreviewOut(serializers.Serializer[Any]):

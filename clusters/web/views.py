@@ -25,7 +25,8 @@ clusters/cluster.html
     equipment       dict of fleet.Equipment, or None; apply_command
     counts          of nodes: healthy, degraded, unknown, cordoned, total, gpus, gpus_allocated
     not_enrolled    nodes without a NodeTuning; cluster.enrolment_error says why if something is wrong
-    pools           [PoolRow: pool, text (the selector), count]
+    pools           [PoolRow: pool, text (the selector), count, owner (a team's name)] of the owner chosen, if any is
+    pool_owners, pool_owner    names of the owners of its pools, and the one chosen
     numbers         what rooms above had counted, for their panels
     compliance      nodes by compliance; assigned: how many have a target; trend, totals: for jobs/_trend.html
     tiles, leads, panels, late_panels   [Panel]: `{% include panel.template with panel=panel.context %}`, by their place
@@ -176,6 +177,7 @@ def _cluster_page(request: UserRequest, cluster_row: Cluster, form: ClusterForm)
     row: Any = cluster_row
     row.health = selectors.health_of(cluster_row)
     pools, numbers = selectors.pools_of(cluster_row)
+    owner = request.GET.get("owner", "")
     panels = sorted(hooks.cluster_panels(request, cluster_row), key=lambda panel: panel.order)
     axes = {axis: values for _, axis, values in hooks.cluster_counts([cluster_row])}
     compliance = axes.get("compliance", {})
@@ -188,7 +190,9 @@ def _cluster_page(request: UserRequest, cluster_row: Cluster, form: ClusterForm)
         "apply_command": APPLY_COMMAND,
         "counts": selectors.numbers_of(cluster_row),
         "not_enrolled": row.unenrolled,
-        "pools": pools,
+        "pools": [each for each in pools if not owner or each.owner == owner],
+        "pool_owners": sorted({each.owner for each in pools} - {""}),
+        "pool_owner": owner,
         "numbers": numbers,
         "compliance": compliance,
         "assigned": assigned,

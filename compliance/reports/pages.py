@@ -138,11 +138,8 @@ def pools(user: User, columns: Sequence[Column], node_groups: Iterable[NodeGroup
 
 
 def why_not(user: User, assignment: Assignment, doing: str) -> str:
-    return (
-        ""
-        if assignments.may_weaken(user, assignment)
-        else f"To {doing} you need the role operator for {assignment.pool.cluster}."
-    )
+    reason = assignments.reason_against(user, assignment)
+    return f"To {doing}: {reason}" if reason else ""
 
 
 def _matrix(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Any]:

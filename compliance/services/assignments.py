@@ -17,13 +17,13 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from accounts import permissions
 from accounts.models import User
 from audit import services as audit
 from clusters.connection import registry
 from clusters.fleet import Fleet, FleetError, FleetRefused
 from clusters.inventory import store
 from clusters.models import Cluster, NodeTuning, Pool
+from clusters.services import pools as pool_services
 from common import hooks
 from common.clock import now
 from common.errors import WrongState
@@ -76,13 +76,18 @@ def why_not_weaken(assignment: Assignment, live: Iterable[hooks.WorkRef] | None 
 
 
 def may_weaken(user: User, assignment: Assignment) -> bool:
-    return permissions.may(user, permissions.Role.OPERATOR, assignment.pool.cluster.scopes)
+    return not reason_against(user, assignment)
+
+
+def reason_against(user: User, assignment: Assignment) -> str:
+    """Return why this person may not stop the repairs; empty where they may."""
+    return pool_services.reason_against(assignment.pool, user)
 
 
 def weaken(assignment: Assignment, *, by: User, reason: str = "") -> Assignment:
     """Stop repairing drift in this pool; agents are told by `soften`. Raises NotAllowed, WrongState."""
     cluster = assignment.pool.cluster
-    permissions.require(by, permissions.Role.OPERATOR, cluster.scopes, f"stop repairs in {assignment.pool}")
+    pool_services.require_operator(assignment.pool, by, f"stop repairs in {assignment.pool}")
     if refused := why_not_weaken(assignment):
         raise WrongState(refused)
     with transaction.atomic():

@@ -32,7 +32,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.models import User
-from accounts.permissions import ANYWHERE, Role, may
+from accounts.people import owners
+from accounts.permissions import ANYWHERE, GLOBAL, Role, may
 from clusters.models import Cluster
 from clusters.reports import selectors
 from common.errors import Invalid, Stale
@@ -235,7 +236,10 @@ def _page(
 
 def _may_remove(user: User, here: ComponentInCluster) -> bool:
     """The profile's editor is open to this person, and the profile is no part of the library."""
-    return here.wish is not None and not here.wish.revision.profile.is_library and may(user, Role.OPERATOR, ANYWHERE)
+    if here.wish is None or not may(user, Role.OPERATOR, ANYWHERE):
+        return False
+    profile = here.wish.revision.profile
+    return not profile.is_library and not owners.reason_against(user, profile.owner_team, GLOBAL)
 
 
 def _rows(here: ComponentInCluster, desk: ValuesEditor, findings: Sequence[ValuesFinding]) -> list[ValueRow]:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from clusters.connection import registry
 from clusters.fleet import FleetError
 from clusters.inventory import daily_counts, enrolment, reachability
+from clusters.models import Pool
 from clusters.services import lifecycle
 from common.clock import now
 from config.demo import by_hand, money, people, queues, telemetry
@@ -303,6 +304,8 @@ class DemoHistory(Operations):
         )
         self.pass_time(120)
         self.look("atlas-training")
+        notebooks = Pool.objects.get(cluster=self.clusters["atlas-training"], name="interactive")
+        lifecycle.update_pool(notebooks, by=self.admin, owner=money.RULES[1]["team"])
         small = self.plan("atlas-training", "interactive", self.baseline, "The notebooks' nodes were forgotten.")
         self.pass_time(40)
         reviews.request(small, by=self.operator)

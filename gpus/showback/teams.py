@@ -14,6 +14,7 @@ from django.db.models import F, Sum
 from accounts.models import User
 from accounts.permissions import TEAM
 from audit import services as audit
+from common import hooks
 from common.clock import now
 from common.errors import Invalid, Stale, WrongState
 from gpus.models import GpuUse, Team, TeamRules
@@ -23,6 +24,8 @@ from gpus.showback.rules import RuleList
 
 MOST = 200
 MOST_BUDGET = Decimal(1_000_000_000)
+SHOWN = 5
+"""Things that a team owns which a refusal names."""
 PREVIEWED = timedelta(days=30)
 RESERVED = ("unassigned", "unheld", "not attributed", "total")
 """Names of a statement's other lines."""
@@ -65,6 +68,11 @@ def remove(team: Team, *, by: User) -> None:
         named = [row["pattern"] for row in _locked().rules if row["team"] == team.pk]
         if named:
             raise WrongState(f"Rules name this team: {', '.join(named[:5])}. Change them first.")
+        if owned := hooks.team_holdings(team.pk):
+            more = f" and {len(owned) - SHOWN} more" if len(owned) > SHOWN else ""
+            raise WrongState(
+                f"This team owns {', '.join(owned[:SHOWN])}{more}. Give them another owner, or none, first."
+            )
         audit.record(by=by, action="gpu_team.remove", **_subject(team), before=fields_of(team))
         team.delete()
 
@@ -117,6 +125,12 @@ def names() -> dict[int, str]:
 def role_scopes() -> list[tuple[str, str]]:
     """Return (scope, name) of each team to which a viewer can be limited."""
     return [(f"{TEAM}{pk}", name) for pk, name in names().items()]
+
+
+def locked(team: int) -> list[int]:
+    """Return the team's key if it is there; until the transaction ends it is not removed."""
+    _locked()
+    return list(Team.objects.filter(pk=team).values_list("pk", flat=True))
 
 
 def judge(rows: Sequence[Mapping[str, str]]) -> RuleList:

@@ -208,7 +208,7 @@ def _unapproved_reason(plan: Plan) -> str:
         return ""
     return (
         f"{plan} needs {standing.missing} more approval{'' if standing.missing == 1 else 's'}: some who approved may "
-        "not any more, the rules were changed, or a verdict was given before an upgrade."
+        "not any more, the rules or the owners were changed, or a verdict was given before an upgrade."
     )
 
 

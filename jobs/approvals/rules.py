@@ -5,15 +5,16 @@ One approver is always needed, even if the rows say otherwise: a plan that no ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from accounts.models import User
-from accounts.permissions import GLOBAL, may
+from accounts.models import RoleBinding, User
+from accounts.people import owners as team_owners
+from accounts.permissions import GLOBAL, TEAM, may
 from jobs.diffs.changes import Disruption
-from jobs.forecast import rule_facts, rule_shares
+from jobs.forecast import owners, rule_facts, rule_shares
 from jobs.forecast.rule_facts import NO_EXTRAS, ExtraFacts
 from jobs.models import ApprovalRule, Plan
 from jobs.policy import judgement
@@ -33,6 +34,8 @@ class RuleRequirement:
     pk: int | None = None
     about: str = ""
     """Which plans it fits, in words; known of the rules of a plan."""
+    team: str = ""
+    """Name of the team whose people it asks for, in place of a role; `of_scope` has its key."""
 
     @property
     def demand(self) -> str:
@@ -41,6 +44,8 @@ class RuleRequirement:
     @property
     def of_whom(self) -> str:
         """The role that some of the approvers hold, and where: `approver in env:production`."""
+        if self.team:
+            return f"of the team {self.team}"
         if self.of_scope == "*":
             return f"{self.of_role} for all clusters"
         return f"{self.of_role} in {self.of_scope}" if self.of_scope else self.of_role
@@ -142,7 +147,9 @@ def requirements_for(plan: Plan, policy: PolicyJudgement | None = None) -> tuple
     requirements = fitting_requirements(rows, facts_of([plan], rows)[plan.pk])
     known = [replace(rule, about=about.get(rule.pk, rule.about)) for rule in requirements]
     # The policy's come beside the rules', never in their place: it can only demand more.
-    known += policy_requirements(policy or judgement.judge_plan(plan))
+    policy = policy or judgement.judge_plan(plan)
+    known += policy_requirements(policy)
+    known += owner_requirements(plan, policy)
     return tuple(sorted(known, key=lambda r: r.strictness, reverse=True))
 
 
@@ -154,6 +161,20 @@ def policy_requirements(policy: PolicyJudgement) -> list[RuleRequirement]:
         )
         for rule in policy.demands
         if rule.approvers
+    ]  # fmt: skip
+
+
+def owner_requirements(plan: Plan, policy: PolicyJudgement) -> list[RuleRequirement]:
+    """Return, where a rule of the policy asks for owners, one requirement for each team that owns what it touches."""
+    asking = [rule for rule in policy.demands if rule.owners]
+    rows = owners.owners_of([plan])[plan.pk] if asking else []
+    return [
+        RuleRequirement(
+            f"{rule.name} (policy v{policy.version})", 1, 1, RoleBinding.Role.VIEWER, f"{TEAM}{owner.team}",
+            about=f"plans that touch what {owner.name} owns", team=owner.name,
+        )
+        for rule in asking
+        for owner in rows
     ]  # fmt: skip
 
 
@@ -178,7 +199,12 @@ def facts_of(plans: Sequence[Plan], rows: Sequence[ApprovalRule]) -> dict[UUID, 
 def role_check(plan: Plan) -> Holds:
     """Asks the roles that people hold now, and held when approval was asked for."""
 
+    known: list[Mapping[int, str]] = []
+
     def holds(person: User, role: str, scope: str) -> bool:
+        if scope.startswith(TEAM):
+            known[:] = known or [team_owners.team_names()]
+            return team_owners.belonged_at(person, int(scope.removeprefix(TEAM)), plan.requested_at, known[0])
         scopes = (*GLOBAL, scope) if scope else plan.cluster.scopes
         return may(person, role, scopes) and (
             plan.requested_at is None or held_role_at(person, role, scopes, plan.requested_at)
@@ -225,12 +251,16 @@ def describe_conditions(row: ApprovalRule) -> str:
 
 def describe_demand(rule: RuleRequirement) -> str:
     """Describe the number and kind of approvers: `2 approvers, 1 of them admin for all clusters`."""
+    if rule.team:
+        return f"an approver with a role in the team {rule.team}"
     text = f"{rule.approvers} approver{'' if rule.approvers == 1 else 's'}"
     return f"{text}, {rule.of_count} of them {describe_role(rule)}" if rule.of_count else text
 
 
 def describe_role(rule: RuleRequirement) -> str:
-    """`admin for all clusters`, `approver in env:production`, `admin here`."""
+    """`admin for all clusters`, `approver in env:production`, `admin here`, `of the team Speech`."""
+    if rule.team:
+        return rule.of_whom
     if not rule.of_scope:
         return f"{rule.of_role} here"
     return f"{rule.of_role} for all clusters" if rule.of_scope in GLOBAL else f"{rule.of_role} in {rule.of_scope}"

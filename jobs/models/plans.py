@@ -114,6 +114,10 @@ class Plan(Moves, Marked):
     )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=now)
+    owners = models.JSONField(
+        null=True,
+        help_text="{key of a team: its name} of those that owned what it touches when it was made; null: not asked.",
+    )
     authorship = models.JSONField(null=True, help_text="{user id: what they wrote of it}; they do not approve it.")
     observed_at = models.DateTimeField()
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

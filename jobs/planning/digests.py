@@ -51,6 +51,7 @@ def plan_digest(plan: Plan) -> str:
             **control,
             **domains,
             **_authors(plan),
+            **_owners(plan),
             **({"judgement": plan.judgement} if plan.judgement else {}),
         }
     )
@@ -64,6 +65,11 @@ def _domains(plan: Plan, known: Mapping[str, Any]) -> list[list[str]]:
 def _authors(plan: Plan) -> dict[str, Any]:
     """Return those barred from approving it; nothing where they were not stored, so that older digests hold."""
     return {} if plan.authorship is None else {"authors": sorted(map(int, plan.authorship))}
+
+
+def _owners(plan: Plan) -> dict[str, Any]:
+    """Return the keys of the teams that owned what it touches; nothing without any, so that older digests hold."""
+    return {"owners": sorted(map(int, plan.owners))} if plan.owners else {}
 
 
 def _components(plan: Plan) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from jobs.forecast import (
     findings,
     measured_findings,
     overlaps,
+    owners,
     randomization,
     schedule,
 )
@@ -197,7 +198,8 @@ def _store(  # noqa: PLR0917 — one caller, which has just computed each of the
         )
         _store_nodes(plan, draft, nodes)
         component_parts.store_parts(plan, brought)
-        plan.put_marked(digest=digests.plan_digest(plan))
+        plan.owners = {str(owner.team): owner.name for owner in owners.owners_of([plan])[plan.pk]}
+        plan.put_marked(digest=digests.plan_digest(plan), owners=plan.owners)
         audit.record(
             by=by,
             action="plan.make",

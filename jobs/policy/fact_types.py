@@ -70,6 +70,10 @@ PLAN: Mapping[str, tuple[FactType, str]] = {
     "node_percent": (DOUBLE, "Share of the cluster's nodes that it changes or disturbs, 0 to 100, as of now"),
     "most_gpus": (INT, "GPUs of all nodes that it takes out of service, as of now; at least `plan.gpus_out`"),
     "most_gpu_jobs": (INT, "GPU jobs on nodes that it drains, as of now; at least `plan.gpu_jobs`"),
+    "owners": (
+        list_of(STRING),
+        "Teams that own its pool, its profile, or a pool whose nodes it changes or disturbs: when it was made, and now",
+    ),
     "all_namespaces": (list_of(STRING), "Namespaces of those jobs, and `plan.namespaces`"),
 }
 JUDGED: Mapping[str, tuple[FactType, str]] = {

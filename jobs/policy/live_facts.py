@@ -9,11 +9,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from jobs.forecast import rule_facts, rule_shares
+from jobs.forecast import owners, rule_facts, rule_shares
 from jobs.models import Plan
 
 SHARES = frozenset({"plan.gpu_percent", "plan.node_percent"})
 GPUS = frozenset({"plan.most_gpus"})
+OWNERS = frozenset({"plan.owners"})
 JOBS = frozenset({"plan.most_gpu_jobs", "plan.all_namespaces"})
 
 
@@ -23,6 +24,9 @@ def live_facts_of(plans: Sequence[Plan], names: Collection[str]) -> dict[UUID, d
     if not SHARES.isdisjoint(names):
         for pk, (gpus, nodes) in rule_shares.shares_of(plans).items():
             facts[pk] |= {"gpu_percent": 100.0 * gpus, "node_percent": 100.0 * nodes}
+    if not OWNERS.isdisjoint(names):
+        for pk, rows in owners.owners_of(plans).items():
+            facts[pk] |= {"owners": [owner.name for owner in rows]}
     kinds = {kind for kind, of in (("gpus", GPUS), ("jobs", JOBS)) if not of.isdisjoint(names)}
     if kinds:
         for pk, counted in rule_facts.counted_facts(plans, kinds).items():

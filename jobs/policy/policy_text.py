@@ -24,7 +24,7 @@ NAME_CHARACTERS, MESSAGE_CHARACTERS = 80, 200
 ROLES = (RoleBinding.Role.APPROVER, RoleBinding.Role.OPERATOR, RoleBinding.Role.ADMIN)
 TOP = ("facts", "zone", "rules")
 RULE = ("name", "when", "refuse", "require")
-REQUIRE = ("approvers", "of_count", "of_role", "of_scope", "fresh_login")
+REQUIRE = ("approvers", "of_count", "of_role", "of_scope", "owners", "fresh_login")
 EMPTY = f"facts: {FACTS_VERSION}\nzone: UTC\nrules: []\n"
 
 
@@ -39,6 +39,8 @@ class PolicyRule:
     of_count: int = 0
     of_role: str = ""
     of_scope: str = ""
+    owners: bool = False
+    """An approver of each team that owns what the plan touches."""
     fresh_login: bool = False
 
 
@@ -163,16 +165,15 @@ class _Reader:
             self._wrong((*path, "of_count"), f"{name}: `of_count` is at most `approvers`.")
         if scope:
             scope = self._scope(scope, name, path)
-        fresh = row.get("fresh_login", False)
-        if not isinstance(fresh, bool):
-            self._wrong((*path, "fresh_login"), f"{name}: `fresh_login` is true or false.")
-        elif not (approvers or count or fresh):
+        fresh, owners = self._flag(row, "fresh_login", name, path), self._flag(row, "owners", name, path)
+        if len(self.errors) == before and not (approvers or count or fresh or owners):
             self._wrong(path, f"{name}: `require` asks for nothing.")
         if len(self.errors) > before:
             return None
         approvers = max(approvers, 1) if count else approvers
         return {
-            "approvers": approvers, "of_count": count, "of_role": role, "of_scope": scope, "fresh_login": fresh,
+            "approvers": approvers, "of_count": count, "of_role": role, "of_scope": scope, "owners": owners,
+            "fresh_login": fresh,
         }  # fmt: skip
 
     def _scope(self, scope: Any, name: str, path: tuple[str | int, ...]) -> str:
@@ -188,6 +189,12 @@ class _Reader:
             self._wrong((*path, key), f"{name}: `{key}` is a whole number from 1 to {MOST_APPROVERS}.")
             return 0
         return value
+
+    def _flag(self, row: Mapping[str, Any], key: str, name: str, path: tuple[str | int, ...]) -> bool:
+        value = row.get(key, False)
+        if not isinstance(value, bool):
+            self._wrong((*path, key), f"{name}: `{key}` is true or false.")
+        return value is True
 
     def _refuse_unknown(self, row: Mapping[str, Any], known: tuple[str, ...], path: tuple[str | int, ...]) -> None:
         for key in row:

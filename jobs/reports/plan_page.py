@@ -8,7 +8,7 @@ from typing import Any
 from django.core.paginator import Paginator
 
 from accounts.models import User
-from jobs.approvals import plan_actions, rings, verdicts
+from jobs.approvals import owner_reviews, plan_actions, rings, verdicts
 from jobs.approvals.tickets import obstacles, references
 from jobs.calendars import targets
 from jobs.diffs import staleness
@@ -42,6 +42,7 @@ def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -
         **_joined_nodes(plan),
         "since": staleness.changes_since_planned(plan),
         "standing": standing,
+        "owners": owner_reviews.reviews_of(plan, standing),
         "approvals": given,
         "policy": standing.policy if is_to_start else None,
         "strategy": Strategy.from_json(plan.strategy),

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from common.bodies import Body, Instant
-from jobs.approvals import plan_actions, reviews, verdicts
+from jobs.approvals import owner_reviews, plan_actions, reviews, verdicts
 from jobs.diffs import staleness
 from jobs.models import Approval, Plan, PlanNode, Rollout
 from jobs.policy import judgement
@@ -48,6 +48,15 @@ class StandingOut(serializers.Serializer[Any]):
     changes_by = serializers.ListField(child=serializers.CharField(), help_text="Accounts that requested changes.")
     rejected_by = serializers.ListField(child=serializers.CharField())
     rules = NeedOut(source="needs", many=True, help_text="All of them apply, the strictest first.")
+
+
+class OwnerReviewOut(serializers.Serializer[Any]):
+    """A team that owns the plan's pool, its profile, or a pool of which it touches a node: when it was made, or now."""
+
+    name = serializers.CharField()
+    is_gone = serializers.BooleanField(help_text="The team was removed since.")
+    is_required = serializers.BooleanField(help_text="The approval policy asks for an approver of this team.")
+    approved_by = serializers.ListField(child=serializers.CharField(), help_text="People of the team who approved it.")
 
 
 class PolicyRefusalOut(serializers.Serializer[Any]):
@@ -162,6 +171,7 @@ class PlanDetailOut(PlanOut):
     findings = FindingOut(many=True, read_only=True)
     differences = serializers.SerializerMethodField()
     approval = serializers.SerializerMethodField()
+    owners = serializers.SerializerMethodField(help_text="Teams that own what it touches.")
     policy = serializers.SerializerMethodField(help_text="What the approval policy says of it now.")
     verdicts = ApprovalOut(source="approvals", many=True, read_only=True)
     rollout = serializers.SerializerMethodField()
@@ -171,7 +181,7 @@ class PlanDetailOut(PlanOut):
         fields = [
             *PlanOut.Meta.fields,
             "why_not", "strategy", "selector", "summary", "findings", "changed_since", "differences", "approval",
-            "policy", "verdicts", "rollout",
+            "owners", "policy", "verdicts", "rollout",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
@@ -199,6 +209,10 @@ class PlanDetailOut(PlanOut):
     @extend_schema_field(StandingOut())
     def get_approval(self, plan: Plan) -> Any:
         return StandingOut(verdicts.approval_state(plan)).data
+
+    @extend_schema_field(OwnerReviewOut(many=True))
+    def get_owners(self, plan: Plan) -> Any:
+        return OwnerReviewOut(owner_reviews.reviews_of(plan, verdicts.approval_state(plan)), many=True).data
 
     @extend_schema_field(PlanPolicyOut())
     def get_policy(self, plan: Plan) -> Any:

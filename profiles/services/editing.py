@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from django.db import IntegrityError, transaction
 
 from accounts.models import User
-from accounts.permissions import ANYWHERE, Role, require
+from accounts.people import owners
+from accounts.permissions import ANYWHERE, GLOBAL, Role, require
 from audit.services import record
 from common import hooks
 from common.clock import now
@@ -129,10 +130,54 @@ def diff(a: Revision | None, b: Revision | Content) -> list[ContentDifference]:
 
 # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 @transaction.atomic
-def create(*, name: str, description: str = "", source: str = "", by: User) -> Profile:
-    """A new profile, with `source` as its draft. Raises Invalid, InvalidProfile, NotAllowed."""
+def create(*, name: str, description: str = "", source: str = "", owner: str | None = None, by: User) -> Profile:
+    """A new profile, with `source` as its draft. `owner`: a team's name. Raises Invalid, InvalidProfile, NotAllowed."""
     require(by, Role.OPERATOR, ANYWHERE, doing="create a profile")
-    return _create(name, description, source, by)
+    profile = _create(name, description, source, by)
+    return set_owner(profile, owner=owner, by=by, version=profile.version) if owner else profile
+
+
+@transaction.atomic
+def set_owner(profile: Profile, *, owner: str | None, by: User, version: int) -> Profile:
+    """Say which team, by its name, owns the profile; None: no team. Raises Invalid, NotAllowed, Stale, WrongState."""
+    require(by, Role.ADMIN, GLOBAL, doing=f"say who owns {profile}")
+    refuse_library(profile)
+    before = owners.shown(profile.owner_team)
+    if (owner or None) == before and version == profile.version:
+        return profile
+    team = owners.team_id(owner)
+    owners.hold(team)
+    _put(profile, version, owner_team=team)
+    record(
+        by=by,
+        action="profile.owner",
+        target=f"profile:{profile.pk}",
+        target_name=profile.name,
+        before={"owner": before},
+        after={"owner": owner or None},
+    )
+    return profile
+
+
+@transaction.atomic
+def change(profile: Profile, *, by: User, version: int, **changes: str | None) -> Profile:
+    """Change `source` (the draft), `owner` (a team's name), or both, which count as two saves. Raises as each does."""
+    if source := changes.get("source"):
+        save_draft(profile, source=source, by=by, version=version)
+    if "owner" in changes:
+        set_owner(profile, owner=changes["owner"], by=by, version=profile.version if source else version)
+    return profile
+
+
+def require_editor(profile: Profile, by: User, doing: str) -> None:
+    """Raises NotAllowed."""
+    require(by, Role.OPERATOR, ANYWHERE, doing=doing)
+    owners.require(by, profile.owner_team, GLOBAL, doing)
+
+
+def owned_by(team: int) -> list[str]:
+    """Return the profiles of a team, a phrase each."""
+    return [f"the profile {name}" for name in Profile.objects.filter(owner_team=team).values_list("name", flat=True)]
 
 
 def refuse_library(profile: Profile) -> None:
@@ -185,7 +230,7 @@ def save_draft(profile: Profile, *, source: str, by: User, version: int) -> Prof
 
     `version` is the one the writer read. Raises InvalidProfile, NotAllowed, Stale.
     """
-    require(by, Role.OPERATOR, ANYWHERE, doing=f"edit {profile}")
+    require_editor(profile, by, f"edit {profile}")
     refuse_library(profile)
     check(source, profile=profile)
     latest = profile.latest
@@ -207,7 +252,7 @@ def save_draft(profile: Profile, *, source: str, by: User, version: int) -> Prof
 @transaction.atomic
 def discard_draft(profile: Profile, *, by: User, version: int) -> Profile:
     """Give up the draft. Raises NotAllowed, Stale, WrongState."""
-    require(by, Role.OPERATOR, ANYWHERE, doing=f"edit {profile}")
+    require_editor(profile, by, f"edit {profile}")
     if not profile.draft:
         raise WrongState(f"{profile} has no draft.")
     before = profile.draft
@@ -230,7 +275,7 @@ def publish(profile: Profile, *, message: str = "", by: User, version: int) -> R
     `version` is the one the publisher read: no text is published unseen. Raises InvalidProfile, Invalid,
     NotAllowed, Stale, WrongState.
     """
-    require(by, Role.OPERATOR, ANYWHERE, doing=f"publish {profile}")
+    require_editor(profile, by, f"publish {profile}")
     refuse_library(profile)
     return _publish(profile, message, by, version)
 
@@ -299,7 +344,7 @@ def _insert(
 def _put(profile: Profile, version: int, **fields: object) -> None:
     """Change the row if it is still at `version`. Raises Stale."""
     fields |= {"version": version + 1, "updated_at": now()}
-    as_read = Profile.objects.filter(pk=profile.pk, version=version)
+    as_read = Profile.objects.filter(pk=profile.pk, version=version, owner_team=profile.owner_team)
     if profile.version != version or not as_read.update(**fields):
         raise Stale(f"{profile} was changed since you read version {version}. Reload it and try again.")
     for name, value in fields.items():

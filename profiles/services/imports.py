@@ -73,6 +73,8 @@ def preview(*, name: str, source: str, by: User, format: str = formats.PROFILE) 
     """Stores nothing. Raises Invalid, InvalidProfile, NotAllowed, WrongState."""
     require(by, Role.OPERATOR, ANYWHERE, doing="import a profile")
     profile = Profile.objects.filter(name=name).first()
+    if profile is not None:
+        editing.require_editor(profile, by, f"import {name}")
     if profile is None:
         editing.check_name(name)
     elif profile.is_library:

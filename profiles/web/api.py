@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import django_filters
 from django.db.models import QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema
@@ -12,6 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.people import owners
 from accounts.permissions import ANYWHERE, Role, require
 from common.api import ApiViewSet, created, expected_version, with_etag
 from common.bodies import without_body
@@ -23,6 +25,17 @@ from profiles.services import editing, imports
 from profiles.web import serializers
 
 
+class ProfileFilter(django_filters.FilterSet):  # type: ignore[misc]
+    owner = django_filters.CharFilter(method="of_owner", max_length=63, help_text="Name of the team that owns it.")
+
+    class Meta:
+        model = Profile
+        fields = ["name", "is_library"]
+
+    def of_owner(self, rows: QuerySet[Profile], name: str, value: str) -> QuerySet[Profile]:
+        return rows.filter(owner_team=owners.team_id(value))
+
+
 class Profiles(mixins.ListModelMixin, ApiViewSet):
     """Tuning intents. A draft is edited with If-Match and published as a revision."""
 
@@ -30,7 +43,7 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
     scope_for = {"GET": "read", "POST": "plan", "PATCH": "plan", "check": "read"}
     serializer_class = serializers.ProfileBrief
     ordering_fields = ("name", "created_at", "updated_at")
-    filterset_fields = ["name", "is_library"]
+    filterset_class = ProfileFilter
     lookup_field = "name"
     lookup_value_converter = "slug"
     is_versioned = True
@@ -60,12 +73,12 @@ class Profiles(mixins.ListModelMixin, ApiViewSet):
 
     @extend_schema(request=serializers.DraftIn, responses=serializers.ProfileOut)
     def partial_update(self, request: UserApiRequest, name: str) -> Response:
-        """Replace the draft. An invalid document is refused and the draft stays as it was."""
+        """Replace the draft, or the owner. An invalid document is refused and the draft stays as it was."""
         profile = self.get_object()
         body = serializers.DraftIn(data=request.data)
         body.is_valid(raise_exception=True)
         version = expected_version(request, profile)
-        editing.save_draft(profile, **body.validated_data, by=request.user, version=version)
+        editing.change(profile, **body.validated_data, by=request.user, version=version)
         return with_etag(Response(self._answer(profile)), profile)
 
     @extend_schema(request=serializers.PublishIn, responses={201: serializers.RevisionOut})

@@ -87,6 +87,7 @@ def profile_new(request: UserRequest) -> HttpResponse:
 def profile_edit(request: UserRequest, name: str) -> HttpResponse:
     require(request.user, Role.OPERATOR, ANYWHERE, f"edit {name}")
     profile = get_object_or_404(Profile, name=name)
+    editing.require_editor(profile, request.user, f"edit {name}")
     editing.refuse_library(profile)
     latest = profile.latest
     text = profile.draft or (latest.source if latest else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.http import QueryDict
@@ -54,6 +54,16 @@ class PublishForm(forms.Form):
 
 class VersionForm(forms.Form):
     version = forms.IntegerField(widget=forms.HiddenInput, min_value=1, max_value=2**31 - 1)
+
+
+class OwnerForm(VersionForm):
+    owner = forms.ChoiceField(
+        required=False, help_text="Of the operators, only those with a role in this team may change the profile."
+    )
+
+    def __init__(self, *args: Any, owners: Sequence[tuple[str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        cast("forms.ChoiceField", self.fields["owner"]).choices = owners
 
 
 class CompareForm(forms.Form):

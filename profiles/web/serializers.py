@@ -7,7 +7,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
-from accounts.permissions import ANYWHERE, Role, may
+from accounts.people import owners
+from accounts.permissions import ANYWHERE, GLOBAL, Role, may
 from common.bodies import Body
 from contract.keys import ApplyClass
 from profiles import exports
@@ -25,10 +26,14 @@ def possible(profile: Profile) -> list[str]:
     return ["check", "edit", *drafted] if drafted or not profile.latest else ["check", "edit", "publish"]
 
 
-def permitted(user: Any) -> list[str]:
-    """List the actions that this caller may take on any profile."""
-    editor = ["edit", "publish", "discard"] if may(user, Role.OPERATOR, ANYWHERE) else []
-    return ["check", *editor]
+def permitted(profile: Profile, user: Any) -> list[str]:
+    """List the actions that this caller may take on this profile."""
+    is_editor = may(user, Role.OPERATOR, ANYWHERE) and not owners.reason_against(user, profile.owner_team, GLOBAL)
+    may_give = may(user, Role.ADMIN, GLOBAL)
+    return ["check", *(["edit", "publish", "discard"] if is_editor else []), *(["change_owner"] if may_give else [])]
+
+
+OWNER = "Name of the team that owns it; null: none."
 
 
 # ── What goes out ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,13 +85,17 @@ class ProfileBrief(serializers.ModelSerializer[Profile]):
     latest = serializers.SerializerMethodField(help_text="Number of the newest revision, or null.")
     latest_digest = serializers.CharField(source="newest_digest", read_only=True, allow_null=True)
     revision_count = serializers.IntegerField(read_only=True)
+    owner = serializers.SerializerMethodField(help_text=OWNER)
 
     class Meta:
         model = Profile
         fields = [
-            "name", "description", "is_library", "has_draft", "latest", "latest_digest", "revision_count", "version",
-            "created_at", "updated_at",
+            "name", "description", "owner", "is_library", "has_draft", "latest", "latest_digest", "revision_count",
+            "version", "created_at", "updated_at",
         ]  # fmt: skip
+
+    def get_owner(self, profile: Profile) -> str | None:
+        return owners.shown(profile.owner_team, self.context)
 
     def get_has_draft(self, profile: Profile) -> bool:
         return bool(profile.draft)
@@ -100,21 +109,25 @@ class ProfileBrief(serializers.ModelSerializer[Profile]):
 class ProfileOut(serializers.ModelSerializer[Profile]):
     latest = RevisionBrief(read_only=True, allow_null=True)
     draft_author = serializers.StringRelatedField[Any](read_only=True, allow_null=True)
+    owner = serializers.SerializerMethodField(help_text=OWNER)
     actions = serializers.SerializerMethodField(help_text="What its state permits.")
     permissions = serializers.SerializerMethodField(help_text="What you may do.")
 
     class Meta:
         model = Profile
         fields = [
-            "name", "description", "is_library", "draft", "draft_author", "latest", "version", "created_at",
+            "name", "description", "owner", "is_library", "draft", "draft_author", "latest", "version", "created_at",
             "updated_at", "actions", "permissions",
         ]  # fmt: skip
+
+    def get_owner(self, profile: Profile) -> str | None:
+        return owners.shown(profile.owner_team, self.context)
 
     def get_actions(self, profile: Profile) -> list[str]:
         return possible(profile)
 
     def get_permissions(self, profile: Profile) -> list[str]:
-        return permitted(self.context["request"].user)
+        return permitted(profile, self.context["request"].user)
 
 
 @extend_schema_serializer(component_name="ProfileCheck")
@@ -177,14 +190,28 @@ def _source(help_text: str = "YAML.", **options: Any) -> serializers.CharField:
     return serializers.CharField(max_length=editing.MAX_SOURCE, trim_whitespace=False, help_text=help_text, **options)
 
 
+def _owner() -> serializers.CharField:
+    words = "Name of the team that owns it; null: none. Takes an administrator of all clusters."
+    return serializers.CharField(required=False, allow_null=True, max_length=63, help_text=words)
+
+
 class ProfileIn(Body[Profile]):
     name = serializers.CharField(max_length=63)
     description = serializers.CharField(required=False, allow_blank=True, max_length=editing.MAX_DESCRIPTION)
     source = _source(required=False, allow_blank=True)  # type: ignore[assignment]
+    owner = _owner()
 
 
 class DraftIn(Body[Profile]):
-    source = _source()  # type: ignore[assignment]
+    """The draft, the owner, or both."""
+
+    source = _source(required=False)  # type: ignore[assignment]
+    owner = _owner()
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs:
+            raise serializers.ValidationError({"source": ["Write source, owner, or both."]})
+        return attrs
 
 
 class PublishIn(Body[Revision]):

@@ -2,7 +2,7 @@
 
 profiles/list.html
     page_obj        a Page of Profile, each with newest_number, newest_id, newest_digest, newest_at, revision_count
-    query           what was searched for
+    query, owner    what was searched for, and the name of the team chosen; teams {key: name}
     may_edit        whether "New profile" works; else `why_not` says why
 
 profiles/profile.html
@@ -15,6 +15,8 @@ profiles/profile.html
     draft           Judged or None: source, is_valid, problems, warnings, changes, digest
     publish_form    PublishForm: message, version (hidden); posts to profiles:profile_publish
     extendable      whether this person may make a profile that extends it
+    owner           a team's name or None
+    owner_form      OwnerForm: owner, version (hidden), posts to profiles:profile_owner; None for those who may not
     may_edit, may_publish, may_discard    else `why_not_edit`, `why_not_publish` say why
 
 profiles/revision.html
@@ -38,7 +40,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import User
-from accounts.permissions import ANYWHERE, Role, may, require
+from accounts.people import owners
+from accounts.permissions import ANYWHERE, GLOBAL, Role, may, require
 from common import hooks
 from common.errors import Invalid, Refusal
 from common.hooks import RevisionUse
@@ -46,7 +49,7 @@ from common.requests import UserRequest
 from profiles.editor import cluster_scope, presentation
 from profiles.models import Profile, Revision
 from profiles.services import editing, platforms
-from profiles.web.forms import PublishForm, VersionForm
+from profiles.web.forms import OwnerForm, PublishForm, VersionForm
 
 F = TypeVar("F", bound=Form)
 ROWS = 50
@@ -69,7 +72,7 @@ def _why_not(user: User, profile: Profile | None = None) -> str:
         return "You need the role operator."
     if profile and profile.is_library:
         return f"{profile} comes with Setpoint and changes with it; make a profile that extends it."
-    return ""
+    return owners.reason_against(user, profile.owner_team, GLOBAL) if profile else ""
 
 
 @require_GET
@@ -80,9 +83,15 @@ def profiles(request: UserRequest) -> HttpResponse:
     rows = Profile.objects.with_newest().order_by("name")
     if query:
         rows = rows.filter(Q(name__icontains=query) | Q(description__icontains=query))
+    names = owners.team_names()
+    owner = request.GET.get("owner", "")
+    if owner:
+        rows = rows.filter(owner_team=next((pk for pk, name in names.items() if name == owner), -1))
     context = {
         "page_obj": Paginator(rows, ROWS).get_page(request.GET.get("page")),
         "query": query,
+        "teams": names,
+        "owner": owner,
         "may_edit": not _why_not(request.user),
         "why_not": _why_not(request.user),
     }
@@ -107,6 +116,8 @@ def _profile_page(
     history = profile.revisions.select_related("profile", "published_by").order_by("-number")
     context = {
         "profile": profile,
+        "owner": owners.shown(profile.owner_team),
+        "owner_form": _owner_form(request, profile),
         "latest": latest,
         "content": content,
         "uses": uses_of(request.user, profile),
@@ -125,6 +136,13 @@ def _profile_page(
         "panels": sorted(hooks.profile_panels(request, profile), key=lambda panel: panel.order),
     }
     return render(request, "profiles/profile.html", context, status=status)
+
+
+def _owner_form(request: UserRequest, profile: Profile) -> OwnerForm | None:
+    if profile.is_library or not may(request.user, Role.ADMIN, GLOBAL):
+        return None
+    initial = {"owner": owners.shown(profile.owner_team) or "", "version": profile.version}
+    return OwnerForm(initial=initial, owners=owners.choices(profile.owner_team))
 
 
 def uses_of(user: User, profile: Profile) -> list[tuple[RevisionUse, int]]:
@@ -161,6 +179,18 @@ def profile_publish(request: UserRequest, name: str) -> HttpResponse:
         return _profile_page(request, profile, renewed(form, profile), refusal.status)
     messages.success(request, f"{revision} is published. Make a plan to bring it to nodes.")
     return redirect("profiles:revision", name, revision.number)
+
+
+@require_POST
+@login_required
+def profile_owner(request: UserRequest, name: str) -> HttpResponse:
+    profile = get_object_or_404(Profile, name=name)
+    form = OwnerForm(request.POST, owners=owners.choices(profile.owner_team))
+    if not form.is_valid():
+        raise Invalid("The form is incomplete.", fields={key: list(map(str, form.errors[key])) for key in form.errors})
+    editing.set_owner(profile, by=request.user, **form.cleaned_data)
+    messages.success(request, f"{profile} belongs to {form.cleaned_data['owner'] or 'no team'}.")
+    return redirect("profiles:profile", name)
 
 
 @require_POST
