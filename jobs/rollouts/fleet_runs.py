@@ -218,7 +218,7 @@ def open_ring(run: FleetRun, *, by: User, reason: str) -> FleetRun:
 
 @transaction.atomic
 def leave_out(run: FleetRun, plan: Plan, *, by: User, reason: str) -> FleetRun:
-    """Leave out a plan, which its ring no longer waits for: one that has not started is withdrawn. Raises NotAllowed, Invalid, WrongState."""
+    """Leave out a plan: one that has not started is withdrawn. Raises NotAllowed, Invalid, WrongState."""
     reason = _checked_reason(reason)
     run = _locked(run, "leave-out", by)
     plan = _member(run, plan)
