@@ -108,8 +108,10 @@ def _treated_ended(rollout: Rollout) -> datetime | None:
 
 def drained(rollout: Rollout) -> int:
     """Return how many treated nodes were emptied for the change; the control was not."""
-    treated = rollout.steps.of_nodes().filter(plan_node__is_control=False, node__is_control_plane=False)
-    return treated.filter(worst_class__in=DRAINS, has_applied=True).count()
+    steps = rollout.steps.of_nodes().filter(plan_node__batch__gt=0, node__is_control_plane=False)
+    treated = steps.filter(plan_node__is_control=False, worst_class__in=DRAINS)
+    draining = Step.Status.DRAINING.value  # a node may be emptied and fail before anything is applied
+    return treated.filter(Q(has_applied=True) | Q(status=draining) | Q(stages__has_key=draining)).count()
 
 
 def first_touch(step: Step) -> datetime:

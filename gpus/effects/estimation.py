@@ -109,7 +109,7 @@ class Effect:
     confidence: float = CONFIDENCE
     """Of the intervals."""
     adjustment: Adjustment | None = None
-    """None: too few clusters have a past."""
+    """None: too few clusters have a past, or it says too little of the ratio or of the points."""
 
 
 def before_and_after(pairs: Iterable[Pair], *, by_points: bool = False, subject: str = "GPUs") -> Effect:
@@ -200,10 +200,7 @@ def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
         why = f"{fewest} {what} {which}; an interval needs {FEWEST_CLUSTERS}: GPUs of one rise and fall together."
         return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why=why)
     past = _past(pairs) if shape.has_control else None
-    of_points, of_ratio = (
-        jackknife.estimate(statistic, (by_cluster, total), past, shape.confidence)
-        for statistic in (_points, _log_ratio)
-    )
+    of_points, of_ratio = _estimates((by_cluster, total), past, shape.confidence)
     judged = of_points if shape.by_points or of_ratio is None else of_ratio
     if judged is None:
         return replace(effect, verdict=EffectVerdict.NO_INTERVAL, why="One node or job carries the whole estimate.")
@@ -221,6 +218,14 @@ def _judged(pairs: Collection[Pair], shape: _Shape, left_out: int) -> Effect:
         )
     judged = of_points if shape.by_points or of_ratio is None else of_ratio
     return replace(effect, adjustment=_adjustment(judged, past))
+
+
+def _estimates(own: Grouped, past: Grouped | None, confidence: float) -> tuple[Estimate | None, Estimate | None]:
+    """Return those of points and of the ratio's logarithm: both adjusted by the past, or neither of them."""
+    both = [jackknife.estimate(statistic, own, past, confidence) for statistic in (_points, _log_ratio)]
+    if past and any(row is not None and row.weight is None for row in both):
+        return _estimates(own, None, confidence)
+    return both[0], both[1]
 
 
 def _sums(pairs: Iterable[Pair]) -> Grouped:

@@ -28,9 +28,10 @@ FIVES = 12
 
 
 def days_of(before: Window, after: Window) -> list[Window]:
-    """Return the hours of `after` on the DAYS newest days on which they end before the rollout begins."""
+    """Return the hours of `after` on the DAYS newest days of which every stored hour that is read ends before the
+    rollout begins."""
     first = 1
-    while after.end - first * DAY > before.end:
+    while after.end - first * DAY > before.end - HALF:
         first += 1
     return [Window(after.start - day * DAY, after.end - day * DAY) for day in range(first, first + DAYS)]
 
@@ -44,32 +45,37 @@ def add(study: Study, batch: Sequence[StudyNode], spans: Spans) -> None:
     for span in {span for row in batch if (span := spans[row.pk])}:
         rows = [row for row in batch if spans[row.pk] == span]
         names = {row.node_name for row in rows}
-        days = [(day, _hours(study, day, names)) for day in days_of(*span)]
-        for row in rows:
-            since = changed_at.get(row.node_id)
-            usable = [read for day, read in days if since is None or day.start >= since + arms.settle(study)]
-            for device in row.devices:
-                if not device["left_out"]:
-                    key = Device(device["uuid"], device["instance"], row.node_name, device["model"])
-                    device["past"] = mean_of([read[key] for read in usable if key in read], device)
+        counted = [(row, device) for row in rows for device in row.devices if not device["left_out"]]
+        levels: list[list[dict[str, float]]] = [[] for _ in counted]
+        for day in days_of(*span):
+            read = _hours(study, day, names)  # a day at a time: the hours of a large fleet are large
+            for (row, device), own in zip(counted, levels, strict=True):
+                since = changed_at.get(row.node_id)
+                key = Device(device["uuid"], device["instance"], row.node_name, device["model"])
+                if since is None or day.start - HALF >= since + arms.settle(study):
+                    own.append(levels_of(read.get(key, ()), device))
+        for (_, device), own in zip(counted, levels, strict=True):
+            device["past"] = mean_of(own, device)
 
 
-def mean_of(days: Sequence[Sequence[Bucket]], device: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {days, figures}: the mean by measure over days on which the first window's job held the device."""
+def levels_of(buckets: Sequence[Bucket], device: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean by measure on a day; empty where the first window's job did not hold the device in most hours,
+    or is not known."""
+    weighted = [bucket._replace(covered=bucket.covered * FIVES) for bucket in buckets]
+    activity = WindowActivity.of(weighted, device["model"])
+    job = windows.job(activity.holder)
+    return activity.levels() if job and job == device["job_before"] else {}
+
+
+def mean_of(days: Sequence[Mapping[str, float]], device: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {days, figures}: the mean by measure over days with levels, and their number."""
     totals: dict[str, list[float]] = {}
-    counted = 0
-    for buckets in days:
-        weighted = [bucket._replace(covered=bucket.covered * FIVES) for bucket in buckets]
-        activity = WindowActivity.of(weighted, device["model"])
-        if windows.job(activity.holder) != device["job_before"]:
-            continue
-        levels = activity.levels()
-        counted += bool(levels)
-        for name, level in levels.items():
+    for day in days:
+        for name, level in day.items():
             if name in device["figures"]:
                 totals.setdefault(name, []).append(level)
     means = {name: float(f"{sum(levels) / len(levels):.6g}") for name, levels in totals.items()}
-    return {"days": counted, "figures": means}
+    return {"days": sum(map(bool, days)), "figures": means}
 
 
 def _hours(study: Study, day: Window, names: set[str]) -> Mapping[Device, list[Bucket]]:

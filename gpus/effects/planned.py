@@ -279,7 +279,7 @@ def _pairs(rows: Compared, older: Sequence[Compared], strata: Mapping[str, str])
         days = [
             of_day[device]["figures"]
             for of_day in older
-            if device in of_day and of_day[device]["job"] == row["job_before"]
+            if row["job_before"] and device in of_day and of_day[device]["job"] == row["job_before"]
         ]
         for name, (before, after) in row["figures"].items():
             past = [figures[name][1] for figures in days if name in figures]

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpus.effects.estimation import CONFIDENCE, FEWEST_CLUSTERS, FEWEST_IN_STRATUM, Pair
-from gpus.effects.jackknife import Interval
+from gpus.effects.jackknife import MOST_OF_ONE, Interval
 from gpus.effects.student import t_quantile
 
 POWER = 0.8
@@ -85,6 +85,7 @@ class _Residuals:
     """Linearized parts of the estimate, and of its past's, by cluster of a stratum in a placebo."""
 
     stratum: str
+    clusters: list[str]
     own: list[float]
     past: list[float]
     scale: float
@@ -185,20 +186,20 @@ def _residuals(
             if pair.past is not None:
                 own.past = own.past or _Cluster()
                 own.past.add(pair.before, pair.past)
-        of_strata = ((name, list(clusters.values())) for name, clusters in by_stratum.items())
-        rows = [_of_stratum(name, clusters, by_points=by_points) for name, clusters in of_strata]
+        rows = [_of_stratum(name, clusters, by_points=by_points) for name, clusters in by_stratum.items()]
         out.append([row for row in rows if row is not None])
     return out
 
 
-def _of_stratum(stratum: str, clusters: Sequence[_Cluster], *, by_points: bool) -> _Residuals | None:
+def _of_stratum(stratum: str, by_name: Mapping[str, _Cluster], *, by_points: bool) -> _Residuals | None:
+    clusters = list(by_name.values())
     own = _linearized(clusters, by_points=by_points)
     if own is None:
         return None
     pasts = [cluster.past or _Cluster() for cluster in clusters]
     effective = sum(c.devices for c in clusters) ** 2 / sum(c.devices**2 for c in clusters)
     past = _linearized(pasts, by_points=by_points) or [0.0] * len(clusters)
-    return _Residuals(stratum, own, past, len(clusters) / (len(clusters) - 1) * effective)
+    return _Residuals(stratum, list(by_name), own, past, len(clusters) / (len(clusters) - 1) * effective)
 
 
 def _linearized(clusters: Sequence[_Cluster], *, by_points: bool) -> list[float] | None:
@@ -213,13 +214,20 @@ def _linearized(clusters: Sequence[_Cluster], *, by_points: bool) -> list[float]
 
 
 def _with_past(residuals: Sequence[Sequence[_Residuals]], fewest: int) -> list[list[_Residuals]]:
-    """Return the placebos of which the smaller arm, as it is planned, would have enough clusters with a past."""
+    """Return the placebos of which the smaller arm, as it is planned, would have enough clusters with a past.
+
+    None where a cluster has more than MOST_OF_ONE of their past's variance: the study would not be adjusted.
+    """
     out = []
     for rows in residuals:
         clusters, with_past = (sum(len(row.own) for row in rows), sum(sum(map(bool, row.past)) for row in rows))
         if clusters and fewest * with_past / clusters >= FEWEST_CLUSTERS:
             out.append(list(rows))
-    return out
+    squares: dict[str, float] = defaultdict(float)
+    for row in (row for rows in out for row in rows):
+        for name, value in zip(row.clusters, row.past, strict=True):
+            squares[name] += row.scale * value * value
+    return out if max(squares.values(), default=0.0) <= MOST_OF_ONE * sum(squares.values()) else []
 
 
 def _weight(residuals: Iterable[Iterable[_Residuals]]) -> float:
@@ -232,16 +240,19 @@ def _weight(residuals: Iterable[Iterable[_Residuals]]) -> float:
 def _noise(residuals: Iterable[Iterable[_Residuals]], weight: float | None = None) -> dict[str | None, _Noise]:
     """Return the noise of each stratum; under None that of all, for a stratum without history of its own.
 
-    `weight`: of the past, which is taken off. A study finds it from its own clusters, which costs about two of them.
+    `weight`: of the past, which is taken off. A study finds one weight for all its strata, from all their clusters,
+    which costs about two of them.
     """
     noise: dict[str | None, _Noise] = defaultdict(_Noise)
-    for rows in residuals:
+    for of_placebo in residuals:
+        rows = list(of_placebo)
+        free = sum(len(row.own) - 1 for row in rows)
         for row in rows:
             freedom = len(row.own) - 1
             left = [a - (weight or 0.0) * b for a, b in zip(row.own, row.past, strict=True)]
             variance = row.scale * sum(value * value for value in left)
             if weight is not None:
-                variance *= (freedom + 1) / max(1, freedom - 1)
+                variance *= (free + 1) / max(1, free - 1)
             for key in (row.stratum, None):
                 noise[key].total += variance * freedom
                 noise[key].freedom += freedom

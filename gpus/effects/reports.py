@@ -73,12 +73,14 @@ class EffectLine:
 
     @property
     def adjusted(self) -> str:
-        """`adjusted by the past, 23 % narrower`; empty where it is not."""
+        """`adjusted by the past, 23 % narrower; unadjusted +5.1 %`; empty where it is not."""
         if self.effect.narrower is None:
             return ""
         share = round(100 * self.effect.narrower)
         width = f"{abs(share)} % {'narrower' if share > 0 else 'wider'}" if share else "as wide"
-        return f"adjusted by the past, {width}"
+        by_points = self.measure.by_points or self.effect.ratio is None
+        plain = (points if by_points else _percent)(self.measure, self.effect.unadjusted)
+        return f"adjusted by the past, {width}; unadjusted {plain}"
 
     @property
     def n_of_rest(self) -> str:

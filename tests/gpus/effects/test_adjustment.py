@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from bench import designs
 from bench.designs import Fleet
 from gpus.effects import estimation
-from gpus.effects.estimation import FEWEST_CLUSTERS, Effect, EffectVerdict, Pair
+from gpus.effects.estimation import FEWEST_CLUSTERS, Effect, Pair
 
 SEEDS = 150
 
@@ -157,6 +158,32 @@ def test_one_node_that_is_most_of_the_past_decides_nothing():
         assert (effect.ratio, effect.ratio_interval) == (plain.ratio, plain.ratio_interval)
 
 
+def moved(pairs: list[Pair]) -> tuple[bool, bool, bool]:
+    """Return whether the past moves the ratio, and the points, and whether an adjustment is shown."""
+    effect, plain = judged(pairs), judged([replace(pair, past=None) for pair in pairs])
+    return effect.ratio != plain.ratio, effect.points != plain.points, effect.adjustment is not None
+
+
+def test_ratio_and_points_are_adjusted_together_or_not_at_all():
+    """Few nodes whose levels differ much: a node may have most of the past's variance in points, not of the ratio."""
+    outcomes = set()
+    for seed in range(100):
+        rng, pairs = random.Random(seed), []
+        for node in range(12):
+            level, own = rng.uniform(0.05, 0.9), rng.gauss(0, 0.15)
+            past = level * math.exp(own + rng.gauss(0, 0.05))
+            pairs.append(Pair(level, level * math.exp(own), f"n{node}", "", node % 2 == 0, past=past))
+        outcomes.add(moved(pairs))
+    assert outcomes == {(True, True, True), (False, False, False)}
+
+
+def test_a_past_of_nothing_moves_neither():
+    """A sum of 0 has no ratio, but points."""
+    rng = random.Random(1)
+    pairs = [replace(p, before=p.before * rng.uniform(0.5, 1.5), past=0.0) for p in pairs_of(7)]
+    assert moved(pairs) == (False, False, False)
+
+
 def test_before_and_after_alone_is_not_adjusted():
     assert estimation.before_and_after(pairs_of(1)).adjustment is None
 
@@ -164,18 +191,35 @@ def test_before_and_after_alone_is_not_adjusted():
 # ── the designs of the simulation ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_documented_designs_are_the_simulations():
-    """Cells of both tables with a fifth of the seeds, within what these leave to chance."""
-    text = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    column = designs.TURNOVERS.index(0.05)
-    tallies = designs.simulate(designs.DESIGNS, 0.05, seeds=60)
+DOCS = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
+TABLES = [[cell.strip() for cell in line.split("|")[1:-1]] for line in DOCS.splitlines()]
+
+
+@pytest.mark.parametrize("turnover", designs.TURNOVERS)
+def test_the_documented_designs_are_the_simulations(turnover):
+    """Columns of both tables with a fifth of the seeds, within what these leave to chance."""
+    column = designs.TURNOVERS.index(turnover)
+    tallies = designs.simulate(designs.DESIGNS, turnover, seeds=60)
     for design, tally in zip(designs.DESIGNS, tallies, strict=True):
-        widths, powers = (row for row in rows if row and row[0] == design.title)
+        widths, powers = (row for row in TABLES if row and row[0] == design.title)
         assert widths[1] == f"{designs.NODES * design.span:,}"
         assert tally.half == pytest.approx(float(widths[2 + column].split()[0].strip("±")) / 100, rel=0.15)
         of_five = float(powers[1 + column].split(" / ")[1]) / 100
         assert tally.seen[0.05] / tally.seeds == pytest.approx(of_five, abs=0.2)
+
+
+def test_the_documented_share_of_false_verdicts_is_that_of_the_table():
+    """Cells are rounded to whole percents."""
+    cells = [
+        int(cell.split("(")[1].split()[0])
+        for row in TABLES
+        if row and re.fullmatch("Two arms, .* adjusted by the past", row[0]) and "(" in row[2]
+        for cell in row[2:]
+    ]
+    sentence = r"Of ([\d,]+) simulated rollouts without effect \(two arms .*?\) \d+, or ([\d.]+) %"
+    count, share = re.findall(sentence, DOCS)[0]
+    assert int(count.replace(",", "")) == len(cells) * designs.SEEDS
+    assert float(share) == pytest.approx(mean(cells), abs=0.2)
 
 
 def test_jobs_whose_nodes_wait_for_each_other_hide_an_effect_unless_drawn_whole():
@@ -194,4 +238,9 @@ def test_the_simulated_past_is_of_the_days_with_the_same_job():
         expected = [fleet.mean(node, began - 24 * day, 6) for day in days]
         assert fleet.past(node, 6) == (pytest.approx(sum(expected) / len(expected)) if expected else None)
     assert any(fleet.past(node, 6) is None for node in range(designs.NODES))
-    assert judged([fleet.pair(n, 6, is_treated=n % 2 == 0, has_past=True) for n in range(80)]).verdict in EffectVerdict
+    pairs = [fleet.pair(node, 6, is_treated=node % 2 == 0, has_past=True) for node in range(designs.NODES)]
+    adjustment = judged(pairs).adjustment
+    assert adjustment
+    with_past = sum(fleet.past(node, 6) is not None for node in range(designs.NODES))
+    assert adjustment.clusters + adjustment.control_clusters == with_past
+    assert judged([fleet.pair(n, 6, is_treated=n % 2 == 0) for n in range(designs.NODES)]).adjustment is None

@@ -207,6 +207,40 @@ def test_what_is_read_is_bounded_for_any_fleet(count, of, hours, gap):
     assert {(a.after.start - b.after.start) % timedelta(days=1) for a, b in pairwise(kept)} <= {timedelta()}
 
 
+def held(node: str, job: str, level: float, *, before: str = "") -> dict[Device, Mapping[str, Any]]:
+    """A device as `_compared` has it."""
+    row = {"job": job, "job_before": before or job, "figures": {"tensor": [0.5, level]}, "node": node}
+    return {Device(f"GPU-{node}", "", node, "NVIDIA H100 80GB HBM3"): row}
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "kept"),
+    [(12, [2, 2]), (40, [1, 1]), (60, [2, 1]), (72, [2, 2])],
+    ids=["after the placebo", "after the day before", "after the day before that", "before all"],
+)
+def test_the_past_of_a_placebo_is_of_days_since_the_node_was_changed(hours_ago, kept):
+    end = datetime(2026, 3, 1, tzinfo=UTC)
+    spans = planned._spans(datetime(2026, 2, 20, tzinfo=UTC), end, 6, 1)[:3]
+    by_placebo = [held("changed", "team/a", 0.4) | held("calm", "team/b", 0.4) for _ in spans]
+    older = planned._older(spans, by_placebo, 0, {"changed": [end - hours_ago * HOUR]})
+    assert [len(rows) for rows in older] == kept
+    assert all("calm" in {device.node_name for device in rows} for rows in older)
+    assert all(len(rows) == 2 for rows in planned._older(spans, by_placebo, 1, {"changed": [end - 12 * HOUR]}))
+
+
+def test_the_past_of_a_placebo_is_of_the_job_of_its_first_window():
+    """Days with another job do not count, nor with one that is not known."""
+    strata = {"a": "", "b": "", "c": ""}
+    rows = held("a", "team/new", 0.4, before="team/old") | held("b", "team/b", 0.4) | held("c", "", 0.4)
+    older = [
+        held("a", "team/new", 9.0) | held("b", "team/b", 0.2) | held("c", "", 9.0),
+        held("a", "team/old", 0.3) | held("b", "team/other", 9.0),
+        held("a", "team/old", 0.5) | held("b", "team/b", 0.6),
+    ]
+    pairs = planned._pairs(rows, older, strata)["tensor"]
+    assert [pair.past for pair in pairs] == [pytest.approx(0.4), pytest.approx(0.4), None]
+
+
 @pytest.mark.parametrize(
     ("rise", "fall", "text"),
     [

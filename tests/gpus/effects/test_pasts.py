@@ -7,21 +7,22 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
 from django.test import Client
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common.clock import now
-from gpus.effects import pasts
+from gpus.effects import arms, pasts
 from gpus.effects.windows import DAY, Window
 from gpus.metrics.buckets import Bucket, Device
 from gpus.metrics.samples import Metric
 from gpus.models import StudyNode
 from gpus.storage import history
-from jobs.models import Step
+from jobs.models import PlanNode, Step
 from tests.factories import TokenClient, UserFactory
 from tests.gpus.studying import Worked
 
@@ -83,6 +84,7 @@ def devices_of(scenario: Worked, node: str) -> list[Mapping[str, Any]]:
 
 
 @given(st.integers(0, 200_000), st.integers(3600, 86_400), st.integers(0, 300_000))
+@example(35 * 60, 6 * 3600, 18 * 3600)
 def test_the_days_are_at_the_hours_of_the_second_window_and_end_before_anything_was_changed(began, length, gap):
     start, long = AT + timedelta(seconds=began), timedelta(seconds=length)
     before = Window(start - long, start)
@@ -90,10 +92,46 @@ def test_the_days_are_at_the_hours_of_the_second_window_and_end_before_anything_
     days = pasts.days_of(before, after)
     assert len(days) == pasts.DAYS
     for day in days:
-        assert day.end <= before.end
+        assert day.end + pasts.HALF <= before.end
         assert (after.start - day.start) % DAY == timedelta()
         assert day.end - day.start == long
-    assert days[0].end + DAY > before.end or days[0].end + DAY == after.end, "the newest that there are"
+    assert days[0].end + DAY > before.end - pasts.HALF or days[0].end + DAY == after.end, "the newest that there are"
+
+
+@given(st.integers(0, 24 * 12), st.integers(1, 24), st.integers(0, 72 * 12))
+@example(7, 6, 18 * 12)
+def test_hours_are_read_that_lie_half_in_the_window_and_end_before_anything_was_changed(began, length, gap):
+    """Windows begin at any five minutes; of a stored hour nothing is known but its mean."""
+    start, long = AT + timedelta(minutes=5 * began), timedelta(hours=length)
+    after = start + timedelta(minutes=5 * gap)
+    before, second = Window(start - long, start), Window(after, after + long)
+    for day in pasts.days_of(before, second):
+        with mock.patch.object(history, "hours") as hours:
+            pasts._hours(mock.Mock(), day, set())
+        _, first, end = hours.call_args.args
+        near = [day.start.replace(minute=0) + number * HOUR for number in range(-2, length + 3)]
+        read = [hour for hour in near if first <= hour < end]
+        inside = {hour: min(hour + HOUR, day.end) - max(hour, day.start) for hour in near}
+        assert all(inside[hour] >= HOUR / 2 for hour in read)
+        assert {hour for hour in near if inside[hour] > HOUR / 2} <= set(read)
+        assert max(read) + HOUR <= before.end
+
+
+@pytest.mark.parametrize(("minutes", "days"), [(0, pasts.DAYS), (-1, pasts.DAYS - 1)])
+def test_an_hour_that_begins_before_the_node_has_settled_does_not_count(measured, minutes, days):
+    """The oldest day's first stored hour begins up to half an hour before the window does."""
+    scenario, _ = measured(12, 6)
+    study = scenario.study()
+    rows = list(study.nodes.filter(is_context=False))
+    start = min(row.began_at for row in rows).replace(minute=30, second=0, microsecond=0) - 2 * HOUR
+    span = Window(start - HOUR * 6, start), Window(start + HOUR, start + HOUR * 7)
+    oldest = pasts.days_of(*span)[-1].start - pasts.HALF
+    other = scenario.another(ago=timedelta(days=8), nodes=1)
+    settled = oldest - timedelta(minutes=study.settle_minutes)
+    Step.objects.filter(rollout=other).update(entered_at=settled - timedelta(minutes=minutes))
+    pasts.add(study, rows, {row.pk: span for row in rows})
+    by_name = {row.node_name: row.devices[0]["past"]["days"] for row in rows}
+    assert (by_name["n000"], by_name["n001"]) == (days, pasts.DAYS)
 
 
 def test_a_study_is_adjusted_by_what_its_nodes_did_on_days_before(measured, clock):
@@ -112,6 +150,7 @@ def test_a_study_is_adjusted_by_what_its_nodes_did_on_days_before(measured, cloc
     page = client.get(f"/rollouts/R-{scenario.rollout.number}/").content.decode()
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert f"adjusted by the past, {100 * effect.narrower:.0f} % narrower" in text
+    assert f"unadjusted {100 * effect.unadjusted:+.1f} %".replace("-", "−") in text
     assert "up to 7 earlier days" in text
     body = TokenClient(UserFactory(is_superuser=True)).get(f"/api/v1/gpus/effects/{study.pk}").json()
     shown = {row["measure"]: row["adjustment"] for row in body["effects"]}
@@ -151,6 +190,15 @@ def test_days_with_another_job_do_not_count(measured):
     (row, usual) = (devices_of(scenario, name)[0]["past"] for name in ("n003", "n004"))
     assert 0 < row["days"] < usual["days"]
     assert row["figures"]["tensor"] < 1
+
+
+def test_days_and_windows_with_an_unknown_job_do_not_count():
+    """Two unknown jobs are not the same one."""
+    device = {"model": "NVIDIA H100 80GB HBM3", "figures": {"tensor": [0.5, 0.5]}}
+    for holder, job in (("", ""), ("", "team/a"), ("team/a-0", ""), ("team/a-0", "team/a")):
+        hours = [Bucket(AT + number * HOUR, 1.0, 1.0, {Metric.TENSOR: 0.4}, holder) for number in range(6)]
+        levels = pasts.levels_of(hours, device | {"job_before": job})
+        assert levels == ({"tensor": 0.4} if holder and job else {})
 
 
 def test_days_before_another_rollout_changed_the_node_do_not_count(measured):
@@ -205,7 +253,17 @@ def test_the_past_takes_a_query_a_day(measured, monkeypatch):
 # ── what the drain adds ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("worst", "drained"), [("reboot", True), ("drain", True), ("live", False)])
+@pytest.mark.parametrize(
+    ("worst", "drained"),
+    [
+        ("reboot", True),
+        ("drain", True),
+        ("gpu-pods", True),
+        ("containerd-restart", True),
+        ("kubelet-restart", False),
+        ("live", False),
+    ],
+)
 def test_a_change_that_drains_its_nodes_says_that_the_control_was_not(measured, worst, drained):
     scenario, _ = measured(12, 6)
     Step.objects.filter(rollout=scenario.rollout).update(worst_class=worst, has_applied=True)  # the control, too
@@ -218,3 +276,18 @@ def test_a_change_that_drains_its_nodes_says_that_the_control_was_not(measured, 
     assert (caution in page) is drained
     assert body["caution"].startswith(caution) is drained
     assert bool(body["caution"]) is drained
+
+
+def test_a_node_that_was_emptied_and_then_failed_was_drained_and_one_outside_the_plan_was_not(measured):
+    """Its change was not applied; a row without a batch is of no arm."""
+    scenario, _ = measured(12, 6)
+    steps = Step.objects.filter(rollout=scenario.rollout)
+    steps.update(worst_class="drain")
+    emptied, draining, waiting, outside = steps.order_by("position")[:4]
+    Step.objects.filter(pk=emptied.pk).update(
+        status="failed", has_applied=False, stages={"queued": 9.0, "cordoning": 1.0, "draining": 600.0}
+    )
+    Step.objects.filter(pk=draining.pk).update(status="draining", has_applied=False, stages={"queued": 9.0})
+    Step.objects.filter(pk=waiting.pk).update(status="failed", has_applied=False, stages={"queued": 9.0})
+    PlanNode.objects.filter(pk=outside.plan_node_id).update(batch=0)
+    assert arms.drained(scenario.rollout) == 4

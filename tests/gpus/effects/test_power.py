@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench import power as simulation
 from bench.power import Design, SimulatedFleet
-from gpus.effects import power
+from gpus.effects import estimation, power
 from gpus.effects.estimation import EffectVerdict, Pair
 from gpus.effects.power import Member
 
@@ -71,6 +73,51 @@ def test_so_it_is_where_studies_are_adjusted_by_the_past(design, turnover):
     assert all(e.narrower is not None and p.narrower is None for e, p in zip(expected, plain, strict=True))
     if not turnover:
         assert sum(e.rise for e in expected) < 0.85 * sum(p.rise for p in plain)
+
+
+def known_fleet(seed: int, strata: int, nodes: int, *, known: float) -> list[list[Pair]]:
+    """Placebos of nodes in strata, each with a drift of its own; the last is the study's, half of it changed first.
+
+    `known`: how much of the drift the past knows.
+    """
+    rng = random.Random(seed)
+    rows = [(f"s{s}", f"s{s}n{n}", n % 2 == 0, rng.uniform(0.3, 0.6)) for s in range(strata) for n in range(nodes)]
+    drifts = [rng.gauss(0, 0.08) for _ in rows]
+    return [
+        [
+            Pair(level * math.exp(rng.gauss(0, 0.02)), level * math.exp(own + rng.gauss(0, 0.02)), name, stratum,
+                 is_treated or not is_study, past=level * math.exp(known * own + rng.gauss(0, 0.02)))
+            for (stratum, name, is_treated, level), own in zip(rows, drifts, strict=True)
+        ]
+        for is_study in (False, False, False, False, True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [0, 1])
+@pytest.mark.parametrize(("strata", "nodes"), [(1, 40), (5, 8), (10, 4)])
+def test_however_many_kinds_of_gpu_the_forecast_is_as_narrow_as_the_study(strata, nodes, known):
+    """The study has one weight for all of them, and pays for it once."""
+    forecast, seen = [], []
+    for seed in range(20):
+        *placebos, study = known_fleet(seed, strata, nodes, known=known)
+        members = [Member(pair.cluster, pair.stratum, pair.is_treated, 1) for pair in study]
+        forecast.append(power.detectable(members, placebos).narrower)
+        if adjustment := estimation.difference_in_differences(study).adjustment:
+            seen.append(adjustment.narrower)
+    assert len(seen) > 10
+    assert sum(forecast) / len(forecast) == pytest.approx(sum(seen) / len(seen), abs=0.08)
+
+
+def test_a_node_that_is_most_of_the_past_makes_no_forecast_smaller():
+    """The study would not be adjusted by it."""
+    *placebos, study = known_fleet(2, 1, 20, known=0)
+    placebos, study = (
+        [[replace(p, before=0.5, past=0.9 if p.cluster == "s0n0" else 0.5) for p in pairs] for pairs in of]
+        for of in (placebos, [study])
+    )
+    members = [Member(pair.cluster, pair.stratum, pair.is_treated, 1) for pair in study[0]]
+    assert estimation.difference_in_differences(study[0]).adjustment is None
+    assert power.detectable(members, placebos).narrower is None
 
 
 @pytest.mark.parametrize("turnover", [0.1, 0.9])
