@@ -222,6 +222,21 @@ def test_the_documented_share_of_false_verdicts_is_that_of_the_table():
     assert float(share) == pytest.approx(mean(cells), abs=0.2)
 
 
+def test_the_advice_on_windows_is_that_of_the_adjusted_rows():
+    """A forecast's page advises more hours only where jobs hardly ever change, and so does the table."""
+    widths = {
+        hours: [float(cell.strip("±").split()[0]) for cell in row[2:]]
+        for hours in (3, 6, 24)
+        for row in TABLES
+        if row and row[0] == f"Two arms, windows of {hours} h, adjusted by the past" and "±" in row[2]
+    }
+    assert [long < usual for usual, long in zip(widths[6], widths[24], strict=True)] == [True, False, False, False]
+    narrower = [round(100 * (1 - short / usual)) for usual, short in zip(widths[6], widths[3], strict=True)]
+    assert narrower == [0, 7, 16, 16]
+    page = (Path(__file__).parents[3] / "templates" / "gpus" / "_forecast.html").read_text(encoding="utf-8")
+    assert "of more only where they hardly ever change" in " ".join(page.split())
+
+
 def test_jobs_whose_nodes_wait_for_each_other_hide_an_effect_unless_drawn_whole():
     by_draw = {row[0]: row for row in designs.jobs_of_several_nodes(seeds=20).rows}
     assert float(str(by_draw["Nodes by lot"][3]).split()[0]) < 4

@@ -114,17 +114,19 @@ def test_a_plan_shows_who_waits_and_how_long(make_world):
     assert "held back" in by_code["measured-few"]["title"]
 
 
-def test_a_plan_that_drains_says_that_the_control_is_not_drained():
+@pytest.mark.parametrize("worst", ["containerd-restart", "gpu-pods", "drain", "reboot"])
+def test_a_plan_that_drains_says_that_the_control_is_not_drained(worst):
     """Live changes, and drained nodes of the control alone, need no word."""
     strategy = Strategy(order="measured", seed=7)
     live = fleet(20)
     control = randomization.control_group(live, strategy)
-    drained = [dataclasses.replace(c, worst=Disruption.REBOOT) for c in live]
+    drained = [dataclasses.replace(c, worst=Disruption(worst)) for c in live]
     only_control = [n if n.name in control else c for c, n in zip(live, drained, strict=True)]
     by_code = {f.code: f for f in measured_findings.measured_order_findings(drained, strategy)}
     assert by_code["measured-drains"].severity == "warn"
     assert set(by_code["measured-drains"].nodes) == {c.name for c in live} - control
-    for calm in (live, only_control):
+    restarted = [dataclasses.replace(c, worst=Disruption.KUBELET_RESTART) for c in live]
+    for calm in (live, only_control, restarted):
         codes = {f.code for f in measured_findings.measured_order_findings(calm, strategy)}
         assert "measured-drains" not in codes
 
