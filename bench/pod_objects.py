@@ -36,7 +36,7 @@ class Pod(NamedTuple):
 
 
 def base_pods(number: int, nodes: int) -> list[Pod]:
-    """Return pods that run for as long as the server does, in order; 2.1 % are finished and kept, some of them with GPUs."""
+    """Return pods that run for as long as the server does, in order; 2.1 % are finished, with GPUs and without."""
     return sorted(
         Pod(
             f"team-{index % TEAMS:03d}", f"worker-{index:07d}-0-x7k2p", f"{index:08x}-ba5e-4000-8000-{index:012x}",

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusters import objects
 from clusters.fleet import Event, FleetUnavailable, Page
 from clusters.inventory import job_rows, pod_rows, rows, start_times
-from clusters.models import GpuJob, GpuPod, Node
+from clusters.models import GpuJob, GpuPod, Node, PodStart
 from clusters.watch import streams
 from clusters.watch.streams import Happened, Listed
 from common.clock import now
@@ -40,8 +41,7 @@ class Scripted:
     def happens(self, type_, *raws):
         for raw in raws:
             kept = pod_rows.kept(raw)
-            brief = {"metadata": dict(raw["metadata"])}
-            event = Event(type_, brief, is_brief=True) if kept is None else Event(type_, kept)
+            event = Event(type_, objects.brief_event(raw), is_brief=True) if kept is None else Event(type_, kept)
             self.here.writer.post(self.here.watched, Happened("pods", event, now()))
         self.here.flush()
 
@@ -72,7 +72,7 @@ def test_a_list_forgets_no_pod_that_was_deleted_lately(pods):
 
 
 def test_a_deleted_pod_that_is_listed_again_has_a_row_that_ends(pods):
-    """As after a restore of etcd."""
+    """A restore of etcd may bring it back."""
     pods.lists(pods.raw("p1"))
     pods.happens("DELETED", pods.raw("p1"))
     pods.lists(pods.raw("p1"))
@@ -174,6 +174,28 @@ def test_events_of_pods_that_were_never_listed_are_believed(pods, gpus):
     assert stored() == ["p1"] * bool(gpus)
     pods.happens("DELETED", pods.raw("p1", gpus=gpus), pods.raw("unheard", gpus=gpus))
     assert stored() == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "start"), [("Succeeded", "succeeded", "finished"), ("Failed", "failed", "failed")]
+)
+def test_a_pod_that_loses_its_share_as_it_finishes_tells_how_its_job_ended(pods, phase, outcome, start):
+    """KAI Scheduler's label may go in the event that tells of the end: no GPUs are seen there any more."""
+    state = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}
+
+    def shared(labels, **over):
+        raw = pods.raw("p1", gpus=0, **over)
+        raw["metadata"] |= {"labels": labels, "creationTimestamp": "2026-11-21T09:00:00Z"}
+        raw["status"]["conditions"] = [state, {**state, "type": "Ready", "status": "False"}]
+        return raw
+
+    pods.lists(shared({"runai-gpu-group": "g1"}))
+    assert stored() == ["p1"]
+
+    pods.happens("MODIFIED", shared({}, phase=phase))
+
+    assert (stored(), GpuJob.objects.get().outcome) == ([], outcome)
+    assert PodStart.objects.get().outcome == start
 
 
 @pytest.mark.parametrize(("phase", "outcome"), [("Succeeded", "succeeded"), ("Failed", "failed")])
