@@ -110,6 +110,12 @@ def test_of_pods_without_gpus_the_writer_is_handed_no_more_than_names(here):
     assert here.watched.rowless == page.left_out | {rows.identity(events["none"].object)[0]}
     assert stored() == ["held", "later"]
 
+    pod = here.sim.store.find("pods", "none", "default")
+    here.sim.store.write("pods", pod.raw | {"status": {"phase": "Failed", "reason": "Evicted"}})
+    here.step()
+    events = [message.event for message in posted if isinstance(message, Happened) and message.event.is_brief]
+    assert events[-1].object["status"] == {"phase": "Failed", "reason": "Evicted"}
+
 
 def stored():
     return sorted(GpuPod.objects.values_list("name", flat=True))
