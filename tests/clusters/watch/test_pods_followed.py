@@ -303,7 +303,7 @@ _of_container = {
 }  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     gpus=st.integers(1, 16),
     phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
@@ -312,7 +312,7 @@ _of_container = {
         annotations=json_values, creationTimestamp=_instants, deletionTimestamp=_instants,
     ),
     spec=_perhaps(
-        resourceClaims=_several(name=_names, resourceClaimName=json_values), volumes=json_values,
+        resourceClaims=_several(name=_names, resourceClaimName=_names), volumes=json_values,
         ephemeralContainers=_several(**_of_container), schedulingGates=json_values,
         initContainers=st.lists(_perhaps(**_of_container), max_size=2),
     ),
@@ -320,7 +320,8 @@ _of_container = {
     status=_perhaps(
         conditions=_several(type=_types, status=_flags, lastTransitionTime=_instants, reason=json_values),
         containerStatuses=_several(name=_names, state=json_values, lastState=json_values, started=_flags),
-        initContainerStatuses=_several(name=_names, state=json_values), resourceClaimStatuses=json_values,
+        initContainerStatuses=_several(name=_names, state=json_values),
+        resourceClaimStatuses=_several(name=_names, resourceClaimName=_names),
         startTime=_instants, reason=json_values, message=json_values,
     ),
 )  # fmt: skip
