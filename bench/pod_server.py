@@ -36,7 +36,6 @@ UID = "0f6d2a52-9a3e-4b7b-8e55-aa0cf1f0b0aa"
 FORGOTTEN_SECONDS = 300.0
 """After which etcd compacts: a list that is still being read ends with 410."""
 KEPT_EVENTS = 100_000
-BOOKMARK_SECONDS = 60.0
 LIFE_SECONDS = (0.0, 0.5, 3.0, 28.0, 30.0)
 """Of a pod that comes and goes: created, scheduled, running, finished, deleted."""
 STATES = (PENDING, SCHEDULED, RUNNING, FINISHED)
@@ -284,7 +283,7 @@ class Handler(BaseHTTPRequestHandler):
             if time.monotonic() >= bookmark_at:
                 marked = {"kind": kind, "metadata": {"resourceVersion": str(version)}}
                 self._chunk(json.dumps({"type": "BOOKMARK", "object": marked}) + "\n")
-                bookmark_at = end + 1 if bookmark_at >= end - 2 else min(bookmark_at + BOOKMARK_SECONDS, end - 2)
+                bookmark_at = end + 1  # once
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()

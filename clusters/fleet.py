@@ -147,7 +147,7 @@ class Event:
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: dict[str, Any]
     is_brief: bool = False
-    """Nothing but its names, UID and version was kept."""
+    """Nothing but its names, UID and version was kept, and of a finished pod its status."""
 
     @property
     def resource_version(self) -> str:

@@ -49,6 +49,16 @@ def brief(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {"metadata": {name: metadata[name] for name in _BRIEF if name in metadata}}
 
 
+def brief_event(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an event tells of an object of which nothing is kept: its names, and how it ended if it did.
+
+    A pod may lose what it shared in the very event that tells of its end.
+    """
+    status = raw.get("status")
+    is_over = isinstance(status, Mapping) and status.get("phase") in ("Succeeded", "Failed")
+    return {**brief(raw), "status": status} if is_over else brief(raw)
+
+
 def is_gpu(resource: str) -> bool:
     base = resource.removesuffix(SHARED_SUFFIX)
     return base in GPU_RESOURCES or _PARTS.fullmatch(base) is not None

@@ -136,7 +136,7 @@ class SimFleet:
                 if isinstance(event, Change):
                     raw = trimmed(named(kind, event.now))
                     kept = keep(raw) if keep else raw
-                    yield Event(event.type, objects.brief(raw) if kept is None else kept, kept is None)
+                    yield Event(event.type, objects.brief_event(raw) if kept is None else kept, kept is None)
                 else:
                     kind_ = RESOURCES[kind]
                     metadata = {"resourceVersion": str(event), "creationTimestamp": None}

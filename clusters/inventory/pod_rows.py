@@ -31,7 +31,7 @@ def kept(raw: Raw) -> dict[str, Any] | None:
     if not isinstance(spec, Mapping):
         return dict(raw)
     read = {name: value for name, value in spec.items() if name != "volumes"}
-    for name in ("containers", "initContainers"):
+    for name in ("containers", "initContainers", "ephemeralContainers"):
         if isinstance(containers := read.get(name), list):
             read[name] = [_read_part(container) for container in containers]
     return {**raw, "spec": read}

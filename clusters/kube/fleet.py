@@ -121,7 +121,7 @@ class KubeFleet(OwnPods):
             if type_ == "ERROR":
                 raise watch_error(call, received)
             kept = _trimmed(received) if type_ == "BOOKMARK" else _keeping(keep)(received)
-            yield Event(type_, objects.brief(received), is_brief=True) if kept is None else Event(type_, kept)
+            yield Event(type_, objects.brief_event(received), is_brief=True) if kept is None else Event(type_, kept)
 
     def node(self, name: str) -> dict[str, Any]:
         return self._server.get(Call("get", "nodes", name), f"{NODES}/{segment(name)}", "Node")

@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -173,12 +173,12 @@ class AntiEntropy:
         left: Collection[str] = differing
         if len(differing) <= ONE_BY_ONE and "misread" not in differing.values():
             needless = self._read_each(comparison, differing)
-            differing = {key: difference for key, difference in differing.items() if key not in needless}
-            left = self._still(comparison).keys() & differing.keys()
+            differing = _without_needless(differing, needless)
+            left = _without_needless(self._still(comparison), needless).keys() & differing.keys()
         if left:
-            needless = self._read_all(comparison.kind)
-            differing = {key: difference for key, difference in differing.items() if key not in needless}
-            left = self._still(comparison).keys() & differing.keys()
+            needless = self._read_all(comparison.kind, differing.keys() & comparison.heads.keys())
+            differing = _without_needless(differing, needless)
+            left = _without_needless(self._still(comparison), needless).keys() & differing.keys()
         self._tell(comparison, differing, left)
 
     def _still(self, comparison: NameComparison) -> dict[str, str]:
@@ -227,14 +227,15 @@ class AntiEntropy:
         read = fleet.node if kind == "nodes" else fleet.tuning
         return lambda _, name: read(name)
 
-    def _read_all(self, kind: ObjectKind) -> set[str]:
+    def _read_all(self, kind: ObjectKind, listed: Set[str]) -> set[str]:
+        """Returns what turned out to need no row, or, of what was listed before, to be there no more."""
         cluster, at = self.watched.cluster, now()
         page: Page = self.watched.fleet.list(kind, fresh=True, keep=store.KEEP.get(kind))
         store.OBSERVE[kind](cluster, page.items, complete=True, at=at, version=page.resource_version)
         there = _rows(cluster, kind, None)
         self.watched.rowless.update(page.left_out - there.keys())
         needless = {key for raw in page.items if self._is_rowless(kind, key := _key(kind, raw), raw, there)}
-        return needless | page.left_out
+        return needless | (listed - {_key(kind, raw) for raw in page.items})
 
     def _is_rowless(self, kind: ObjectKind, key: str, raw: Raw, there: Mapping[str, ComparedRow]) -> bool:
         """Return whether the whole object shows that it needs no row; remembers that."""
@@ -255,6 +256,11 @@ class AntiEntropy:
             log.warning("rows of %s of %s differed and were read anew: %s (%s)", comparison.kind, cluster, what, some)
         if left:
             log.error("rows of %s of %s still differ: %s", comparison.kind, cluster, sorted(left)[:NAMED])
+
+
+def _without_needless(differing: Mapping[str, str], needless: Set[str]) -> dict[str, str]:
+    """Leave out what lacks a row and needs none. Where there is a row, it is a difference that a person is told of."""
+    return {key: what for key, what in differing.items() if what != "missing" or key not in needless}
 
 
 def _key(kind: ObjectKind, raw: Raw) -> str:

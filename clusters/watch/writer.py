@@ -99,7 +99,9 @@ class Writer:
         if listed.kind == "nodes":
             watched.nodes_known.set()
         elif listed.kind == "pods":
-            watched.rowless = {*_rowless(page.items), *page.left_out, *(uid for _, uid in watched.departed)}
+            rowless = _rowless(page.items)
+            there = {rows.identity(raw)[0] for raw in page.items} - rowless  # after a restore, of those deleted, too
+            watched.rowless = {*rowless, *page.left_out, *(uid for _, uid in watched.departed)} - there
 
     def _write_events(self, watched: Watched, events: Iterable[Happened]) -> None:
         """The last word on each object, nodes before what is attached to them."""

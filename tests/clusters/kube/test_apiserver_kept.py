@@ -132,6 +132,17 @@ def test_of_an_event_that_is_not_kept_its_names_and_version_come(serve):
     assert (mark.is_brief, mark.resource_version) == (False, "99999999")
 
 
+def test_an_event_of_a_finished_pod_that_is_not_kept_tells_how_it_ended(serve):
+    raw = pod(1, gpus=0)
+    raw["status"] = {"phase": "Failed", "reason": "Evicted"}
+    fleet, _ = serve(events(event("MODIFIED", **raw)))
+
+    brief = next(fleet.watch("pods", "4", timeout=2, keep=pod_rows.kept))
+
+    assert (brief.is_brief, set(brief.object)) == (True, {"metadata", "status"})
+    assert brief.object["status"] == raw["status"]
+
+
 def test_an_object_without_metadata_ends_no_watch(serve):
     lines = [{"type": "MODIFIED", "object": {"metadata": meta}} for meta in (None, [], "text", {"uid": ["x"]})]
     fleet, _ = serve(events(*lines, event("ERROR", **status(410))))

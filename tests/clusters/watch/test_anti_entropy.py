@@ -345,20 +345,6 @@ def test_pods_that_are_deleted_while_their_names_are_read_are_no_difference(here
     assert here.counted("pods") == {}
 
 
-def test_a_row_of_a_pod_that_needs_none_is_compared(here):
-    here.sim.pods.add("plain", node="n1")
-    here.follow()
-    raw = here.fleet.pod("default", "plain")
-    uid = raw["metadata"]["uid"]
-    GpuPod.objects.create(
-        cluster=here.cluster, uid=uid, namespace="default", name="plain", gpus=8, resource_version="1"
-    )
-
-    here.turn("pods")
-
-    assert not GpuPod.objects.filter(uid=uid).exists()
-
-
 def test_another_cluster_at_the_address_ends_no_row(here):
     other = SimCluster(seed=2, name="other")
     here.watched.fleet = SimFleet(other)

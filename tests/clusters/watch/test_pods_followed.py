@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from clusters import objects
 from clusters.fleet import Event, FleetUnavailable, Page
 from clusters.inventory import job_rows, pod_rows, rows, start_times
-from clusters.models import GpuJob, GpuPod, Node
+from clusters.models import GpuJob, GpuPod, Node, PodStart
 from clusters.watch import streams
 from clusters.watch.streams import Happened, Listed
 from common.clock import now
 from tests.clusters.factories import raw_pod
 from tests.clusters.inventory.observed import AT
-from tests.clusters.inventory.test_untrusted_objects import rubbish
+from tests.clusters.inventory.test_untrusted_objects import json_values, rubbish
 
 
 class Scripted:
@@ -39,8 +41,7 @@ class Scripted:
     def happens(self, type_, *raws):
         for raw in raws:
             kept = pod_rows.kept(raw)
-            brief = {"metadata": dict(raw["metadata"])}
-            event = Event(type_, brief, is_brief=True) if kept is None else Event(type_, kept)
+            event = Event(type_, objects.brief_event(raw), is_brief=True) if kept is None else Event(type_, kept)
             self.here.writer.post(self.here.watched, Happened("pods", event, now()))
         self.here.flush()
 
@@ -61,6 +62,59 @@ def test_deleted_pods_are_remembered_for_a_while(pods, monkeypatch):
     pods.happens("DELETED", pods.raw("p3", gpus=0))
     assert pods.here.watched.rowless == {"uid-of-pod-p0"}
     assert not pods.here.watched.departed
+
+
+def test_a_list_forgets_no_pod_that_was_deleted_lately(pods):
+    pods.lists(pods.raw("p0", gpus=0), pods.raw("p1", gpus=0))
+    pods.happens("DELETED", pods.raw("p1", gpus=0))
+    pods.lists(pods.raw("p0", gpus=0))
+    assert pods.here.watched.rowless == {"uid-of-pod-p0", "uid-of-pod-p1"}
+
+
+def test_a_deleted_pod_that_is_listed_again_has_a_row_that_ends(pods):
+    """A restore of etcd may bring it back."""
+    pods.lists(pods.raw("p1"))
+    pods.happens("DELETED", pods.raw("p1"))
+    pods.lists(pods.raw("p1"))
+    assert (stored(), pods.here.watched.rowless) == (["p1"], set())
+
+    pods.happens("MODIFIED", pods.raw("p1", gpus=0))
+    assert stored() == []
+
+
+def test_of_pods_without_gpus_the_writer_is_handed_no_more_than_names(here):
+    here.sim.add_node("n1", gpus=8)
+    here.sim.add_pod("held", node="n1", gpus=2)
+    here.sim.pods.add("plain", node="n1")
+    posted, post = [], here.writer.post
+
+    def noted(watched, message):
+        posted.append(message)
+        post(watched, message)
+
+    for stream in here.streams:
+        stream.post = noted
+    here.step()
+    [page] = [message.page for message in posted if isinstance(message, Listed) and message.kind == "pods"]
+    assert [rows.identity(raw)[1] for raw in page.items] == ["held"]
+    assert here.fleet.pod("default", "plain")["metadata"]["uid"] in page.left_out
+
+    here.sim.add_pod("later", node="n1", gpus=1)
+    here.sim.pods.add("none", node="n1")
+    here.step()
+    of_pods = [message.event for message in posted if isinstance(message, Happened) and message.kind == "pods"]
+    events = {rows.identity(event.object)[1]: event for event in of_pods if event.type == "ADDED"}
+    assert {name: (event.is_brief, "spec" in event.object) for name, event in events.items()} == {
+        "later": (False, True), "none": (True, False),
+    }  # fmt: skip
+    assert here.watched.rowless == page.left_out | {rows.identity(events["none"].object)[0]}
+    assert stored() == ["held", "later"]
+
+    pod = here.sim.store.find("pods", "none", "default")
+    here.sim.store.write("pods", pod.raw | {"status": {"phase": "Failed", "reason": "Evicted"}})
+    here.step()
+    events = [message.event for message in posted if isinstance(message, Happened) and message.event.is_brief]
+    assert events[-1].object["status"] == {"phase": "Failed", "reason": "Evicted"}
 
 
 def stored():
@@ -126,6 +180,28 @@ def test_events_of_pods_that_were_never_listed_are_believed(pods, gpus):
     assert stored() == ["p1"] * bool(gpus)
     pods.happens("DELETED", pods.raw("p1", gpus=gpus), pods.raw("unheard", gpus=gpus))
     assert stored() == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "start"), [("Succeeded", "succeeded", "finished"), ("Failed", "failed", "failed")]
+)
+def test_a_pod_that_loses_its_share_as_it_finishes_tells_how_its_job_ended(pods, phase, outcome, start):
+    """KAI Scheduler's label may go in the event that tells of the end: no GPUs are seen there any more."""
+    state = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}
+
+    def shared(labels, **over):
+        raw = pods.raw("p1", gpus=0, **over)
+        raw["metadata"] |= {"labels": labels, "creationTimestamp": "2026-11-21T09:00:00Z"}
+        raw["status"]["conditions"] = [state, {**state, "type": "Ready", "status": "False"}]
+        return raw
+
+    pods.lists(shared({"runai-gpu-group": "g1"}))
+    assert stored() == ["p1"]
+
+    pods.happens("MODIFIED", shared({}, phase=phase))
+
+    assert (stored(), GpuJob.objects.get().outcome) == ([], outcome)
+    assert PodStart.objects.get().outcome == start
 
 
 @pytest.mark.parametrize(("phase", "outcome"), [("Succeeded", "succeeded"), ("Failed", "failed")])
@@ -198,15 +274,70 @@ def test_a_410_in_the_middle_of_a_watch_keeps_what_came_before_and_lists_the_res
 
 @settings(max_examples=300, deadline=None)
 @given(raw=rubbish)
-def test_what_is_kept_of_any_pod_tells_its_row_its_start_and_its_end_as_the_whole_does(raw):
-    if not isinstance(raw, dict):
+def test_what_is_not_kept_of_rubbish_needs_no_row(raw):
+    if not isinstance(raw, dict) or pod_rows.kept(raw) is not None:
         return
+    assert rows.gpu_pod(raw) is None
+    assert not rows.holds_gpus(raw)
+    assert not pod_rows.needs_row(raw)
+
+
+_instants = st.sampled_from(["2026-11-21T09:00:05Z", "2026-11-21T09:07:00Z"]) | json_values
+_flags = st.sampled_from(["True", "False"]) | json_values
+_names = st.sampled_from(["main", "side"]) | json_values
+
+
+def _perhaps(**parts):
+    return st.fixed_dictionaries({}, optional=parts)
+
+
+def _several(**parts):
+    return st.lists(_perhaps(**parts), max_size=2) | json_values
+
+
+_types = st.sampled_from(["Ready", "ContainersReady", "PodScheduled"]) | json_values
+_of_container = {
+    "name": _names, "image": json_values, "args": json_values, "env": json_values, "envFrom": json_values,
+    "lifecycle": json_values, "ports": json_values, "readinessProbe": json_values, "startupProbe": json_values,
+    "volumeMounts": json_values,
+}  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    gpus=st.integers(1, 16),
+    phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+    metadata=_perhaps(
+        labels=_perhaps(**{"runai-gpu-group": json_values}) | json_values,
+        annotations=json_values, creationTimestamp=_instants, deletionTimestamp=_instants,
+    ),
+    spec=_perhaps(
+        resourceClaims=_several(name=_names, resourceClaimName=_names), volumes=json_values,
+        ephemeralContainers=_several(**_of_container), schedulingGates=json_values,
+        initContainers=st.lists(_perhaps(**_of_container), max_size=2),
+    ),
+    container=_perhaps(**_of_container),
+    status=_perhaps(
+        conditions=_several(type=_types, status=_flags, lastTransitionTime=_instants, reason=json_values),
+        containerStatuses=_several(name=_names, state=json_values, lastState=json_values, started=_flags),
+        initContainerStatuses=_several(name=_names, state=json_values),
+        resourceClaimStatuses=_several(name=_names, resourceClaimName=_names),
+        startTime=_instants, reason=json_values, message=json_values,
+    ),
+)  # fmt: skip
+def test_what_is_kept_of_a_pod_tells_its_row_its_start_and_its_end_as_the_whole_does(
+    gpus, phase, metadata, spec, container, status
+):
+    raw = raw_pod(gpus=gpus, phase=phase)
+    for part, over in (("metadata", metadata), ("spec", spec), ("status", status)):
+        raw[part] |= over
+    raw["spec"]["containers"][0] |= container
+
     kept = pod_rows.kept(raw)
-    if kept is None:
-        assert rows.gpu_pod(raw) is None
-        assert not rows.holds_gpus(raw)
-    else:
-        assert outcome_of(kept) == outcome_of(raw)
+
+    assert kept is not None
+    assert outcome_of(kept) == outcome_of(raw)
+    assert pod_rows.needs_row(kept) == pod_rows.needs_row(raw)
     assert pod_rows.needs_row(raw) or rows.gpu_pod(raw) is None
 
 
@@ -216,6 +347,7 @@ def test_what_is_kept_of_a_pod_lacks_what_makes_it_large():
     more = {"name": "main", "image": "vllm", "readinessProbe": probe, "env": [{"name": "A"}], "volumeMounts": [1]}
     raw["spec"]["containers"][0] |= more
     raw["spec"] |= {"volumes": [{"name": "v"}], "initContainers": [{"name": "first", "args": ["x"]}]}
+    raw["spec"]["ephemeralContainers"] = [{"name": "debug", "env": [{"name": "A"}]}]
 
     kept = pod_rows.kept(raw)
 
@@ -223,6 +355,7 @@ def test_what_is_kept_of_a_pod_lacks_what_makes_it_large():
     assert start_times.described(kept)["has_probe"] is True
     assert not set(kept["spec"]["containers"][0]) & {"env", "volumeMounts"}
     assert kept["spec"]["initContainers"] == [{"name": "first"}]
+    assert kept["spec"]["ephemeralContainers"] == [{"name": "debug"}]
     assert "volumes" not in kept["spec"]
     assert raw["spec"]["containers"][0]["env"], "what is asked is not changed"
 

@@ -101,7 +101,7 @@ class History:
         """Return an event as a watch that keeps what rows need tells it."""
         if kind not in store.KEEP or store.KEEP[kind](event.object) is not None:
             return event
-        return Event(event.type, objects.brief(event.object), is_brief=True)
+        return Event(event.type, objects.brief_event(event.object), is_brief=True)
 
     def at(self, version: int) -> datetime:
         """Return the time at which the object was at this version."""
