@@ -1,6 +1,6 @@
 """Cost of following a cluster's pods: 30 pods a node, of which one in twenty holds a GPU and some come and go.
 
-The API server is the bench's own (bench/pod_server.py) in a process of its own, whose CPU is shown; the watch is
+The API server is the bench's own (bench/api_server) in a process of its own, whose CPU is shown; the watch is
 Setpoint's own process, with nothing changed but when it compares names for the first time.
 """
 
@@ -141,7 +141,7 @@ def watching(compare: float) -> Iterator[Watching]:
 @contextmanager
 def _server(nodes: int, log: Path) -> Iterator[tuple[int, str, str]]:
     """Start the API server: its process, address and CA."""
-    command = [sys.executable, "-m", "bench.pod_server", f"--pods={nodes * PODS_A_NODE}", f"--nodes={nodes}",
+    command = [sys.executable, "-m", "bench.api_server.server", f"--pods={nodes * PODS_A_NODE}", f"--nodes={nodes}",
                f"--churn={CHURN}", f"--log={log}"]  # fmt: skip
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -153,7 +153,7 @@ def _server(nodes: int, log: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _connect(url: str, ca: str) -> Any:
-    from bench.pod_server import UID
+    from bench.api_server.server import UID
     from clusters.connection import registry
     from clusters.models import Cluster
     from clusters.net.credentials import Credentials

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import pod_objects, pod_server
 from bench.agents import Kernel
+from bench.api_server import objects as pod_objects
+from bench.api_server import server as pod_server
 from bench.rollout import SETTINGS, Campaign
 from clusters.fleet import FleetUnavailable, Gone
 from clusters.inventory import pod_rows, rows

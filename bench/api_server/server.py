@@ -1,4 +1,4 @@
-"""API server with as many pods as asked, some of which come and go all the time: `python -m bench.pod_server`.
+"""API server with as many pods as asked, some of which come and go all the time: `python -m bench.api_server.server`.
 
 Pods are written out as they are asked for, so a gigabyte of them costs this process nothing to keep. Lists are in pages
 of one moment, in the order of namespace and name; watches have bookmarks, and end with 410 where their version is
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from bench.pod_objects import FINISHED, HELD_BY_ONE_IN, PENDING, RUNNING, SCHEDULED, Pod, base_pods, rendered
+from bench.api_server.objects import FINISHED, HELD_BY_ONE_IN, PENDING, RUNNING, SCHEDULED, Pod, base_pods, rendered
 from contract import names
 from tests.controlplane.pki import Authority
 

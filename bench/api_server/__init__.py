@@ -1,0 +1,1 @@
+"""An API server with pods alone, for measurements of what follows them."""
