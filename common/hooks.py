@@ -251,6 +251,10 @@ team_holdings = Question[[int], str]("team_holdings", is_strict=True)
 """What a team (its key) owns, a phrase each ("the pool train in east"). Strict: one that is thought to own nothing is
 removed."""
 
+owners_changed = Question[[Any], Any]("owners_changed", is_strict=True)
+"""Asked, with the person, in the transaction that changes which teams own pools, profiles or nodes; the plans of which
+the state changed by it. Strict: a plan would be shown as approved that its new owner has not seen."""
+
 timeline = Question[[Subject], Entry]("timeline", is_strict=True)
 """What happened to one object, at most `subject.limit` entries a source: see common.timeline. Strict: a timeline that
 lacks a room's entries and does not say so would be a false witness."""

@@ -156,12 +156,18 @@ def set_owner(profile: Profile, *, owner: str | None, by: User, version: int) ->
         before={"owner": before},
         after={"owner": owner or None},
     )
+    hooks.owners_changed(by)
     return profile
 
 
 @transaction.atomic
 def change(profile: Profile, *, by: User, version: int, **changes: str | None) -> Profile:
     """Change `source` (the draft), `owner` (a team's name), or both, which count as two saves. Raises as each does."""
+    if changes.get("source") and "owner" in changes:
+        # The team before the row, as everywhere: a save locks the row.
+        require(by, Role.ADMIN, GLOBAL, doing=f"say who owns {profile}")
+        if (changes["owner"] or None) != owners.shown(profile.owner_team):
+            owners.hold(owners.team_id(changes["owner"]))
     if source := changes.get("source"):
         save_draft(profile, source=source, by=by, version=version)
     if "owner" in changes:
