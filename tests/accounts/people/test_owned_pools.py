@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -325,11 +326,12 @@ def test_a_team_that_is_removed_meanwhile_becomes_no_owner(
 
     monkeypatch.setattr(owners, "team_id", and_then_removed)
     admin = UserFactory(roles=["admin", "operator"])
+    given: dict[str, Callable[[], Pool]] = {
+        "create": lambda: pools.create_pool(pool.cluster, by=admin, name="new", selector="pool=x", owner="Vision"),
+        "update": lambda: pools.update_pool(pool, by=admin, owner="Vision"),
+    }
     with pytest.raises(Invalid) as refused:
-        if way == "create":
-            pools.create_pool(pool.cluster, by=admin, name="new", selector="pool=x", owner="Vision")
-        else:
-            pools.update_pool(pool, by=admin, owner="Vision")
+        given[way]()
     assert refused.value.fields == {"owner": ["This team was removed just now. Choose another."]}
     assert list(Pool.objects.values_list("name", "version")) == [("train", 1)]
 

@@ -124,7 +124,7 @@ def test_a_scheduled_start_whose_pool_gets_an_owner_names_who_is_missing(world: 
     world.slice(rollout)
     rollout.refresh_from_db()
     assert rollout.status == "queued"
-    assert "no one of the team Speech, which owns what it touches" in rollout.waiting_for
+    assert "it touches what Speech owns, and no one there approved it" in rollout.waiting_for
     assert "Abort it and plan again" in rollout.waiting_for
 
 
