@@ -79,12 +79,12 @@ def _strangers(plan: Plan, nodes: Sequence[Node]) -> dict[int, str]:
     teams = owners.teams_of_nodes(plan.cluster_id, nodes)
     if not any(teams.values()):
         return {}
-    asked = {owner.team for owner in owners.owners_of([plan])[plan.pk]}
+    covered = {owner.team for owner in owners.owners_of([plan])[plan.pk]}
     names = owners.team_names()
     return {
         pk: f"is in a pool of {team_owners.named(min(others), names)}, which this plan is not of"
         for pk, keys in teams.items()
-        if (others := keys - asked)
+        if (others := keys - covered)
     }
 
 

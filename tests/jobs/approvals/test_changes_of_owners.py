@@ -58,8 +58,8 @@ def test_an_approved_plan_whose_owner_changes_is_for_review_again(world: World, 
     assert plan.status == Plan.Status.APPROVED
     _give(world, what)
     assert Plan.objects.get(pk=plan.pk).status == Plan.Status.REVIEW
-    told = Record.objects.get(action="plan.rejudge")
-    assert (told.actor, told.message) == (str(world.admin), "The owners of what it touches were changed.")
+    kept = Record.objects.get(action="plan.rejudge")
+    assert (kept.actor, kept.message) == (str(world.admin), "The owners of what it touches were changed.")
     member = of(speech, "approver")
     assert f"P-{plan.number}" in browser(member).get("/plans/?status=review").content.decode()
     assert approve(plan, member).status == Plan.Status.APPROVED
