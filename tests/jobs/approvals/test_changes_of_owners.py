@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from accounts.models import User
 from audit.models import Record
 from clusters.models import Pool
 from clusters.services import pools
@@ -20,7 +21,7 @@ from jobs.reports import policy_trial
 from jobs.rollouts import rollout_actions
 from profiles.models import Profile
 from profiles.services import editing
-from tests.factories import TokenClient
+from tests.factories import TokenClient, UserFactory
 from tests.jobs.approvals.test_owners import (
     OWNERS,
     approve,
@@ -38,16 +39,18 @@ from tests.jobs.policy.test_policy_of_plans import activate, rule, text_of
 # ── judged once more ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _give(world: World, what: str) -> None:
+def _give(world: World, what: str) -> User:
+    by = UserFactory(roles=["admin", "operator"])
     if what == "pool":
-        pools.update_pool(world.pool, by=world.admin, owner="Speech")
+        pools.update_pool(world.pool, by=by, owner="Speech")
     elif what == "profile":
         profile = Profile.objects.get(name="gpu")
-        editing.set_owner(profile, owner="Speech", by=world.admin, version=profile.version)
+        editing.set_owner(profile, owner="Speech", by=by, version=profile.version)
     elif what == "new pool":
-        pools.create_pool(world.cluster, by=world.admin, name="beside", selector="pool=train", owner="Speech")
+        pools.create_pool(world.cluster, by=by, name="beside", selector="pool=train", owner="Speech")
     else:
-        pools.update_pool(Pool.objects.get(name="elsewhere"), by=world.admin, selector="pool=train")
+        pools.update_pool(Pool.objects.get(name="elsewhere"), by=by, selector="pool=train")
+    return by
 
 
 @pytest.mark.parametrize("what", ["pool", "profile", "new pool", "selector"])
@@ -56,10 +59,10 @@ def test_an_approved_plan_whose_owner_changes_is_for_review_again(world: World, 
     activate(world, OWNERS)
     plan = approve(requested(world), world.approver)
     assert plan.status == Plan.Status.APPROVED
-    _give(world, what)
+    by = _give(world, what)
     assert Plan.objects.get(pk=plan.pk).status == Plan.Status.REVIEW
     kept = Record.objects.get(action="plan.rejudge")
-    assert (kept.actor, kept.message) == (str(world.admin), "The owners of what it touches were changed.")
+    assert (kept.actor, kept.message) == (str(by), "The owners of what it touches were changed.")
     member = of(speech, "approver")
     assert f"P-{plan.number}" in browser(member).get("/plans/?status=review").content.decode()
     assert approve(plan, member).status == Plan.Status.APPROVED
