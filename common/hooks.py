@@ -224,8 +224,7 @@ class NodeListFilter:
 
 
 web_session = Question[[], Any]("web_session", is_strict=True)
-"""A requests.Session under the egress policy, bounded in time and size, for a library that brings no HTTP of its own:
-its one answer is that of clusters.net."""
+"""A requests.Session under the egress policy, bounded in time and size: its one answer is that of clusters.net."""
 
 unconfirmed_restores = Question[[], str]("unconfirmed_restores", is_strict=True)
 """Why nothing may be written to any cluster by itself: a restore that no administrator has confirmed."""
@@ -248,12 +247,13 @@ team_locks = Question[[int], int]("team_locks", is_strict=True)
 """The key of the team, if it is there: it is not removed until the caller's transaction ends."""
 
 team_holdings = Question[[int], str]("team_holdings", is_strict=True)
-"""What a team (its key) owns, a phrase each ("the pool train in east"). Strict: one that is thought to own nothing is
-removed."""
+"""What a team (its key) owns, a phrase each. Strict: one that is thought to own nothing is removed."""
+
+owners_changed = Question[[Any], Any]("owners_changed", is_strict=True)
+"""Plans judged again, as a person changes owners in the transaction. Strict: a new owner must not be passed over."""
 
 timeline = Question[[Subject], Entry]("timeline", is_strict=True)
-"""What happened to one object, at most `subject.limit` entries a source: see common.timeline. Strict: a timeline that
-lacks a room's entries and does not say so would be a false witness."""
+"""What happened to one object, at most `subject.limit` entries a source. Strict: to lack a room's would be a lie."""
 
 rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
 """The rollouts of these ids; ids that no room knows (newer than this database) have no answer."""

@@ -7,6 +7,7 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         from common import hooks
         from jobs import tasks
+        from jobs.approvals import reviews
         from jobs.approvals.tickets import connections
         from jobs.hooks import (
             alert_rules,
@@ -26,6 +27,7 @@ class JobsConfig(AppConfig):
         hooks.stored_secrets.subscribe(connections.stored_secrets)
         hooks.nodes_changed.subscribe(tasks.nodes_changed)
         hooks.nodes_gone.subscribe(tasks.nodes_changed)
+        hooks.owners_changed.subscribe(reviews.owners_changed)
         hooks.disconnect_blockers.subscribe(blockers.of_cluster)
         hooks.pool_blockers.subscribe(blockers.of_pool)
         hooks.cluster_disconnecting.subscribe(blockers.forget)

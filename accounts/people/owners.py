@@ -74,7 +74,9 @@ def reason_against(user: User, owner: int | None, scopes: Sequence[str]) -> str:
         names |= team_names()
     if owner in teams_of(user) and owner in names:
         return ""
-    return f"{named(owner, names)} owns it: besides, this needs a role in that team, or an administrator."
+    if user.acting_token and (user.is_superuser or any((Role.ADMIN, scope) in user.grants for scope in scopes)):
+        return f"{named(owner, names)} owns it: this token needs the token scope admin, or you a role in that team."
+    return f"{named(owner, names)} owns it: you also need a role in that team, or the role admin."
 
 
 def require(user: User, owner: int | None, scopes: Sequence[str], doing: str) -> None:

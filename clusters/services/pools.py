@@ -85,6 +85,8 @@ def create_pool(
             owners.hold(fields["owner_team"])
             pool = Pool.objects.create(cluster=cluster, selector_authors=[_author(by)], **fields)
             _record("create", pool, by, before=None, after=fields)
+            if pool.owner_team is not None:
+                hooks.owners_changed(by)
     except IntegrityError as error:  # one_pool_name
         raise _taken(cluster, name) from error
     return pool
@@ -123,6 +125,8 @@ def update_pool(pool: Pool, *, by: User, version: int | None = None, **changes: 
             if not unchanged.update(**fields, **also, version=as_read + 1):
                 raise Stale(f"The pool {pool.name} was changed meanwhile. Reload it and try again.")
             _record("update", pool, by, before=before, after=fields)
+            if "owner_team" in differing or ("selector" in differing and pool.owner_team is not None):
+                hooks.owners_changed(by)
     except IntegrityError as error:
         raise _taken(pool.cluster, str(fields.get("name"))) from error
     pool.refresh_from_db()
@@ -147,13 +151,27 @@ def _refuse_nodes_of_others(pool: Pool, selector: Mapping[str, Any], by: User) -
     if pool.owner_team is None or permissions.may(by, Role.ADMIN, pool.cluster.scopes):
         return
     chosen = label_selectors.nodes(selector, Node.objects.present().filter(cluster=pool.cluster_id)).order_by()
+    chosen = chosen.exclude(pk__in=matching(pool).order_by().values("pk"))  # what it shares already it may keep
     theirs = Pool.objects.filter(cluster=pool.cluster_id, owner_team__isnull=False).exclude(owner_team=pool.owner_team)
     for other in theirs.order_by("name"):
-        if matching(other).filter(pk__in=chosen.values("pk")).exists():
+        if other.selector == selector or matching(other).filter(pk__in=chosen.values("pk")).exists():
             name = owners.shown(other.owner_team)
             raise NotAllowed(
                 f"This selects nodes of {other.name}, a pool of {name}. An administrator may let both do so."
             )
+
+
+def reason_of_shared(pool: Pool, user: User) -> str:
+    """Return why this person may not do to the pool's nodes what is for those who may change each pool of them; empty
+    where they may. An unowned pool over a team's nodes is open to each operator."""
+    theirs = Pool.objects.filter(cluster=pool.cluster_id, owner_team__isnull=False).exclude(pk=pool.pk)
+    for other in theirs.order_by("name"):
+        reason = owners.reason_against(user, other.owner_team, pool.cluster.scopes)
+        if not reason or other.owner_team == pool.owner_team:
+            continue
+        if matching(other).filter(pk__in=matching(pool).order_by().values("pk")).exists():
+            return f"It shares nodes with {other.name}. {reason}"
+    return ""
 
 
 def owned_by(team: int) -> list[str]:
@@ -176,7 +194,10 @@ def delete_pool(pool: Pool, *, by: User) -> None:
                 raise Stale(f"The pool {pool.name} was changed meanwhile. Reload it and try again.")
             before = {name: getattr(pool, name) for name in ("name", "selector", "owner_team")}
             _record("delete", pool, by, before=before, after=None)
+            owner = pool.owner_team
             pool.delete()
+            if owner is not None:
+                hooks.owners_changed(by)
     except (ProtectedError, RestrictedError) as error:
         kinds = sorted({str(row._meta.verbose_name_plural) for row in _holders(error)})
         raise WrongState(

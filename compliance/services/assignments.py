@@ -26,7 +26,7 @@ from clusters.models import Cluster, NodeTuning, Pool
 from clusters.services import pools as pool_services
 from common import hooks
 from common.clock import now
-from common.errors import WrongState
+from common.errors import NotAllowed, WrongState
 from compliance.models import Assignment
 from contract.nodetuning import Malformed, Mode, Spec, Wanted
 from profiles.models import Revision
@@ -81,13 +81,16 @@ def may_weaken(user: User, assignment: Assignment) -> bool:
 
 def reason_against(user: User, assignment: Assignment) -> str:
     """Return why this person may not stop the repairs; empty where they may."""
-    return pool_services.reason_against(assignment.pool, user)
+    pool = assignment.pool
+    return pool_services.reason_against(pool, user) or pool_services.reason_of_shared(pool, user)
 
 
 def weaken(assignment: Assignment, *, by: User, reason: str = "") -> Assignment:
     """Stop repairing drift in this pool; agents are told by `soften`. Raises NotAllowed, WrongState."""
     cluster = assignment.pool.cluster
     pool_services.require_operator(assignment.pool, by, f"stop repairs in {assignment.pool}")
+    if reason := pool_services.reason_of_shared(assignment.pool, by):
+        raise NotAllowed(f"You may not stop repairs in {assignment.pool}. {reason}")
     if refused := why_not_weaken(assignment):
         raise WrongState(refused)
     with transaction.atomic():

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import QuerySet, TextField
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from audit import services as audit
@@ -59,15 +59,21 @@ def _limit(node: Node) -> str:
 def _held() -> dict[int, int]:
     """Return the minutes that each node with the taint is held at most, by the node's key."""
     pools: dict[UUID, list[Pool]] = defaultdict(list)
-    for pool in Pool.objects.exclude(hold_minutes=None):
+    for pool in Pool.objects.filter(Q(hold_minutes__isnull=False) | Q(owner_team__isnull=False)):
         pools[pool.cluster_id].append(pool)
     nodes = Node.objects.present().filter(cluster__in=list(pools)).alias(taints_text=Cast("taints", TextField()))
     tainted = [node for node in nodes.filter(taints_text__contains=names.UNTUNED_TAINT) if has_taint(node)]
     held = {
-        node.pk: [pool.hold_minutes or 0 for pool in pools[node.cluster_id] if selects(pool.selector, node.labels)]
+        node.pk: [pool.hold_minutes for pool in _deciding(pools[node.cluster_id], node) if pool.hold_minutes]
         for node in tainted
     }
     return {pk: max(minutes) for pk, minutes in held.items() if minutes}
+
+
+def _deciding(pools: Iterable[Pool], node: Node) -> list[Pool]:
+    """Return the pools of a node whose time counts: where teams own some of them, no operator's second pool does."""
+    there = [pool for pool in pools if selects(pool.selector, node.labels)]
+    return [pool for pool in there if pool.owner_team is not None] or there
 
 
 def _remember(minutes: Mapping[int, int]) -> None:

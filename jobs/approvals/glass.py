@@ -90,6 +90,13 @@ def reason_not_to_begin(rollout: Rollout) -> str:
     glass, plan = rollout.broken_glass, rollout.plan
     if glass is None:
         # Its time came after an approver lost the right to approve. What runs continues: half a plan is worse.
+        standing = verdicts.approval_state(plan)
+        if missing := sorted({need.rule.team for need in standing.wanted if need.rule.team}):
+            return (
+                f"{plan} is approved no more: it touches what {', '.join(missing)} own{'s' * (len(missing) == 1)}, "
+                "and no one there approved it. A plan that was started cannot be approved any more. "
+                "Abort it and plan again."
+            )
         return f"{plan} is approved no more: some who approved may not any more. Abort it and plan again."
     if is_in_force(rollout):
         return ""

@@ -37,7 +37,7 @@ def reviews_of(plan: Plan, standing: ApprovalState) -> list[OwnerReview]:
     """Return the plan's owners, by name. `standing` is the state of its approval."""
     required = {need.rule.of_scope for need in standing.needs if need.rule.team}
     rows = owners.owners_of([plan])[plan.pk]
-    known = team_owners.team_names() if rows else {}
+    known = owners.team_names() if rows else {}
     return [
         OwnerReview(
             row.name,

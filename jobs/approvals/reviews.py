@@ -17,6 +17,7 @@ from common.clock import now
 from common.errors import Invalid, LostRace, WrongState
 from jobs.approvals import plan_actions, step_up
 from jobs.approvals.verdicts import approval_state
+from jobs.forecast import owners
 from jobs.models import Approval, Plan
 from jobs.planning import consents
 from jobs.policy import judgement
@@ -179,19 +180,27 @@ def expire() -> int:
     return count
 
 
-def rejudge(*, by: User) -> list[Plan]:
-    """Rules changed: what is approved, and what still waits, is so by the rules of now. In the caller's transaction."""
+def rejudge(*, by: User, why: str = "The rules were changed.") -> list[Plan]:
+    """Rules or owners changed: what is approved, and what still waits, is so by those of now. In the caller's
+    transaction."""
     waiting = Plan.objects.in_time().filter(status__in=(Status.REVIEW, Status.APPROVED))
-    rows = waiting.select_for_update(of=("self",)).select_related("cluster", "revision__profile", "pool__cluster")
+    locked = waiting.select_for_update(of=("self",)).select_related("cluster", "revision__profile", "pool__cluster")
+    rows = list(locked.order_by("pk"))
+    with owners.kept(rows):
+        standings = [(plan, approval_state(plan)) for plan in rows]
     moved = []
-    for plan in rows:
-        there = approval_state(plan)
+    for plan, there in standings:
         to = Status.APPROVED if there.is_approved else Status.REVIEW
         if to != plan.status:
             _move(plan, to)
-            _record(plan, by, "plan.rejudge", "The rules were changed.", rule=there.rule.name, missing=there.missing)
+            _record(plan, by, "plan.rejudge", why, rule=there.rule.name, missing=there.missing)
             moved.append(plan)
     return moved
+
+
+def owners_changed(by: User) -> list[Plan]:
+    """Judge the open plans by the owners of now, in the transaction of who changes them (common.hooks)."""
+    return rejudge(by=by, why="The owners of what it touches were changed.")
 
 
 def remind() -> int:

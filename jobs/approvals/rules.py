@@ -203,7 +203,7 @@ def role_check(plan: Plan) -> Holds:
 
     def holds(person: User, role: str, scope: str) -> bool:
         if scope.startswith(TEAM):
-            known[:] = known or [team_owners.team_names()]
+            known[:] = known or [owners.team_names()]
             return team_owners.belonged_at(person, int(scope.removeprefix(TEAM)), plan.requested_at, known[0])
         scopes = (*GLOBAL, scope) if scope else plan.cluster.scopes
         return may(person, role, scopes) and (

@@ -12,6 +12,7 @@ from dataclasses import replace
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
+from accounts.people import owners as team_owners
 from clusters.models import Node
 from clusters.objects import selects
 from jobs.diffs.changes import Changes
@@ -19,6 +20,7 @@ from jobs.diffs.node_diff import Target, is_mild, is_within
 from jobs.engine import claims, preconditions
 from jobs.engine.commit import deadline_for
 from jobs.engine.event_log import log
+from jobs.forecast import owners
 from jobs.forecast.strategy import Strategy
 from jobs.models import ChangeSet, Plan, PlanNode, Rollout, Step
 from jobs.planning import comparison, digests
@@ -44,13 +46,14 @@ def admit(rollout: Rollout, strategy: Strategy) -> int:
     if not draft.candidates:
         return 0
     by_pk = {node.pk: node for node in waiting}
+    strangers = _strangers(plan, waiting)
     rows = []
     for candidate in draft.candidates:
         changes = draft.changes[candidate.node_id]
         node = by_pk[candidate.node_id]
         row = PlanNode(plan=plan, node=node, uid=node.uid, name=node.name, gpus=node.gpu_count)
         row.gpu_pods = len(candidate.gpu_pods)
-        if needs := _beyond(changes, target, strategy):
+        if needs := _beyond(changes, target, strategy) or strangers.get(candidate.node_id, ""):
             row.left_out = LEFT_PENDING.format(rollout=rollout, needs=needs)
         else:
             row.change_set_id, row.worst_class = changes.digest, changes.worst_class
@@ -68,6 +71,21 @@ def _unknown(plan: Plan, newest: int) -> list[Node]:
     rows = rows.exclude(pk__in=Step.objects.filter(is_live=True, node__cluster=plan.cluster_id).values("node"))
     unchanged = rows.select_related("tuning").order_by("name")[: claims.SET_SIZE]
     return [node for node in unchanged if selects(plan.selector, node.labels)]
+
+
+def _strangers(plan: Plan, nodes: Sequence[Node]) -> dict[int, str]:
+    """Return, by node, why the plan's approvals do not cover it: a team owns a pool of it that the plan touched
+    nothing of, so that no one asked it."""
+    teams = owners.teams_of_nodes(plan.cluster_id, nodes)
+    if not any(teams.values()):
+        return {}
+    covered = {owner.team for owner in owners.owners_of([plan])[plan.pk]}
+    names = owners.team_names()
+    return {
+        pk: f"is in a pool of {team_owners.named(min(others), names)}, which this plan is not of"
+        for pk, keys in teams.items()
+        if (others := keys - covered)
+    }
 
 
 def _beyond(changes: Changes, target: Target, strategy: Strategy) -> str:

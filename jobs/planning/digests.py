@@ -68,8 +68,8 @@ def _authors(plan: Plan) -> dict[str, Any]:
 
 
 def _owners(plan: Plan) -> dict[str, Any]:
-    """Return the keys of the teams that owned what it touches; nothing without any, so that older digests hold."""
-    return {"owners": sorted(map(int, plan.owners))} if plan.owners else {}
+    """Return the teams that owned what it touches; nothing without any, so that older digests hold."""
+    return {"owners": plan.owners} if plan.owners else {}
 
 
 def _components(plan: Plan) -> dict[str, Any]:

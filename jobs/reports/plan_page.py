@@ -12,6 +12,7 @@ from jobs.approvals import owner_reviews, plan_actions, rings, verdicts
 from jobs.approvals.tickets import obstacles, references
 from jobs.calendars import targets
 from jobs.diffs import staleness
+from jobs.forecast import owners
 from jobs.forecast.strategy import Strategy
 from jobs.models import Plan
 from jobs.planning import digests
@@ -25,6 +26,11 @@ VERDICTS = ("approve", "request-changes", "reject")
 
 def plan_page(plan: Plan, user: User, params: Mapping[str, str] | None = None) -> dict[str, Any]:
     """`params` is what the address chose: view=node with q, key and page, or show=all."""
+    with owners.kept([plan]):
+        return _plan_page(plan, user, params)
+
+
+def _plan_page(plan: Plan, user: User, params: Mapping[str, str] | None) -> dict[str, Any]:
     given = verdicts.stored_verdicts(plan)
     standing = verdicts.approval_state(plan, given)
     can = plan_actions.check_actions(plan, user, given, standing.policy)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from accounts.models import User
+from jobs.forecast import owners
 from jobs.models import Approval, Plan, Rollout
 from jobs.policy import judgement, policy_text
 from jobs.policy.conditions import Budget
@@ -78,13 +79,17 @@ def _judged(
 ) -> tuple[list[StoppedPlan], int]:
     moments = {plan.pk: moment_of(plan) for plan in plans}
     given = _given(plans)
+    owned = _owned((policy, active), plans)
     by_new = judgement.judge_plans(policy, 0, plans, moments, budget)
     by_active = judgement.judge_plans(active, 0, plans, moments, budget) if active else {}
     rows, count = [], 0
     for plan in plans:
-        now_stops = plan.pk in by_active and _reason(by_active[plan.pk], given.get(plan.pk, 0)) is not None
+        now_stops = (
+            plan.pk in by_active
+            and _reason(by_active[plan.pk], given.get(plan.pk, 0), has_owners=plan.pk in owned) is not None
+        )
         count += now_stops
-        if reason := _reason(by_new[plan.pk], given.get(plan.pk, 0)):
+        if reason := _reason(by_new[plan.pk], given.get(plan.pk, 0), has_owners=plan.pk in owned):
             rows.append(StoppedPlan(plan, *reason, by_active=now_stops))
     return rows, count
 
@@ -108,14 +113,26 @@ def _given(plans: Sequence[Plan]) -> dict[UUID, int]:
     return Counter(plan_id for (plan_id, _), verdict in newest.items() if verdict == Approval.Verdict.APPROVE)
 
 
-def _reason(judged: PolicyJudgement, given: int) -> tuple[str, str, bool] | None:
-    """(rule, why, whether it is refused); None: it passes. Roles of approvers and log-ins are not judged afterwards."""
+def _owned(policies: Iterable[Policy | None], plans: Sequence[Plan]) -> set[UUID]:
+    """Return the plans that have owners; none where no rule asks for them."""
+    if not any(rule.owners for policy in policies if policy for rule in policy.rules):
+        return set()
+    return {pk for pk, rows in owners.owners_of(plans).items() if rows}
+
+
+def _reason(judged: PolicyJudgement, given: int, *, has_owners: bool) -> tuple[str, str, bool] | None:
+    """(rule, why, whether it is refused); None: it passes. Roles and teams of approvers and log-ins are not judged
+    afterwards."""
+
+    def required(rule: PolicyRule) -> int:
+        return max(rule.approvers, 1 if rule.owners and has_owners else 0)
+
     for refusal in judged.refusals:
         return refusal.rule, refusal.why, True
-    short = [rule for rule in judged.demands if rule.approvers > given]
-    worst = max(short, key=lambda rule: rule.approvers, default=None)
-    return None if worst is None else (worst.name, _shortage(worst, given), False)
+    short = [rule for rule in judged.demands if required(rule) > given]
+    worst = max(short, key=required, default=None)
+    return None if worst is None else (worst.name, _shortage(required(worst), given), False)
 
 
-def _shortage(rule: PolicyRule, given: int) -> str:
-    return f"{rule.approvers} approvers required, {given} approved"
+def _shortage(required: int, given: int) -> str:
+    return f"{required} approver{'' if required == 1 else 's'} required, {given} approved"

@@ -9,9 +9,10 @@ from rest_framework import serializers
 
 from common.bodies import Body, Instant
 from jobs.approvals import owner_reviews, plan_actions, reviews, verdicts
+from jobs.approvals.verdicts import ApprovalState
 from jobs.diffs import staleness
+from jobs.forecast import owners
 from jobs.models import Approval, Plan, PlanNode, Rollout
-from jobs.policy import judgement
 from jobs.reports import plan_changes
 
 
@@ -84,6 +85,15 @@ class ApprovalOut(serializers.ModelSerializer[Approval]):
         fields = ["person", "verdict", "comment", "consent", "digest", "round", "policy", "at"]
 
 
+class PlansOut(serializers.ListSerializer[Any]):
+    """Plans of a list: the owners of those whose start is judged are read together."""
+
+    def to_representation(self, data: Any) -> Any:
+        plans = list(data)
+        with owners.kept([plan for plan in plans if plan.status == Plan.Status.APPROVED]):
+            return super().to_representation(plans)
+
+
 class PlanOut(serializers.ModelSerializer[Plan]):
     name = serializers.CharField(source="__str__", read_only=True)
     cluster = serializers.UUIDField(source="cluster_id")
@@ -114,6 +124,7 @@ class PlanOut(serializers.ModelSerializer[Plan]):
 
     class Meta:
         model = Plan
+        list_serializer_class = PlansOut
         fields = [
             "id", "number", "name", "cluster", "cluster_name", "pool", "pool_name", "revision", "revision_name",
             "status", "digest", "worst_class", "message", "change_record", "created_by", "created_at", "requested_at",
@@ -176,6 +187,7 @@ class PlanDetailOut(PlanOut):
     verdicts = ApprovalOut(source="approvals", many=True, read_only=True)
     rollout = serializers.SerializerMethodField()
     _answered: tuple[Plan, dict[str, plan_actions.ActionCheck]] | None = None
+    _judged: tuple[Plan, ApprovalState] | None = None
 
     class Meta(PlanOut.Meta):
         fields = [
@@ -183,6 +195,10 @@ class PlanDetailOut(PlanOut):
             "why_not", "strategy", "selector", "summary", "findings", "changed_since", "differences", "approval",
             "owners", "policy", "verdicts", "rollout",
         ]  # fmt: skip
+
+    def to_representation(self, plan: Plan) -> Any:
+        with owners.kept([plan]):
+            return super().to_representation(plan)
 
     @extend_schema_field(serializers.DictField(child=serializers.BooleanField()))
     def get_actions(self, plan: Plan) -> dict[str, bool]:
@@ -199,7 +215,8 @@ class PlanDetailOut(PlanOut):
     def _answers(self, plan: Plan) -> dict[str, plan_actions.ActionCheck]:
         """Read once for three fields: it takes reading the whole plan."""
         if self._answered is None or self._answered[0] is not plan:
-            self._answered = plan, plan_actions.check_actions(plan, self.context["request"].user)
+            user = self.context["request"].user
+            self._answered = plan, plan_actions.check_actions(plan, user, policy=self._standing(plan).policy)
         return self._answered[1]
 
     @extend_schema_field(GroupOut(many=True))
@@ -208,15 +225,21 @@ class PlanDetailOut(PlanOut):
 
     @extend_schema_field(StandingOut())
     def get_approval(self, plan: Plan) -> Any:
-        return StandingOut(verdicts.approval_state(plan)).data
+        return StandingOut(self._standing(plan)).data
 
     @extend_schema_field(OwnerReviewOut(many=True))
     def get_owners(self, plan: Plan) -> Any:
-        return OwnerReviewOut(owner_reviews.reviews_of(plan, verdicts.approval_state(plan)), many=True).data
+        return OwnerReviewOut(owner_reviews.reviews_of(plan, self._standing(plan)), many=True).data
 
     @extend_schema_field(PlanPolicyOut())
     def get_policy(self, plan: Plan) -> Any:
-        return PlanPolicyOut(judgement.judge_plan(plan)).data
+        return PlanPolicyOut(self._standing(plan).policy).data
+
+    def _standing(self, plan: Plan) -> ApprovalState:
+        """Read once for three fields."""
+        if self._judged is None or self._judged[0] is not plan:
+            self._judged = plan, verdicts.approval_state(plan)
+        return self._judged[1]
 
     @extend_schema_field(SinceOut)
     def get_changed_since(self, plan: Plan) -> Any:

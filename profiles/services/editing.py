@@ -140,7 +140,7 @@ def create(*, name: str, description: str = "", source: str = "", owner: str | N
 @transaction.atomic
 def set_owner(profile: Profile, *, owner: str | None, by: User, version: int) -> Profile:
     """Say which team, by its name, owns the profile; None: no team. Raises Invalid, NotAllowed, Stale, WrongState."""
-    require(by, Role.ADMIN, GLOBAL, doing=f"say who owns {profile}")
+    _require_giver(profile, by)
     refuse_library(profile)
     before = owners.shown(profile.owner_team)
     if (owner or None) == before and version == profile.version:
@@ -156,17 +156,27 @@ def set_owner(profile: Profile, *, owner: str | None, by: User, version: int) ->
         before={"owner": before},
         after={"owner": owner or None},
     )
+    hooks.owners_changed(by)
     return profile
 
 
 @transaction.atomic
 def change(profile: Profile, *, by: User, version: int, **changes: str | None) -> Profile:
     """Change `source` (the draft), `owner` (a team's name), or both, which count as two saves. Raises as each does."""
+    if changes.get("source") and "owner" in changes:
+        # The team before the row, as everywhere: a save locks the row.
+        _require_giver(profile, by)
+        if (changes["owner"] or None) != owners.shown(profile.owner_team):
+            owners.hold(owners.team_id(changes["owner"]))
     if source := changes.get("source"):
         save_draft(profile, source=source, by=by, version=version)
     if "owner" in changes:
         set_owner(profile, owner=changes["owner"], by=by, version=profile.version if source else version)
     return profile
+
+
+def _require_giver(profile: Profile, by: User) -> None:
+    require(by, Role.ADMIN, GLOBAL, doing=f"say who owns {profile}")
 
 
 def require_editor(profile: Profile, by: User, doing: str) -> None:

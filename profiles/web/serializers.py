@@ -23,13 +23,14 @@ def possible(profile: Profile) -> list[str]:
     if profile.is_library:
         return ["check"]
     drafted = ["publish", "discard"] if profile.draft else []
-    return ["check", "edit", *drafted] if drafted or not profile.latest else ["check", "edit", "publish"]
+    ways = ["check", "edit", *drafted] if drafted or not profile.latest else ["check", "edit", "publish"]
+    return [*ways, "change_owner"]
 
 
 def permitted(profile: Profile, user: Any) -> list[str]:
     """List the actions that this caller may take on this profile."""
     is_editor = may(user, Role.OPERATOR, ANYWHERE) and not owners.reason_against(user, profile.owner_team, GLOBAL)
-    may_give = may(user, Role.ADMIN, GLOBAL)
+    may_give = not profile.is_library and may(user, Role.ADMIN, GLOBAL)
     return ["check", *(["edit", "publish", "discard"] if is_editor else []), *(["change_owner"] if may_give else [])]
 
 

@@ -2,6 +2,7 @@
 
 profiles/list.html
     page_obj        a Page of Profile, each with newest_number, newest_id, newest_digest, newest_at, revision_count
+    rows            [(profile, its owner's name or None)] of that page
     query, owner    what was searched for, and the name of the team chosen; teams {key: name}
     may_edit        whether "New profile" works; else `why_not` says why
 
@@ -87,8 +88,10 @@ def profiles(request: UserRequest) -> HttpResponse:
     owner = request.GET.get("owner", "")
     if owner:
         rows = rows.filter(owner_team=next((pk for pk, name in names.items() if name == owner), -1))
+    page = Paginator(rows, ROWS).get_page(request.GET.get("page"))
     context = {
-        "page_obj": Paginator(rows, ROWS).get_page(request.GET.get("page")),
+        "page_obj": page,
+        "rows": [(row, owners.shown(row.owner_team, {"team_names": names})) for row in page],
         "query": query,
         "teams": names,
         "owner": owner,

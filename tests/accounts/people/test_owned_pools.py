@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -278,3 +279,69 @@ def test_a_team_draws_no_nodes_of_another_into_its_pool(pool: Pool, team: Team, 
         assert answer.status_code == 403
     pools.update_pool(pool, by=by, selector="pool in (train,free)")
     pools.update_pool(pool, by=UserFactory(roles=["operator", "admin"]), selector="pool")
+
+
+def test_a_team_narrows_a_pool_that_shares_nodes_and_takes_no_others_selector(
+    pool: Pool, team: Team, others: Team
+) -> None:
+    raws = [raw_node(name, labels={"pool": "train", "half": half}) for name, half in (("t1", "a"), ("t2", "b"))]
+    store.observe_nodes(pool.cluster, raws, complete=True)
+    PoolFactory(cluster=pool.cluster, name="beside", selector={"matchLabels": {"half": "a"}}, owner_team=others.pk)
+    theirs = {"matchLabels": {"pool": "not-yet"}}
+    PoolFactory(cluster=pool.cluster, name="empty", selector=theirs, owner_team=others.pk)
+    by = member(team, "operator")
+    pools.update_pool(pool, by=by, selector="pool=train,half=a")
+    assert pool.version == 2, "narrowed to nodes that it shared already"
+    with pytest.raises(NotAllowed) as refused:
+        pools.update_pool(pool, by=by, selector="pool=not-yet")
+    assert "a pool of Vision" in str(refused.value)
+
+
+def test_repairs_of_shared_nodes_are_stopped_by_who_may_change_each_pool_of_them(pool: Pool, team: Team) -> None:
+    """Every operator may make an unowned pool over a team's nodes, and plan a target for it."""
+    around = PoolFactory(cluster=pool.cluster, name="around", selector={"matchLabels": {"pool": "train"}})
+    profile = Profile.objects.create(name="gpu")
+    revision = Revision.objects.create(profile=profile, number=1, digest="sha256:" + "0" * 64, source="", content={})
+    row = Assignment.objects.create(pool=around, revision=revision, mode=Assignment.Mode.ENFORCE)
+    stranger = UserFactory(roles=["operator"])
+    assert assignments.may_weaken(stranger, row), "no node is shared yet"
+    store.observe_nodes(pool.cluster, [raw_node("t1", labels={"pool": "train"})], complete=True)
+    assert "shares nodes with train. Speech owns it" in assignments.reason_against(stranger, row)
+    with pytest.raises(NotAllowed):
+        assignments.weaken(row, by=stranger)
+    assert assignments.weaken(row, by=member(team, "operator")).mode == Assignment.Mode.APPLY
+
+
+@pytest.mark.parametrize("way", ["create", "update"])
+def test_a_team_that_is_removed_meanwhile_becomes_no_owner(
+    pool: Pool, others: Team, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is read first; another request removes the team before this one holds it."""
+    looked_up = owners.team_id
+
+    def and_then_removed(name: str | None) -> int | None:
+        key = looked_up(name)
+        Team.objects.filter(pk=key).delete()
+        return key
+
+    monkeypatch.setattr(owners, "team_id", and_then_removed)
+    admin = UserFactory(roles=["admin", "operator"])
+    given: dict[str, Callable[[], Pool]] = {
+        "create": lambda: pools.create_pool(pool.cluster, by=admin, name="new", selector="pool=x", owner="Vision"),
+        "update": lambda: pools.update_pool(pool, by=admin, owner="Vision"),
+    }
+    with pytest.raises(Invalid) as refused:
+        given[way]()
+    assert refused.value.fields == {"owner": ["This team was removed just now. Choose another."]}
+    assert list(Pool.objects.values_list("name", "version")) == [("train", 1)]
+
+
+def test_a_token_without_the_scope_admin_is_told_so(pool: Pool) -> None:
+    for person in (UserFactory(roles=["admin", "operator"]), UserFactory(is_superuser=True)):
+        client = TokenClient(person, ["read", "plan"])
+        answer = client.patch(f"/api/v1/pools/{pool.pk}", {"description": "q"}, HTTP_IF_MATCH='"1"')
+        assert (answer.status_code, "token scope admin" in answer.json()["detail"]) == (403, True)
+    answer = TokenClient(UserFactory(roles=["operator"])).patch(
+        f"/api/v1/pools/{pool.pk}", {"description": "q"}, HTTP_IF_MATCH='"1"'
+    )
+    assert "Speech owns it: you also need a role in that team, or the role admin." in answer.json()["detail"]

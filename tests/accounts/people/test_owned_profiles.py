@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import User
+from accounts.people import owners
 from audit.models import Record
 from common.errors import Invalid, NotAllowed, Stale, WrongState
 from gpus.models import Team
@@ -183,3 +184,46 @@ def test_an_export_has_no_owner_so_it_is_imported_where_that_team_is_not(profile
     with pytest.raises(InvalidProfile) as refused:
         editing.create(name="brought", source=f"owner: Speech\n{SOURCE}", by=by)
     assert "owner" in str(refused.value)
+
+
+def test_the_team_is_held_before_the_row_is_locked(
+    profile: Profile, admin: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removal of the team, and a second change, take both in this order: otherwise two would wait for each other."""
+    Team.objects.create(name="Vision")
+    versions = []
+    hold = owners.hold
+
+    def held(owner: int | None) -> None:
+        versions.append(Profile.objects.get(pk=profile.pk).version)
+        hold(owner)
+
+    monkeypatch.setattr(owners, "hold", held)
+    by, version = UserFactory(roles=["admin", "operator"]), profile.version
+    editing.change(profile, by=by, version=version, source=OTHER, owner="Vision")
+    assert versions[0] == version
+
+
+def test_a_team_that_is_removed_meanwhile_becomes_no_owner_of_a_profile(
+    profile: Profile, admin: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vision = Team.objects.create(name="Vision")
+    monkeypatch.setattr(owners, "team_id", lambda name: vision.pk)
+    Team.objects.filter(pk=vision.pk).delete()
+    with pytest.raises(Invalid) as refused:
+        editing.set_owner(profile, owner="Vision", by=admin, version=profile.version)
+    assert "removed just now" in refused.value.fields["owner"][0]
+
+
+def test_flags_and_list_of_profiles_agree_with_what_is_done(profile: Profile, team: Team, admin: User) -> None:
+    Profile.objects.create(name="lib", is_library=True)
+    client, browser = TokenClient(admin), Client()
+    library, own = (client.get(f"/api/v1/profiles/{name}").json() for name in ("lib", "speech"))
+    assert [("change_owner" in row["actions"], "change_owner" in row["permissions"]) for row in (library, own)] == [
+        (False, False),
+        (True, True),
+    ]
+    Team.objects.create(name="Vision")
+    Team.objects.filter(pk=team.pk).delete()
+    browser.force_login(admin)
+    assert f"team {team.pk}, which is gone" in browser.get("/profiles/").content.decode()

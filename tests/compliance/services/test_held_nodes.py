@@ -281,3 +281,15 @@ def test_rest_sets_and_shows_it(held):
     assert (changed.status_code, changed.json()["hold_minutes"]) == (200, 45)
     assert (refused.status_code, [error["field"] for error in refused.json()["errors"]]) == (422, ["hold_minutes"])
     assert (cleared.status_code, cleared.json()["hold_minutes"]) == (200, None)
+
+
+def test_no_second_pool_of_an_operator_holds_the_nodes_of_a_teams_pool(held):
+    pools.create_pool(held.cluster, by=held.operator, name="around", selector="pool=train", hold_minutes=600)
+    look(held)
+    assert HeldNode.objects.get().minutes == 600, "no team owns either: the longest time"
+    Pool.objects.filter(pk=held.pool.pk).update(owner_team=7)
+    look(held)
+    assert HeldNode.objects.get().minutes == 30
+    Pool.objects.filter(pk=held.pool.pk).update(hold_minutes=None)
+    look(held)
+    assert not HeldNode.objects.exists(), "the team holds none"

@@ -377,7 +377,7 @@ def test_many_plans_are_asked_in_as_many_queries(
         rows = list(
             Plan.objects.filter(pk__in=[plan.pk for plan in plans[:number]]).select_related("pool", "revision__profile")
         )
-        with django_assert_num_queries(4):
+        with django_assert_num_queries(5):
             answers = owners.owners_of(rows)
         return [[owner.name for owner in rows] for rows in answers.values()]
 

@@ -40,7 +40,7 @@ def test_from_nothing_to_a_revision(api):
     assert created.status_code == 201
     assert created["Location"] == f"{ROOT}/profiles/base"
     assert created["ETag"] == '"1"'
-    assert created.json()["actions"] == ["check", "edit", "publish", "discard"]
+    assert created.json()["actions"] == ["check", "edit", "publish", "discard", "change_owner"]
 
     patched = api.patch(f"{ROOT}/profiles/base", {"source": OTHER}, format="json", headers={"If-Match": '"1"'})
     assert (patched.status_code, patched["ETag"], patched.json()["draft"]) == (200, '"2"', OTHER)
@@ -144,7 +144,7 @@ def test_a_viewer_may_look_and_is_told_why_not_more(olga, vera):
 def test_what_the_state_forbids_is_a_conflict_and_not_among_the_actions(api, olga):
     empty = editing.create(name="empty", by=olga)
 
-    assert api.get(f"{ROOT}/profiles/empty").json()["actions"] == ["check", "edit"]
+    assert api.get(f"{ROOT}/profiles/empty").json()["actions"] == ["check", "edit", "change_owner"]
     answer = api.post(f"{ROOT}/profiles/{empty}/actions/publish", {}, format="json", headers={"If-Match": "*"})
     assert (answer.status_code, answer.json()["code"]) == (409, "wrong-state")
 
