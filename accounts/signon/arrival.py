@@ -64,8 +64,10 @@ def _enter(
         raise Closed(f"The account {user.email} is deactivated in this installation.")
     if not user.is_genuine:
         raise Closed(f"The account {user.email} was changed in the database.")
-    if provider.scim_groups and not (roles := directory.roles_of(user, provider)):  # changed since it was read
-        raise _without_role(provider)
+    if provider.scim_groups:
+        roles = directory.roles_of(user, provider)  # changed since it was read
+        if not roles:
+            raise _without_role(provider)
     _follow_email(user, provider, claims)
     identities.set_roles(user, roles, provider.actor)
     user.forget_grants()

@@ -89,8 +89,8 @@ def weaken(assignment: Assignment, *, by: User, reason: str = "") -> Assignment:
     """Stop repairing drift in this pool; agents are told by `soften`. Raises NotAllowed, WrongState."""
     cluster = assignment.pool.cluster
     pool_services.require_operator(assignment.pool, by, f"stop repairs in {assignment.pool}")
-    if reason := pool_services.reason_of_shared(assignment.pool, by):
-        raise NotAllowed(f"You may not stop repairs in {assignment.pool}. {reason}")
+    if refused := pool_services.reason_of_shared(assignment.pool, by):
+        raise NotAllowed(f"You may not stop repairs in {assignment.pool}. {refused}")
     if refused := why_not_weaken(assignment):
         raise WrongState(refused)
     with transaction.atomic():

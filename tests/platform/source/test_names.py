@@ -57,6 +57,32 @@ def test_a_name_is_found_wherever_it_is_bound(source: str, expected: list[tuple[
     assert [(line, name) for line, name in names(source) if name in EMPTY] == expected
 
 
+def lost_arguments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each argument that a condition writes over (`if reason := ...`): what the caller gave is
+    gone behind it, where the condition did not hold."""
+    for scope in ast.walk(ast.parse(source)):
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = {arg.arg for arg in ast.walk(scope.args) if isinstance(arg, ast.arg)}
+            for node in ast.walk(scope):
+                if isinstance(node, ast.NamedExpr) and node.target.id in given:
+                    yield node.lineno, node.target.id
+
+
+def test_no_condition_writes_over_an_argument() -> None:
+    """A reason that a person gave was lost so, on its way to the audit record."""
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path in tracked()
+        for line, name in lost_arguments((ROOT / path).read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_argument_that_a_condition_writes_over_is_reported() -> None:
+    source = "def f(a, *, reason=''):\n    if reason := g(a):\n        return\n    h(reason, b := a)"
+    assert list(lost_arguments(source)) == [(2, "reason")]
+
+
 def test_no_wait_of_a_browser_evaluates_text_in_the_page() -> None:
     """Playwright's own does once its text is not true at first, which our policy refuses: tools.page_wait.until."""
     waits = "." + "wait_for_function("
