@@ -35,7 +35,7 @@ SENTENCES: Mapping[str, str] = {
     "freeze.lift": "The freeze of {} was lifted",
     "plan.expire": "{} expired",
     "plan.make": "{} was made",
-    "plan.rejudge": "The findings of {} were recomputed",
+    "plan.rejudge": "The approval of {} was judged again",
     "plan.remind": "Those who can decide on {} were reminded",
     "plan.request": "Approval of {} was requested",
     "plan.supersede": "Another plan took the place of {}",

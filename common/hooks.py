@@ -253,7 +253,7 @@ owners_changed = Question[[Any], Any]("owners_changed", is_strict=True)
 """Plans judged again, as a person changes owners in the transaction. Strict: a new owner must not be passed over."""
 
 timeline = Question[[Subject], Entry]("timeline", is_strict=True)
-"""What happened to one object, at most `subject.limit` entries a source. Strict: to lack a room's would be a lie."""
+"""What happened to one object, at most `subject.limit` entries a source. Strict: it is all of them, or an error."""
 
 rollouts_named = Question[[Collection[UUID]], WorkRef]("rollouts_named")
 """The rollouts of these ids; ids that no room knows (newer than this database) have no answer."""

@@ -93,8 +93,8 @@ def reason_not_to_begin(rollout: Rollout) -> str:
         standing = verdicts.approval_state(plan)
         if missing := sorted({need.rule.team for need in standing.wanted if need.rule.team}):
             return (
-                f"{plan} is approved no more: it touches what {', '.join(missing)} own{'s' * (len(missing) == 1)}, "
-                "and no one there approved it. A plan that was started cannot be approved any more. "
+                f"{plan} is no longer approved: no approver of {', '.join(missing)} has approved it, and it touches "
+                "what they own. A plan that was started cannot be approved any more. "
                 "Abort it and plan again."
             )
         return f"{plan} is approved no more: some who approved may not any more. Abort it and plan again."

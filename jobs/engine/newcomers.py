@@ -82,7 +82,7 @@ def _strangers(plan: Plan, nodes: Sequence[Node]) -> dict[int, str]:
     covered = {owner.team for owner in owners.owners_of([plan])[plan.pk]}
     names = owners.team_names()
     return {
-        pk: f"is in a pool of {team_owners.named(min(others), names)}, which this plan is not of"
+        pk: f"is in a pool of {team_owners.named(min(others), names)}, which is not an owner of this plan"
         for pk, keys in teams.items()
         if (others := keys - covered)
     }

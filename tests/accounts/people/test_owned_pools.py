@@ -254,7 +254,7 @@ def test_clusters_of_an_installation_without_teams_look_as_before() -> None:
     assert 'name="owner"' not in browser.get(f"/clusters/{cluster.pk}/pools/new/").content.decode()
 
 
-def test_nobody_outside_the_team_stops_the_repairs_of_its_pool(pool: Pool, team: Team) -> None:
+def test_an_operator_outside_the_team_cannot_stop_the_repairs_of_its_pool(pool: Pool, team: Team) -> None:
     profile = Profile.objects.create(name="gpu")
     revision = Revision.objects.create(profile=profile, number=1, digest="sha256:" + "0" * 64, source="", content={})
     row = Assignment.objects.create(pool=pool, revision=revision, mode=Assignment.Mode.ENFORCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpus.models import Team
 from jobs.approvals import reviews
 from jobs.models import Plan
 from tests.jobs.conftest import World
@@ -13,3 +14,13 @@ from tests.jobs.conftest import World
 def plan(world: World) -> Plan:
     """A plan in review, asked by the operator; `author` wrote the revision."""
     return reviews.request(world.plan(), by=world.operator, message="Less swapping")
+
+
+@pytest.fixture
+def speech() -> Team:
+    return Team.objects.create(name="Speech")
+
+
+@pytest.fixture
+def vision() -> Team:
+    return Team.objects.create(name="Vision")

@@ -28,8 +28,6 @@ from tests.jobs.approvals.test_owners import (
     of,
     own,
     requested,
-    speech,  # noqa: F401
-    vision,  # noqa: F401
 )
 from tests.jobs.conftest import World
 from tests.jobs.joining import running
@@ -54,7 +52,7 @@ def _give(world: World, what: str) -> User:
 
 
 @pytest.mark.parametrize("what", ["pool", "profile", "new pool", "selector"])
-def test_an_approved_plan_whose_owner_changes_is_for_review_again(world: World, speech: Team, what: str) -> None:  # noqa: F811
+def test_an_approved_plan_whose_owner_changes_is_for_review_again(world: World, speech: Team, what: str) -> None:
     own(Pool.objects.create(cluster=world.cluster, name="elsewhere", selector={"matchLabels": {"pool": "x"}}), speech)
     activate(world, OWNERS)
     plan = approve(requested(world), world.approver)
@@ -68,7 +66,7 @@ def test_an_approved_plan_whose_owner_changes_is_for_review_again(world: World, 
     assert approve(plan, member).status == Plan.Status.APPROVED
 
 
-def test_without_such_a_policy_it_stays_approved(world: World, speech: Team) -> None:  # noqa: F811
+def test_without_such_a_policy_it_stays_approved(world: World, speech: Team) -> None:
     plan = approve(requested(world), world.approver)
     _give(world, "pool")
     assert Plan.objects.get(pk=plan.pk).status == Plan.Status.APPROVED
@@ -94,7 +92,7 @@ def _costs(world: World, plan: Plan) -> dict[str, int]:
     return costs
 
 
-def test_owned_pools_and_plans_cost_no_more_queries(world: World, speech: Team, vision: Team) -> None:  # noqa: F811
+def test_owned_pools_and_plans_cost_no_more_queries(world: World, speech: Team, vision: Team) -> None:
     own(world.pool, speech)
     member = of(speech, "approver")
     activate(world, rule("plan.nodes > 0", require={"approvers": 1}))
@@ -118,7 +116,7 @@ def test_owned_pools_and_plans_cost_no_more_queries(world: World, speech: Team, 
 # ── a plan that was started ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_scheduled_start_whose_pool_gets_an_owner_names_who_is_missing(world: World, speech: Team) -> None:  # noqa: F811
+def test_a_scheduled_start_whose_pool_gets_an_owner_names_who_is_missing(world: World, speech: Team) -> None:
     activate(world, OWNERS)
     plan = approve(requested(world), world.approver)
     rollout = rollout_actions.start(plan, by=world.operator, at=now() + timedelta(minutes=10))
@@ -127,15 +125,15 @@ def test_a_scheduled_start_whose_pool_gets_an_owner_names_who_is_missing(world: 
     world.slice(rollout)
     rollout.refresh_from_db()
     assert rollout.status == "queued"
-    assert "it touches what Speech owns, and no one there approved it" in rollout.waiting_for
+    assert "no approver of Speech has approved it" in rollout.waiting_for
     assert "Abort it and plan again" in rollout.waiting_for
 
 
 @pytest.mark.parametrize("whose", ["another team", "the plan's team", "no team"])
 def test_a_node_that_joins_from_a_pool_of_a_team_that_was_not_asked_stays_pending(
     world: World,
-    speech: Team,  # noqa: F811
-    vision: Team,  # noqa: F811
+    speech: Team,
+    vision: Team,
     whose: str,
 ) -> None:
     beside = Pool.objects.create(cluster=world.cluster, name="beside", selector={"matchLabels": {"other": "x"}})
@@ -151,7 +149,7 @@ def test_a_node_that_joins_from_a_pool_of_a_team_that_was_not_asked_stays_pendin
     assert rollout.steps.filter(node_name="n5").exists() == (whose != "another team")
     if whose == "another team":
         left = PlanNode.objects.get(plan=rollout.plan, name="n5").left_out
-        assert "is in a pool of Vision, which this plan is not of" in left
+        assert "is in a pool of Vision, which is not an owner of this plan" in left
         world.tick(60)
         (draft,) = new_nodes.draft()
         assert list(draft.nodes.values_list("name", flat=True)) == ["n5"]
@@ -164,7 +162,7 @@ def test_a_node_that_joins_from_a_pool_of_a_team_that_was_not_asked_stays_pendin
 @pytest.mark.parametrize("forged", [{"x": "Nothing"}, {"9" * 5000: "Nothing"}, ["Speech"], "Speech", 7, "name"])
 def test_owners_that_were_altered_in_the_table_are_reported_and_break_nothing(
     world: World,
-    speech: Team,  # noqa: F811
+    speech: Team,
     forged: Any,
 ) -> None:
     own(world.pool, speech)
@@ -178,7 +176,7 @@ def test_owners_that_were_altered_in_the_table_are_reported_and_break_nothing(
     assert "its digest differs" in shown["why_not"]["approve"]
 
 
-def test_the_trial_of_a_policy_counts_owners_as_one_approver(world: World, speech: Team) -> None:  # noqa: F811
+def test_the_trial_of_a_policy_counts_owners_as_one_approver(world: World, speech: Team) -> None:
     own(world.pool, speech)
     plan = requested(world)
     (stopped,) = policy_trial.try_policy(text_of(OWNERS), world.admin).stopped

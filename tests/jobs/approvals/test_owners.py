@@ -28,16 +28,6 @@ from tests.jobs.policy.test_policy_of_plans import activate, rule, text_of
 OWNERS = rule("size(plan.owners) > 0", require={"owners": True})
 
 
-@pytest.fixture
-def speech() -> Team:
-    return Team.objects.create(name="Speech")
-
-
-@pytest.fixture
-def vision() -> Team:
-    return Team.objects.create(name="Vision")
-
-
 def own(row: Pool | Profile, team: Team | None) -> None:
     type(row)._base_manager.filter(pk=row.pk).update(owner_team=team.pk if team else None)
     row.refresh_from_db()
@@ -216,7 +206,7 @@ def required(world: World, speech: Team) -> PolicyVersion:
     return activate(world, OWNERS)
 
 
-def test_without_somebody_of_the_team_it_is_not_approved_and_not_started(
+def test_without_an_approver_of_the_team_it_is_not_approved_and_not_started(
     world: World, speech: Team, required: PolicyVersion
 ) -> None:
     plan = requested(world)
