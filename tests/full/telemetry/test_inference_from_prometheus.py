@@ -14,7 +14,7 @@ from common.clock import now
 from gpus.models import TelemetrySource
 from gpus.reports import ranges
 from gpus.reports.inference import deployments
-from gpus.reports.inference.deployments import Deployment
+from gpus.reports.inference.deployments import Deployment, Serving
 from tests.clusters.factories import ClusterFactory
 from tests.full.harness.client import eventually
 from tests.full.harness.prometheus import Job, Prometheus
@@ -191,6 +191,16 @@ def compare_quantiles(history: History, rows: dict[str, Deployment]) -> None:
             assert shown.value * scale == pytest.approx(history.quantile(share, pods, metric), rel=0.03), (name, figure)
 
 
+def last_hour(source: TelemetrySource) -> Serving:
+    """Read up to now. A range that is made once ends within five minutes, perhaps before the next scrape."""
+    return deployments.of_cluster(source.cluster, ranges.INFERENCE.preset("1h"))
+
+
+def with_live_pod(source: TelemetrySource) -> Serving | None:
+    serving = last_hour(source)
+    return serving if any(row.job.name == "live" for row in serving.deployments) else None
+
+
 def test_each_server_is_what_its_raw_samples_say_also_over_a_restart_and_no_pod_speaks_for_another(source):
     end = now().timestamp() // 300 * 300
     history = History(end)
@@ -211,12 +221,7 @@ def test_each_server_is_what_its_raw_samples_say_also_over_a_restart_and_no_pod_
         TelemetrySource.objects.update(url=server.url)
         serving = deployments.of_cluster(source.cluster, hour)
         of_job = deployments.of_job(GpuJob.objects.get(name="chat"), hour)
-        recent = ranges.INFERENCE.preset("1h")
-        eventually(
-            lambda: any(row.job.name == "live" for row in deployments.of_cluster(source.cluster, recent).deployments),
-            lambda: str(deployments.of_cluster(source.cluster, recent)),
-        )
-        latest = deployments.of_cluster(source.cluster, recent)
+        latest = eventually(lambda: with_live_pod(source), lambda: str(last_hour(source)))
     assert (serving.why, serving.lacks, serving.warnings) == ("", {}, [])
     rows = {row.job.name: row for row in serving.deployments}
     assert rows.keys() == {"chat", "old", "code", "trt"}

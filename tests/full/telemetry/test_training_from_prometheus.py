@@ -101,7 +101,7 @@ def test_a_real_scrape_of_another_pod_or_of_a_forged_label_is_not_read(source):
         Job("10.0.0.4:8000", text, False, {"namespace": "team", "pod": "own-0"}),
     ]
     end = now().timestamp()
-    victim, own = (make_job(source, end - 300, end + 60, name=name, pods=1) for name in ("train", "own"))
+    victim, own = (make_job(source, end - 300, end + 600, name=name, pods=1) for name in ("train", "own"))
     user = UserFactory(is_superuser=True)
     with Prometheus(jobs) as server:
         TelemetrySource.objects.update(url=server.url)
