@@ -6,7 +6,7 @@ another meaning.
 
 from __future__ import annotations
 
-RELEASE = "0.2.0"
+RELEASE = "0.3.0"
 """Of Setpoint: the control plane, the agent and their images."""
 
 GROUP = "setpoint.dev"

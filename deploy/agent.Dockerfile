@@ -1,5 +1,5 @@
 # The node agent: the standard library, contract/ and agent/. Build from the repository's root:
-#   docker build -f deploy/agent.Dockerfile -t setpoint-agent:0.2.0 .
+#   docker build -f deploy/agent.Dockerfile -t setpoint-agent:0.3.0 .
 # Any image with `python` 3.11 or newer and nsenter: --build-arg BASE=… names a mirror of your own.
 # docs/operating.md, Build the images yourself, says how the digest is renewed.
 ARG BASE=docker.io/library/python:3.13.14-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6

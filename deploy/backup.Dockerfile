@@ -1,6 +1,6 @@
 # The server's image with PostgreSQL's client programs, for `manage.py backup` and `manage.py restore`; apart from it, for no
-# other process needs them: `docker build --build-arg SERVER=setpoint-server:0.2.0 --file deploy/backup.Dockerfile deploy`.
-ARG SERVER=setpoint-server:0.2.0
+# other process needs them: `docker build --build-arg SERVER=setpoint-server:0.3.0 --file deploy/backup.Dockerfile deploy`.
+ARG SERVER=setpoint-server:0.3.0
 FROM ${SERVER}
 # pg_dump reads servers of its own version and older ones. Debian 13 has 17; for 18, a SERVER whose apt knows apt.postgresql.org.
 ARG CLIENT=postgresql-client-17

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,16 +11,8 @@ from notices.channels import posting
 from notices.models import Channel, Delivery
 
 
-def former_signature(secret: str, timestamp: int, body: bytes) -> str:
-    """Return the deprecated signature from before Standard Webhooks.
-
-    It is `v1=` and the HMAC-SHA256, in hexadecimal, of timestamp and body, joined by a full stop.
-    """
-    return "v1=" + hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
-
-
 def rendered(delivery: Delivery) -> bytes:
-    """The same bytes at every try but for nothing: the id tells repetitions."""
+    """Return the body: the same bytes at every try, with an id that tells repetitions."""
     message = {"id": str(delivery.pk), "created_at": delivery.created_at.isoformat(), **delivery.body}
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
@@ -35,10 +25,6 @@ def headers(delivery: Delivery, body: bytes, secret: str, at: datetime) -> Mappi
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signing.signature(secret, str(delivery.pk), timestamp, body),
         "Setpoint-Event": delivery.event,
-        # Deprecated, for one release: receivers that check these move to the three above.
-        "Setpoint-Delivery": str(delivery.pk),
-        "Setpoint-Timestamp": str(timestamp),
-        "Setpoint-Signature": former_signature(secret, timestamp, body),
     }
 
 

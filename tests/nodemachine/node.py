@@ -22,7 +22,7 @@ from tests.nodemachine.machine import HOST, NodeMachine
 
 HERE = Path(__file__).resolve().parent
 DOCKERFILE = "deploy/agent.Dockerfile"
-AGENT = "setpoint-agent:0.2.0"
+AGENT = "setpoint-agent:0.3.0"
 """The image that deploy/setpoint.yaml names."""
 READY_SECONDS = 600.0
 SERVICE = """\

@@ -78,12 +78,13 @@ def test_a_delivery_is_signed_over_its_time_and_its_bytes(receiver, admin, clust
     assert deliveries.deliver(channel.pk) == 1
     ((headers, body),) = receiver.got
     row = Delivery.objects.get()
-    stamp = headers["Setpoint-Timestamp"]
-    expected = hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
-    assert (headers["Setpoint-Signature"], headers["Setpoint-Event"]) == (f"v1={expected}", "alerts")
+    stamp = headers["webhook-timestamp"]
+    signed = f"{row.pk}.{stamp}.".encode() + body
+    expected = base64.b64encode(hmac.new(SECRET.encode(), signed, hashlib.sha256).digest()).decode()
+    assert (headers["webhook-signature"], headers["Setpoint-Event"]) == (f"v1,{expected}", "alerts")
     assert int(stamp) == int(clock.at.timestamp())
     payload = json.loads(body)
-    assert headers["Setpoint-Delivery"] == payload["id"] == str(row.pk)
+    assert headers["webhook-id"] == payload["id"] == str(row.pk)
     assert [opened["subject"]["name"] for opened in payload["opened"]] == ["n1"]
     assert payload["counts"] == {"opened": 1, "closed": 0}
     assert (row.status, row.tries, row.sent_at) == (Status.SENT, 1, clock.at)
@@ -103,7 +104,7 @@ def test_what_is_not_taken_comes_again_later_each_time_under_the_same_id(receive
         waits.append((row.due_at - clock.at).total_seconds())
         clock.forward(seconds=max(waits[-1], 0) + 1)
     assert waits[:3] == [10, 20, 40]
-    assert len({headers["Setpoint-Delivery"] for headers, _ in receiver.got}) == 1
+    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
     assert (row.status, row.tries, row.error) == (Status.SENT, 4, "")
     assert len(receiver.got) == 4  # the redirect was not followed
     channel.refresh_from_db()

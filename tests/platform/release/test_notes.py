@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -60,6 +61,29 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
+
+
+MOST_BULLETS = 30
+"""Of one release beside *Upgrading*: more, and no one who decides about an upgrade reads them."""
+
+
+def bullets(section: str) -> int:
+    """Return how many bullets a release's section has outside of *Upgrading*, which is as long as it must be."""
+    parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)
+    texts = [parts[0], *(text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name != "Upgrading")]
+    return sum(len(re.findall(r"^ *[-*] ", text, re.MULTILINE)) for text in texts)
+
+
+def test_bullets_are_counted_but_for_those_of_an_upgrade() -> None:
+    assert bullets("- a\n\n### Upgrading\n\n- b\n- c\n\n### Added\n\n- d\n  of two lines\n  * e\n") == 3
+
+
+def test_no_release_has_more_bullets_than_people_read() -> None:
+    """The section Unreleased included: what does not fit is folded into a capability, with a link to its document."""
+    sections = re.split(r"^## \[([^\]]+)\].*$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    counts = {version: bullets(text) for version, text in zip(sections[::2], sections[1::2], strict=True)}
+    assert {"Unreleased", RELEASE} <= set(counts)
+    assert {version: count for version, count in counts.items() if count > MOST_BULLETS} == {}
 
 
 def test_every_file_of_this_checkout_states_the_version() -> None:
