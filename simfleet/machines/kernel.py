@@ -46,6 +46,8 @@ class VirtualKernel:
         """Since this machine was made; its own uptime, too, which no boot sets back here."""
         self.next_cmdline = hardware.cmdline
         """What the boot loader hands to the next kernel."""
+        self.breaks_with = ""
+        """A kernel argument with which no boot comes up: GRUB then boots once with those of the boot before."""
         self.fragmentation = 0.0
         """0 to 1: share of the memory for huge pages that is too fragmented to use, so that allocation is partial."""
         self.watchers: list[Callable[[str], None]] = []
@@ -259,13 +261,14 @@ class VirtualKernel:
     # ── boot ──────────────────────────────────────────────────────────────────────────────────────────────────────
     def boot(self) -> None:
         """Power on: what was only in memory is gone, what is on the disk is read."""
+        line = self._line()
         self._live.clear()
         self._moved = None
         self._pools.clear()
         self.boot_id = self._new_boot_id()
         self._live["/proc/sys/kernel/random/boot_id"] = self.boot_id
-        self._live["/proc/cmdline"] = self.next_cmdline
-        self._obey_cmdline()
+        self._live["/proc/cmdline"] = line
+        self._obey(line)
         for path in self.glob("/etc/modules-load.d/*.conf"):
             for line in self.disk[path].splitlines():
                 if line.strip() and not line.startswith("#"):
@@ -276,9 +279,15 @@ class VirtualKernel:
         self._run_tmpfiles()
         self.reload_sysctl_files()
 
-    def _obey_cmdline(self) -> None:
+    def _line(self) -> str:
+        """Return the arguments of this boot: those in the menu, or those of the boot before where these fail."""
+        before = self._live.get("/proc/cmdline", self.hardware.cmdline)
+        fails = self.breaks_with in self.next_cmdline.split()
+        return f"{before} setpoint.fallback=1" if fails else self.next_cmdline
+
+    def _obey(self, line: str) -> None:
         kb = 2048
-        for word in self.next_cmdline.split():
+        for word in line.split():
             name, _, value = word.partition("=")
             if name in ("default_hugepagesz", "hugepagesz"):
                 kb = _SIZES.get(value, kb)
