@@ -25,7 +25,7 @@ class RecentLogInNeeded(NotAllowed):
     code = "fresh-login-needed"
 
     def __init__(self) -> None:
-        super().__init__("This takes a recent log-in: confirm first that it is you.")
+        super().__init__("This requires a recent log-in: confirm first that it is you.")
 
 
 def options(request: HttpRequest, user: User, *, password: str) -> dict[str, Any]:

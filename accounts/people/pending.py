@@ -139,7 +139,7 @@ def _waiting(pk: UUID, by: User) -> PendingChange:
         raise Missing("There is no such change.")
     row = PendingChange.objects.select_for_update().get(pk=pk)
     if not row.is_genuine:
-        raise WrongState("This was not proposed like this: its row was changed past Setpoint. Propose it again.")
+        raise WrongState("This was not proposed like this: its row was changed outside Setpoint. Propose it again.")
     if row.status != Status.WAITING:
         raise WrongState(f"This is decided: {row.get_status_display().lower()}.")
     if row.expires_at <= now():

@@ -71,7 +71,7 @@ def why_not_weaken(assignment: Assignment, live: Iterable[hooks.WorkRef] | None 
     live = hooks.rollouts_of_pools([assignment.pool_id]) if live is None else live
     working = [f"R-{ref.number}" for ref in live if ref.pool_id == assignment.pool_id]
     if working:
-        return f"{working[0]} works on this pool and would switch it on again: let it end, or abort it."
+        return f"{working[0]} works on this pool and would switch it on again: wait until it ends, or abort it."
     return ""
 
 

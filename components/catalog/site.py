@@ -14,7 +14,7 @@ from components.models import SiteEntry
 
 Stamp = tuple[str, str, bool, bool]
 """Name, SHA-256 of the text, whether it is classified, whether the row is as Setpoint wrote it."""
-_FORGED = "Its row was changed past Setpoint. Upload it again."
+_FORGED = "Its row was changed outside Setpoint. Upload it again."
 _is_switched_off = [False]
 """The last counts."""
 

@@ -212,7 +212,7 @@ def _decoded(text: str | bytes) -> str:
 def _locked(row: SiteEntry, version: int) -> SiteEntry:
     current = _lock(row, version)
     if not current.is_whole:
-        raise WrongState(f"The row of {row} was changed past Setpoint. Delete it and upload it again.")
+        raise WrongState(f"The row of {row} was changed outside Setpoint. Delete it and upload it again.")
     return current
 
 

@@ -33,7 +33,9 @@ class NeverOverRest(NotAllowed):
     code = "break-glass-in-browser"
 
     def __init__(self) -> None:
-        super().__init__("The glass is broken on the plan's page, by a permitted person: never by token or over REST.")
+        super().__init__(
+            "Break-glass is started on the plan's page by a person with the role: never by token or over REST."
+        )
 
 
 def is_on() -> bool:
@@ -80,7 +82,7 @@ def require_recent(proved_at: datetime | None) -> None:
     """Require a recent log-in, also where SETPOINT_STEP_UP asks for none. Raises FreshLoginNeeded."""
     if freshness.is_stale(proved_at):
         raise step_up.FreshLoginNeeded(
-            f"Breaking the glass takes a log-in of {step_up.recent_words()} in this browser. Confirm that it is you "
+            f"Break-glass requires a log-in within {step_up.recent_words()} in this browser. Confirm that it is you "
             f"under {step_up.CONFIRM}, then start."
         )
 
@@ -97,13 +99,13 @@ def reason_not_to_begin(rollout: Rollout) -> str:
                 "what they own. A plan that was started cannot be approved any more. "
                 "Abort it and plan again."
             )
-        return f"{plan} is approved no more: some who approved may not any more. Abort it and plan again."
+        return f"{plan} is no longer approved: some approvers have lost their role. Abort it and plan again."
     if is_in_force(rollout):
         return ""
     if glass.until <= now():
         until = f"{glass.until:%Y-%m-%d %H:%M} UTC"
-        return f"{plan} has no approval, and its break-glass ended {until} before it began. Abort it and plan again."
-    return f"{plan} has no approval, and {glass.person} may not break the glass for it any more. Abort it."
+        return f"{plan} has no approval, and its break-glass expired {until} before it began. Abort it and plan again."
+    return f"{plan} has no approval, and {glass.person} may no longer use break-glass for it. Abort it."
 
 
 def is_in_force(rollout: Rollout) -> bool:
@@ -147,9 +149,12 @@ def _reason_of_plan(plan: Plan) -> str:
         return reason
     is_approved = verdicts.approval_state(plan).is_approved
     if not is_approved and consents.stored_phrase(plan):
-        return f"{plan} does what no revert undoes: its approvers type their consent, and no glass replaces that."
+        return (
+            f"{plan} makes changes that a revert cannot undo: its approvers must type their consent, "
+            "which break-glass does not replace."
+        )
     if frozen := targets.active_freeze(plan.cluster, plan.pool_id):
-        return f"{targets.FREEZE_IS_ACTIVE} {frozen.reason} Break-glass does not pass a freeze: have it lifted."
+        return f"{targets.FREEZE_IS_ACTIVE} {frozen.reason} Break-glass does not override a freeze: have it lifted."
     is_open = targets.opening_of(plan.cluster, plan.pool_id).is_open
     if is_approved and is_open and not obstacles.obstacle(plan):
         return f"{plan} is approved and no window holds it: start it as usual."
@@ -161,7 +166,7 @@ def _reason_of_class(plan: Plan) -> str:
     if not most:
         return "Break-glass is off here: SETPOINT_BREAK_GLASS_CLASS names no class."
     if plan.is_uncounted:
-        return f"The class of {plan} is unknown: a part could not be prepared. Break-glass takes a known class."
+        return f"The class of {plan} is unknown: a part could not be prepared. Break-glass needs a known class."
     if Disruption(plan.worst_class).rank > Disruption(most).rank:
         return (
             f"{plan} is of class {plan.worst_class}. Break-glass goes up to {most} here (SETPOINT_BREAK_GLASS_CLASS)."

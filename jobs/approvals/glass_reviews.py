@@ -25,7 +25,7 @@ def reason_not_to_review(glass: BreakGlass, user: User) -> str:
     """Return why this person may not review it; empty when they may. As for approvals, and never its starter."""
     plan = glass.rollout.plan
     if user.pk == glass.person_id:
-        return "The person that broke the glass does not review it."
+        return "The person who started it cannot review it."
     if reason := verdicts.reason_not_to_judge(plan, user):
         return reason
     if not rules.held_role_at(user, "approver", plan.cluster.scopes, glass.at):

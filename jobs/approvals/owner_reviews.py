@@ -30,7 +30,7 @@ class OwnerReview:
         if self.is_gone:
             return "The team was removed: no one can approve for it. Give what it owned another owner, and plan again."
         needed = "The approval policy requires it." if self.is_required else "The approval policy does not require it."
-        return f"No one of the team has approved it yet. {needed}"
+        return f"No member of the team has approved it yet. {needed}"
 
 
 def reviews_of(plan: Plan, standing: ApprovalState) -> list[OwnerReview]:

@@ -44,7 +44,7 @@ OTHERWISE = {
     "approve": "a verdict is given while it needs review",
     "request-changes": "a verdict is given while it needs review",
     "reject": "a verdict is given while it needs review",
-    "retract": "an approval can be taken back before the start",
+    "retract": "an approval can be withdrawn before the start",
     "withdraw": "it has ended",
     "start": "it is not approved",
 }
@@ -147,7 +147,7 @@ def obstacle_beside_approval(plan: Plan) -> str:
 def _why_not(plan: Plan, verb: str, user: User, judging: str, *, has_approved: bool) -> str:
     scope = TOKEN_SCOPE_FOR[verb]
     if not token_allows(user, scope):
-        return f"This token may not do that: it needs the token scope {scope}."
+        return f"This token cannot do that: it needs the token scope {scope}."
     if verb == "request":
         return _missing_role(plan, "operator", user, "request approval")
     if verb == "start":
@@ -156,7 +156,7 @@ def _why_not(plan: Plan, verb: str, user: User, judging: str, *, has_approved: b
         is_own = user.pk in (plan.created_by_id, plan.requested_by_id)
         return "" if is_own else _missing_role(plan, "admin", user, "withdraw another person's plan")
     if verb == "retract":
-        return "" if has_approved else f"Only who has approved {plan} can take the approval back."
+        return "" if has_approved else f"Only an approver of {plan} can withdraw that approval."
     return judging
 
 
@@ -176,7 +176,7 @@ def _why_not_now(plan: Plan, verb: str, altered: str, refused: str) -> str:
         return plan.late
     if verb == "request" and plan.is_blocked:
         blocks = "; ".join(f["title"] for f in plan.findings if f["severity"] == "block")
-        return f"{plan} is blocked: {blocks}. Plan again once that is mended."
+        return f"{plan} is blocked: {blocks}. Plan again once that is fixed."
     if verb in OF_WHAT_IT_SAYS and altered:
         return altered
     if verb == "approve" and refused:
@@ -189,7 +189,7 @@ def _why_not_now(plan: Plan, verb: str, altered: str, refused: str) -> str:
 def _altered_reason(plan: Plan) -> str:
     """Reads all of the plan."""
     if not plan.is_genuine:
-        return f"{plan} is not what was planned: its row was changed past Setpoint. Plan again."
+        return f"{plan} is not what was planned: its row was changed outside Setpoint. Plan again."
     if not digests.is_as_approved(plan) or not digests.are_components_intact(plan):
         what = "approved" if plan.status == Status.APPROVED else "planned"
         return f"{plan} is not what was {what} any more: its digest differs. Plan again."
@@ -207,8 +207,8 @@ def _unapproved_reason(plan: Plan) -> str:
     if standing.is_approved:
         return ""
     return (
-        f"{plan} needs {standing.missing} more approval{'' if standing.missing == 1 else 's'}: some who approved may "
-        "not any more, the rules or the owners were changed, or a verdict was given before an upgrade."
+        f"{plan} needs {standing.missing} more approval{'' if standing.missing == 1 else 's'}: some approvers "
+        "have lost their role, the rules or the owners were changed, or a verdict was given before an upgrade."
     )
 
 

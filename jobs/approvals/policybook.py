@@ -82,7 +82,7 @@ def _activated(change: PendingChange, by: User) -> None:
     wanted = change.wanted
     row = PolicyVersion.objects.select_for_update().filter(number=wanted["number"]).first()
     if row is None or not row.is_genuine or policy_text.digest(row.text) != wanted["digest"]:
-        raise WrongState("The version was changed past Setpoint. Propose it again.")
+        raise WrongState("The version was changed outside Setpoint. Propose it again.")
     if by.pk == row.proposed_by_id:
         raise WrongState("Another administrator must activate it.")
     policy_text.read(row.text)  # an upgrade of Setpoint may have changed the facts since

@@ -49,7 +49,7 @@ def request(plan: Plan, *, by: User, message: str = "") -> Plan:
     if is_again and not message.strip():
         raise Invalid(
             "Changes were requested: add a reply.",
-            fields={"comment": ["Say why it can be approved as it is, or plan again with the changes."]},
+            fields={"comment": ["Explain why it can be approved as it is, or plan again with the changes."]},
         )
     with transaction.atomic():
         _move(plan, Status.REVIEW, requested_by=by, requested_at=now(), message=message or plan.message,
@@ -66,7 +66,7 @@ def _supersede(plan: Plan, by: User) -> None:
     theirs = Q(created_by__in=people) | Q(requested_by__in=people)
     for row in older.filter(theirs).select_related("cluster"):
         _move(row, Status.WITHDRAWN, superseded_by=plan)
-        _record(row, by, "plan.supersede", f"{plan} takes its place.", by_plan=str(plan.pk))
+        _record(row, by, "plan.supersede", f"{plan} replaces it.", by_plan=str(plan.pk))
 
 
 def approve(
@@ -231,7 +231,7 @@ def remind() -> int:
 def check_length(text: str, most: int, name: str) -> None:
     """Raises Invalid at the field `name`: one database would cut it off or refuse it, another would not."""
     if len(text) > most:
-        raise Invalid("That is too long.", fields={name: [f"At most {most} characters, not {len(text)}."]})
+        raise Invalid("The text is too long.", fields={name: [f"At most {most} characters, not {len(text)}."]})
 
 
 def _move(plan: Plan, to: str, **fields: str | int | datetime | User | Plan | None) -> None:

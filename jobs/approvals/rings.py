@@ -69,7 +69,7 @@ class Member:
             words = IN_WORDS.get(rollout.status, f"is {rollout.get_status_display().lower()}")
             return f"{rollout} {words}."
         if state is MemberState.LOST:
-            return f"{self.plan} will not start any more: leave it out, or cancel the run."
+            return f"{self.plan} can no longer start: leave it out, or cancel the run."
         return f"{self.plan} is {self.plan.state_in_words} and has not started."
 
 
@@ -176,10 +176,10 @@ def unhealthy(ring: Ring) -> str:
     """Explain what is wrong with what the ring changed; empty: nothing. The unknown counts as wrong. One query."""
     plans = [member.plan for member in ring.members if member.state is MemberState.DONE]
     if not all(plan.cluster.is_current for plan in plans):
-        return "what the nodes of one of its clusters run is not known now."
+        return "the current values of the nodes of one of its clusters are unknown."
     changed = PlanNode.objects.filter(plan__in=plans, left_out="", node__gone_at=None)
     off = (ComplianceState.DRIFTED, ComplianceState.UNKNOWN)
     bad = changed.filter(Q(node__is_ready=False) | Q(node__standing__state__in=off) | unheard("node__")).count()
     if not bad:
         return ""
-    return f"{bad:,} of its nodes {'is' if bad == 1 else 'are'} not ready, not heard or not compliant any more."
+    return f"{bad:,} of its nodes {'is' if bad == 1 else 'are'} no longer ready, reporting or compliant."

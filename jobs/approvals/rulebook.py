@@ -76,7 +76,7 @@ def change(row: ApprovalRule, *, by: User, version: int, **fields: Any) -> Appro
     wanted = _checked({name: getattr(row, name) for name in FIELDS} | fields)
     _lock(row, version)
     if weaker_rules.is_weaker(row, wanted) and not bootstrap.needs_no_consent(by):
-        about = f"The rule “{row.name}” asks for less: {_describe(row)} becomes {_describe(ApprovalRule(**wanted))}."
+        about = f"The rule “{row.name}” requires less: {_describe(row)} becomes {_describe(ApprovalRule(**wanted))}."
         return _propose(row, by, about, {name: wanted[name] for name in FIELDS if wanted[name] != getattr(row, name)})
     return _change(row, by, version, wanted)
 
@@ -101,7 +101,7 @@ def delete(row: ApprovalRule, *, by: User, version: int) -> list[Plan] | Propose
     require_person(by, "admin", GLOBAL, doing="write approval rules")
     _lock(row, version)
     if weaker_rules.is_weaker(row, None) and not bootstrap.needs_no_consent(by):
-        return _propose(row, by, f"The rule “{row.name}” is deleted: {_describe(row)} is asked for no more.", None)
+        return _propose(row, by, f"The rule “{row.name}” is deleted: {_describe(row)} is no longer required.", None)
     return _delete(row, by)
 
 
@@ -133,7 +133,7 @@ def _consented(change: PendingChange, by: User) -> None:
     """Apply a proposed change to the very version that it was proposed for. Raises Stale, Invalid."""
     row = ApprovalRule.objects.filter(pk=int(change.target.removeprefix("rule:"))).first()
     if row is None:
-        raise WrongState("The rule is gone by now: refuse this.")
+        raise WrongState("The rule no longer exists: refuse this change.")
     version, changes = change.wanted["version"], change.wanted["changes"]
     _lock(row, version)
     if changes is None:
@@ -174,12 +174,12 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     errors: dict[str, list[str]] = {}
     name = " ".join(str(given.get("name") or "").split())
     if not 1 <= len(name) <= 80:
-        errors["name"] = ["Give it a name of at most 80 characters: pages and records say which rule asked for what."]
+        errors["name"] = ["Give it a name of at most 80 characters: pages and records show which rule required what."]
     environment, cluster = given.get("environment") or "", given.get("cluster")
     if environment and environment not in Cluster.Environment.values:
         errors["environment"] = [f"Must be one of {', '.join(Cluster.Environment.values)}, or empty."]
     elif environment and cluster is not None and cluster.environment != environment:
-        errors["environment"] = [f"{cluster} is {cluster.environment}: the rule would never fit."]
+        errors["environment"] = [f"{cluster} is {cluster.environment}: the rule would never match."]
     worst_class = given.get("worst_class") or ""
     if worst_class and worst_class not in set(Disruption):
         errors["worst_class"] = [f"Must be one of {', '.join(Disruption)}, or empty."]
@@ -221,12 +221,12 @@ def _checked_approvers(given: Mapping[str, Any], approvers: int, errors: dict[st
     count = _number(given, "of_count", 0, MOST_APPROVERS, errors) or 0
     if not role:
         if count and "of_count" not in errors:
-            errors["of_role"] = ["Which role must they hold?"]
+            errors["of_role"] = ["Choose the role that they must hold."]
         return "", "", 0
     if role not in OF_ROLES:
         errors["of_role"] = [f"Must be one of {', '.join(OF_ROLES)}, or empty."]
     if not count and "of_count" not in errors:
-        errors["of_count"] = [f"How many of them must be {role}? At least 1."]
+        errors["of_count"] = [f"Enter how many of them must be {role}: at least 1."]
     elif count > approvers:
         errors["of_count"] = [f"More than the {approvers} who approve."]
     if scope:

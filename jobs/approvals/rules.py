@@ -53,7 +53,7 @@ class RuleRequirement:
     @classmethod
     def of(cls, row: ApprovalRule) -> RuleRequirement:
         if not row.is_genuine:
-            return cls(f"{row.name}, changed past Setpoint: delete it and make it again", UNMET, pk=row.pk)
+            return cls(f"{row.name}, changed outside Setpoint: delete it and make it again", UNMET, pk=row.pk)
         return cls(row.name, row.approvers, row.of_count if row.of_role else 0, row.of_role, row.of_scope, row.pk)
 
     @property
@@ -64,7 +64,7 @@ class RuleRequirement:
 UNMET = 1000
 """Approvers required by a rule that was changed in the table: what it asked for before is not known."""
 UNKNOWN = "unknown"
-"""The environment of a cluster whose row was changed past Setpoint."""
+"""The environment of a cluster whose row was changed outside Setpoint."""
 FLOOR = RuleRequirement("default", 1, about="every plan, regardless of other rules")
 
 Holds = Callable[[User, str, str], bool]

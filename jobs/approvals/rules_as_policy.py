@@ -1,6 +1,6 @@
 """The approval rules of today as the text of a policy that requires the same approvers, and the proof of it.
 
-A row that was changed past Setpoint is not part of it: what it required is not known, so it is repaired first.
+A row that was changed outside Setpoint is not part of it: what it required is not known, so it is repaired first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RulesAsPolicy:
     plans: int
     compared: int
     differing: tuple[Plan, ...]
-    """Of which text and rules require different approvers; none, unless a row of theirs was changed past Setpoint."""
+    """Of which text and rules require different approvers; none, unless a row was changed outside Setpoint."""
 
 
 def policy_from_rules() -> RulesAsPolicy:
@@ -64,7 +64,7 @@ def policy_from_rules() -> RulesAsPolicy:
 def text_of_rules(rows: Sequence[ApprovalRule]) -> str:
     """Return the enabled rules as a policy; disabled ones are named in a comment. Raises WrongState."""
     if changed := [row.name for row in rows if not row.is_genuine]:
-        raise WrongState(f"The rule “{changed[0]}” was changed past Setpoint: delete it and make it again first.")
+        raise WrongState(f"The rule “{changed[0]}” was changed outside Setpoint: delete it and make it again first.")
     enabled = [row for row in rows if row.is_enabled]
     if len(enabled) > policy_text.MOST_RULES:
         raise WrongState(f"There are {len(enabled)} approval rules; a policy has at most {policy_text.MOST_RULES}.")

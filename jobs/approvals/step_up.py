@@ -42,7 +42,7 @@ def require_recent(plan: Plan, proved_at: datetime | None) -> None:
     """Raises FreshLoginNeeded."""
     if is_too_old(plan, proved_at):
         raise FreshLoginNeeded(
-            f"Approving {plan} (class {plan.worst_class}) takes a log-in of {recent_words()} in this browser. "
+            f"Approving {plan} (class {plan.worst_class}) requires a log-in within {recent_words()} in this browser. "
             f"Confirm that it is you under {CONFIRM}, then approve. An API token cannot."
         )
 

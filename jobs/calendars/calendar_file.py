@@ -95,7 +95,7 @@ def _parsed(block: Block) -> ParsedEvent:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unusable(f"it cannot be read: {str(error)[:120]}") from error
     if not isinstance(event, Event):
-        raise Unusable("it is no event.")
+        raise Unusable("it is not an event.")
     for name, message in event.errors:
         if name in READ:
             raise Unusable(f"{name} cannot be read: {str(message)[:120]}")

@@ -37,7 +37,7 @@ STATE_TEXTS: Mapping[str, StateTexts] = {
         unserved="No worker picked up helm: is one running for the queue `helm`?",
         runs="helm is running.",
         ended="helm succeeded.",
-        again="helm is tried again:",
+        again="Retrying helm:",
         stopped="helm was stopped:",
     ),
     Step.Kind.POLICIES: StateTexts(

@@ -52,7 +52,7 @@ def evaluate_gate(rollout: Rollout, batch: int, strategy: Strategy) -> str:
     seen = Signal.objects.filter(kind="look", scope=f"rollout:{rollout.pk}", created_at__gte=due)
     if seen.exists():
         return ""
-    return f"Waits for what the GPUs did up to {clock_time(due)}: without readings the gate stays closed."
+    return f"Waiting for GPU readings up to {clock_time(due)}; without them the gate stays closed."
 
 
 def holding_gate(rollout: Rollout) -> Signal | None:
@@ -70,7 +70,7 @@ def control_wait(rollout: Rollout, batch: int, strategy: Strategy) -> str:
         return ""
     count = queued.count()
     nodes = f"{count} node{'s' if count != 1 else ''}"
-    return f"The control ({nodes}) is held back until {clock_time(until)}, while what the change did is measured."
+    return f"The control ({nodes}) is held back until {clock_time(until)}, while the effect of the change is measured."
 
 
 def control_until(rollout: Rollout, strategy: Strategy) -> datetime | None:

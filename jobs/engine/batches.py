@@ -64,7 +64,7 @@ def other_domain_out(rollout: Rollout, batch: int, tally: StepTally) -> str | No
     if not Strategy.from_json(rollout.plan.strategy).domain:
         return None
     if tally.is_any_beside(batch, Step.ACTIVE):
-        return "Another failure domain is under way."
+        return "Another failure domain is in progress."
     if rollout.status in BACKWARDS:
         return None
     slots = Slot.objects.filter(step__rollout=rollout, step__kind=Step.Kind.NODE).exclude(step__batch=batch)
@@ -145,4 +145,7 @@ def reorder(rollout: Rollout, batch: int, strategy: Strategy) -> None:
             step.batch, step.position = place
         Step.objects.bulk_update([step for step, _ in moved], ["batch", "position"], batch_size=200)
         if moved:
-            log(rollout, f"Batch {batch} opens: {len(moved)} nodes not begun changed places, idle ones first.")
+            log(
+                rollout,
+                f"Batch {batch} opens: {len(moved)} nodes that had not started were reordered, idle ones first.",
+            )

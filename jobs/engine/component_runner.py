@@ -98,7 +98,7 @@ def _run(view: ComponentView, token: str, waited_for: str) -> StepOutcome:
                 stop=renewal.is_over,
                 tell=renewal.tell,
             )
-            out = go(Status.VERIFYING, waiting_for="Waiting to see it ready.", looks=0).says(view.words.ended)
+            out = go(Status.VERIFYING, waiting_for="Waiting until it is ready.", looks=0).says(view.words.ended)
         except Stopped:
             out = wait(f"{view.words.stopped} {renewal.why or 'on request'}.")
         except HelmWaits as error:

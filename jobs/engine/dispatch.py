@@ -43,12 +43,12 @@ def decide(view: StepView) -> StepOutcome:
         out = after_failed_call(step, error)
     except Replaced as error:
         if not isinstance(view, NodeView):
-            return fail(view, f"What this step is about was replaced meanwhile: {error}")
+            return fail(view, f"The object of this step was replaced meanwhile: {error}")
         return node_gone(view, f"{step.node_name} was replaced meanwhile: {error}")
     except NotFound as error:
         out = _not_there(view, error)
     except Conflict as error:
-        out = hold(view, f"Another party owns what this step would write: {error}")
+        out = hold(view, f"Another field manager or controller owns what this step would write: {error}")
     except Forbidden as error:
         out = after_refused_call(view, error, waited_for=step.waiting_for)
     except FleetRefused as error:

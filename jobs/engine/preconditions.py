@@ -27,10 +27,10 @@ def altered_reason(rollout: Rollout) -> str:
     memory = rollout.__dict__
     if "altered" not in memory:
         is_approved = digests.is_as_approved(rollout.plan)
-        memory["altered"] = "" if is_approved else "The plan is not what was approved any more: its digest differs."
+        memory["altered"] = "" if is_approved else "The plan is no longer the approved one: its digest differs."
         if not rollout.is_genuine or rollout.digest != rollout.plan.digest:
             memory["altered"] = (
-                f"{rollout} was not started like this: its row, or its plan's, is not what was approved."
+                f"{rollout} is not what was started: its row, or its plan's, differs from what was approved."
             )
     return str(memory["altered"])
 
@@ -69,7 +69,7 @@ def return_to_queue(view: NodeView) -> StepOutcome | None:
         # The cordon may or may not have been written: returning looks at the node and releases what is ours.
         has_applied = step.status == Status.APPLYING and _decorates(view)
         out = go(Status.RETURNING, ending=Status.QUEUED, boot_id="", has_applied=has_applied)
-    return out.says(f"{view.freeze} Nothing was disturbed yet, so this node waits.", "warn")
+    return out.says(f"{view.freeze} Nothing has been disturbed yet, so this node waits.", "warn")
 
 
 def _has_written(view: NodeView) -> bool:
@@ -102,13 +102,13 @@ def _beyond_the_option(view: NodeView) -> str:
     row, node = view.planned, view.node
     forward = view.before if view.is_revert else view.target
     if not view.joins_after or row.node_id <= view.joins_after:
-        return f"{node.name} is not what was approved: it is no node that joined since."
+        return f"{node.name} is not what was approved: it is not a node that joined since."
     if not is_within(view.changes, forward, enforce=view.strategy.enforce):
-        return f"{node.name} is not what was approved: of nodes that join, only live changes of the revision are."
+        return f"{node.name} is not what was approved: nodes that join get only live changes of the revision."
     if view.is_revert or view.step.status not in (Status.QUEUED, Status.APPLYING):
         return ""
     if not selects(view.selector, node.labels):
-        return f"{node.name} is in the pool no more, so the plan does not cover it."
+        return f"{node.name} is no longer in the pool, so the plan does not cover it."
     observed = view.tuning.observed if view.tuning else {}
     if there := [key for key in view.changes.unsupported if key in observed]:
         return f"{node.name} is not what was approved: it has {there[0]}, which its changes leave out."

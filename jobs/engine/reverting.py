@@ -31,7 +31,7 @@ def carry_out_ending(rollout: Rollout, tally: StepTally) -> int:
         return 0
     if rollout.status == RS.ABORTING:
         with transaction.atomic():
-            count = end_queued(rollout, Status.SKIPPED, "The rollout was aborted before its turn.")
+            count = end_queued(rollout, Status.SKIPPED, "The rollout was aborted before this step started.")
             count += _revert_active(rollout, strategy) if rollout.abort_reverts else 0
             count += _give_up_unbegun(rollout)
             return count + _give_up_held(rollout, "The rollout was aborted while it was held.")
@@ -92,7 +92,7 @@ def _after_failure(rollout: Rollout, strategy: Strategy) -> int:
         if strategy.on_failure == "revert-all":
             end_queued(rollout, Status.SKIPPED, "The rollout is being reverted.")
         queue_for_revert(chosen, strategy)
-        log(rollout, f"Putting back {count_sentence(chosen)}, as the approved strategy says.", "warn")
+        log(rollout, f"Reverting {count_sentence(chosen)}, as the approved strategy requires.", "warn")
     return len(chosen)
 
 

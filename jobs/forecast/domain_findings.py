@@ -28,7 +28,7 @@ def unlabeled_findings(candidates: Sequence[Candidate], strategy: Strategy) -> l
             "warn",
             "no-failure-domain",
             f"Nodes without the label {strategy.domain}",
-            "Where they are is unknown: they are taken as one failure domain of their own, after all others.",
+            "Their domain is unknown: they form one failure domain of their own, after all others.",
             lacking,
         )
     ]

@@ -74,7 +74,7 @@ def setting_findings(lacking: Mapping[str, list[str]], higher: Mapping[str, list
             "warn",
             "key-missing",
             f"{key} does not exist on {node_count(len(names))}",
-            "The kernel has no such key, so nothing is written for it. Keys come and go between kernel versions.",
+            "The kernel has no such key, so nothing is written for it. Keys differ between kernel versions.",
             names,
         )
         for key, names in lacking.items()

@@ -43,7 +43,7 @@ def measured_order_findings(candidates: Sequence[Candidate], strategy: Strategy)
                 "warn",
                 "measured-few",
                 f"Too few nodes are {' and '.join(few)} to measure an interval",
-                f"It takes {FEWEST_MEASURED} on each side; with fewer the effect is told without one. Nodes that share "
+                f"It takes {FEWEST_MEASURED} on each side; with fewer, the effect has none. Nodes that share "
                 "one job count as one.",
                 [],
             )

@@ -39,7 +39,7 @@ def _finding(row: Assignment, against: list[str], shared: list[str]) -> PlanFind
     return PlanFinding(
         "warn",
         "other-target",
-        f"{count} in the pool {row.pool.name}, too, whose target wants otherwise",
+        f"{count} in the pool {row.pool.name}, too, whose target differs",
         f"{row.revision} there: {'; '.join(against[:SHOWN])}{more}. Nodes follow the plan that is carried out last, so "
         "the next one of that pool takes them back. Let one pool select them, or both want the same.",
         shared,

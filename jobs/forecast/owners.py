@@ -93,7 +93,7 @@ def _read(plans: Sequence[Plan]) -> dict[UUID, list[PlanOwner]]:
 
 
 def named_when_planned(plan: Plan) -> dict[int, str]:
-    """Return the owners of the day the plan was made, by key. What is no key was written past Setpoint: the digest,
+    """Return the owners of the day the plan was made, by key. What is no key was written outside Setpoint: the digest,
     which covers all of it, tells of that."""
     there = plan.owners if isinstance(plan.owners, dict) else {}
     return {int(key): str(name) for key, name in there.items() if str(key).isdecimal() and len(key) < 19}

@@ -81,7 +81,7 @@ def _of_coming(key: str, value: str, effect: _TaintEffect) -> PlanFinding:
     later = f" {effect.later} of them tolerate it for a while, {effect.soonest} s at most, and count all the same."
     example = (effect.gone or effect.daemons)[0]
     detail = (
-        f"Those that do not tolerate it end, {example} for example.{later if effect.later else ''}"
+        f"Pods that do not tolerate it end, {example} for example.{later if effect.later else ''}"
         f"{stay} The node is cordoned and these pods are evicted before it, under the budget."
     )
     title = f"The taint {name} evicts {_pods(count)} from {_nodes(len(effect.evicted))}"

@@ -57,7 +57,7 @@ def rules() -> Iterable[AlertRule]:
         STUCK,
         "Fleet run does not continue by itself",
         "In a ring of a running fleet run a plan of this cluster failed or will never start, this cluster's nodes are "
-        "not well after the soak, or the person in whose name plans start may start none here{lasting}.",
+        "not well after the soak, or the person in whose name plans start can no longer start rollouts here{lasting}.",
         Severity.WARNING,
         stuck,
         opens_after=timedelta(minutes=10),
@@ -111,7 +111,9 @@ def stuck(cluster_id: UUID, _threshold: float) -> RuleResult:
     for run in runs.select_related("started_by").order_by("number"):
         if sentence := _obstacle(run, cluster_id):
             link = reverse("jobs:fleet_run", args=[run.number])
-            mend = "On its page: mend or revert what failed, leave the plan out, open the ring, or hold and release it."
+            mend = (
+                "On its page: retry or revert what failed, leave the plan out, open the ring, or hold and release it."
+            )
             conditions.append(
                 AlertCondition(SubjectKind.FLEET_RUN, str(run.pk), str(run), sentence, mend=mend, link=link)
             )
@@ -135,7 +137,7 @@ def _obstacle(run: FleetRun, cluster_id: UUID) -> str:
             return f"{ring}, which has finished: {reason}"
     waits = [member for member in _part(there[ahead - 1], cluster_id).members if _waits_for_start(member)]
     if waits and not (run.started_by and may(run.started_by, "operator", waits[0].plan.cluster.scopes)):
-        return f"{waits[0].plan} would start in the name of an account that may start nothing here any more."
+        return f"{waits[0].plan} would start in the name of an account that can no longer start rollouts here."
     return ""
 
 

@@ -15,7 +15,7 @@ def of_cluster(cluster: Cluster) -> Iterator[str]:
     """Rollouts that the page of the cluster has read for its panels are not read again."""
     read: list[Rollout] | None = getattr(cluster, "live_rollouts", None)
     for rollout in Rollout.objects.live().with_state().filter(cluster=cluster) if read is None else read:
-        yield f"{rollout} is {rollout.state_word}: let it end, or abort it"
+        yield f"{rollout} is {rollout.state_word}: wait until it ends, or abort it"
     # A rule goes with the cluster that it names, and a deleted rule needs a second administrator's consent.
     for rule in ApprovalRule.objects.filter(cluster=cluster):
         yield f"the approval rule “{rule}” is about this cluster: delete it first, or let it be about an environment"
@@ -35,7 +35,7 @@ def of_cluster(cluster: Cluster) -> Iterator[str]:
 
 def of_pool(pool_id: int) -> Iterator[str]:
     for rollout in Rollout.objects.live().with_state().filter(plan__pool_id=pool_id):
-        yield f"{rollout} is {rollout.state_word}: let it end, or abort it"
+        yield f"{rollout} is {rollout.state_word}: wait until it ends, or abort it"
     for plan in Plan.objects.open().filter(pool_id=pool_id):
         yield f"{plan} is open ({plan.get_status_display().lower()}): withdraw it first"
     # Operators change pools and write no calendar rules: a rule would go, or be about other nodes, without its author.

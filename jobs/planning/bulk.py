@@ -74,15 +74,15 @@ def select_nodes(params: Mapping[str, str], user: User) -> NodeSelection:
     """Raises Invalid for a filter that is misspelled, empty, or chooses nothing or too much."""
     narrowed = node_filters.read(params, user)
     if narrowed.errors:
-        raise Invalid("This is not a filter.", fields={name: [why] for name, why in narrowed.errors.items()})
+        raise Invalid("The filter is not valid.", fields={name: [why] for name, why in narrowed.errors.items()})
     if not narrowed.query:
-        raise Invalid("Narrow the list first: without a filter this would be about every node.", fields={"query": []})
+        raise Invalid("Filter the list first: without a filter this would apply to every node.", fields={"query": []})
     rows = narrowed.rows.order_by("name", "pk").values_list("pk", "uid", "name", "cluster_id")[: MOST + 1]
     selected = list(rows)
     if not selected:
         raise Invalid("No node has all of these.", fields={"query": ["No node matches now."]})
     if len(selected) > MOST:
-        raise Invalid(f"More than {MOST:,} nodes match; narrow the list.", fields={"query": ["Too many nodes."]})
+        raise Invalid(f"More than {MOST:,} nodes match; add a filter.", fields={"query": ["Too many nodes."]})
     per_cluster = Counter(cluster_id for *_, cluster_id in selected)
     clusters = [(cluster, per_cluster[cluster.pk]) for cluster in Cluster.objects.filter(pk__in=list(per_cluster))]
     ids = [pk for pk, *_ in selected]
@@ -127,7 +127,7 @@ def check_confirmed(verb: str, selection: NodeSelection, *, count: int, digest: 
     if (count, digest) != (selection.count, selection.digest):
         raise SelectionChanged(
             f"You confirmed {count:,} node{'' if count == 1 else 's'}; the filter now has {selection.count:,}, "
-            "or others. Nothing was done: look again and confirm."
+            "or others. Nothing was done: check the list and confirm again."
         )
     if reason := reason_not_to(verb, selection, by):
         raise NotAllowed(reason)

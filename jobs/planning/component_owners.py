@@ -88,7 +88,7 @@ def contended_finding(
     return PlanFinding(
         "block",
         "component-owner",
-        f"{component.name} is {owner.name}'s in {cluster}, and wanted otherwise there",
+        f"{component.name} is {owner.name}'s in {cluster}, and configured differently there",
         f"{owner.name} wanted it first, as {_describe_wanted(theirs)}; this revision wants "
         f"{_describe_wanted(component)}. Change it with a plan for {owner.name}, have this revision want the same, or "
         "take it out of one of them.",
@@ -109,7 +109,7 @@ def differing_findings(component: WantedComponent, others: Sequence[tuple[Pool, 
         PlanFinding(
             "warn",
             "component-shared",
-            f"{component.name} changes for {named}, too, whose target wants it otherwise",
+            f"{component.name} changes for {named}, too, whose target configures it differently",
             f"This pool owns it, so this plan decides: afterwards it is {_describe_wanted(component)} for all of them. "
             "Have their profiles want the same.",
         )
@@ -130,7 +130,7 @@ def dropped_findings(
             is_owner = wishes.owner == pool
             heir = others[0][0] if is_owner else wishes.owner
             detail = f"{heir.name} wants it, too, and owns it{' from then on' if is_owner else ''}."
-        title = f"{name} is not wanted any more, and stays installed"
+        title = f"{name} is no longer in any profile, and stays installed"
         out.append(PlanFinding("note", "component-dropped", title, detail))
     return out
 

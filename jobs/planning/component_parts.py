@@ -83,7 +83,7 @@ def prepare_parts(cluster: Cluster, pool: Pool, revision: Revision) -> PlanParts
         if there and owner != pool and there.of_pools[owner].meaning != component.meaning:
             out.findings.append(component_owners.contended_finding(cluster, component, owner, there.of_pools[owner]))
         elif owner != pool:
-            reason = f"{owner} wants the very same, and brings it."
+            reason = f"{owner} has the same configuration and installs it."
             rows[component.name] = PlanComponent(component=component.name, prepared={}, left_out=reason[:300])
         elif (prepared := _prepared(cluster, component, peers, out.findings)) is None:
             out.uncounted.append(component.name)
@@ -147,11 +147,11 @@ def _unready(cluster: Cluster, prepared: work.Prepared) -> list[PlanFinding]:
         return []  # what the plan asks of the cluster next says so
     steps = Step.objects.filter(rollout__cluster=cluster, kind=Step.Kind.COMPONENT, component=prepared.component)
     last = steps.order_by("-rollout__number").first()
-    title = f"{prepared.component} is installed as wanted: the rollout only waits until it is ready"
+    title = f"{prepared.component} is already installed as planned: the rollout only waits until it is ready"
     if why := look.failed or look.missing:
         return [PlanFinding("warn", "component-not-ready", title, why)]
     if last and last.direction == Step.Direction.FORWARD and last.status in _UNSEEN:
-        detail = f"{last.rollout} did not see it ready. By now it is."
+        detail = f"{last.rollout} ended before it was ready. It is ready now."
         return [PlanFinding("note", "component-was-not-ready", title, detail)]
     return []
 

@@ -59,7 +59,7 @@ def verified_phrase(plan: Plan) -> str:
         sum(len(serials) for serials in disks_to_format(plan).values()),
     )
     if phrase != stored_phrase(plan):
-        raise WrongState(f"{plan} is not what was planned: what it destroys was altered. Plan again.")
+        raise WrongState(f"{plan} was altered since it was made: what it destroys differs. Plan again.")
     return phrase
 
 
@@ -76,9 +76,9 @@ def check_phrase(plan: Plan, typed: str) -> str:
     if not phrase:
         return ""
     if typed.strip() != phrase:
-        missing = "What you typed is something else." if typed.strip() else "It is missing."
+        missing = "The text does not match." if typed.strip() else "It is missing."
         raise Invalid(
-            f"{plan} does what no revert undoes: it deletes kinds with all their objects, or formats disks.",
+            f"{plan} makes changes that a revert cannot undo: it deletes kinds with their objects, or formats disks.",
             fields={"consent": [f"Type exactly: {phrase}. {missing}"]},
         )
     return phrase

@@ -133,7 +133,7 @@ def _withdraw(drafts: Iterable[Plan], successor: Plan | None) -> None:
                     target=f"plan:{plan.pk}",
                     target_name=str(plan),
                     cluster_id=plan.cluster_id,
-                    message=f"{successor} takes its place." if successor else "Its nodes do not wait for it any more.",
+                    message=f"{successor} replaces it." if successor else "Its nodes no longer wait for it.",
                     after={"digest": plan.digest, "status": str(plan.status)},
                 )
         except LostRace:  # a person asked for its approval a moment ago: it is theirs now

@@ -29,7 +29,7 @@ FIRST = "policy objects"
 UNPREPARED = "policies"
 """The finding's code where the cluster could not be asked about them."""
 AS_WANTED = "They are already compliant."
-BLOCKED = "Nothing is done with them: something of them blocks this plan."
+BLOCKED = "Nothing is done with them: one of them blocks this plan."
 
 
 def prepare_groups(
@@ -64,7 +64,7 @@ def prepare_groups(
             findings.append(_shared_finding(policy, owner))
     rows = _rows(fleet, ours, brings, mark_of(pool.pk), findings, ground=Ground.of(cluster))
     for group in shared.keys() - rows.keys():
-        reason = f"{shared[group]} wants the very same, and brings them."
+        reason = f"{shared[group]} has the same objects and writes them."
         rows[group] = _row(group, PreparedPolicies(), left_out=reason)
     return rows
 
@@ -179,8 +179,8 @@ def _differing_findings(ours: WantedObject, others: Sequence[tuple[Pool, WantedO
         PlanFinding(
             "warn",
             "policy-otherwise",
-            f"{ours.title} changes for {', '.join(differing)}, too, whose target wants it otherwise",
-            "This pool brought it, so this plan decides. Have their profiles want the same.",
+            f"{ours.title} changes for {', '.join(differing)}, too, whose target configures it differently",
+            "This pool created it, so this plan decides. Use the same configuration in their profiles.",
         )
     ]
 
@@ -189,9 +189,9 @@ def _contended_finding(policy: WantedObject, pool: Pool) -> PlanFinding:
     return PlanFinding(
         "block",
         "policy-owner",
-        f"{pool} wants {policy.title} otherwise",
-        f"A cluster has one {policy.title}. {pool} brings it, and its revision says something else of it. Let both say "
-        f"the same, change it with a plan for {pool}, or take it out of one of them.",
+        f"{pool} configures {policy.title} differently",
+        f"A cluster has one {policy.title}. {pool} owns it, and its revision configures it differently. Use the same "
+        f"configuration in both, change it with a plan for {pool}, or take it out of one of them.",
     )
 
 
@@ -199,9 +199,9 @@ def _shared_finding(policy: WantedObject, pool: Pool) -> PlanFinding:
     return PlanFinding(
         "note",
         "policy-shared",
-        f"{pool} wants the very same {policy.title}, and brings it",
-        "Nothing is done with it here, and putting this plan back leaves it as it is. Putting back the rollout that "
-        "brought it takes it away from this pool, too.",
+        f"{pool} has the same {policy.title} and writes it",
+        "Nothing is done with it here, and reverting this plan leaves it as it is. Reverting the rollout that "
+        "created it removes it from this pool, too.",
     )
 
 
@@ -214,8 +214,8 @@ def _dropped_findings(pool: Pool, wanted: Sequence[WantedObject]) -> list[PlanFi
         PlanFinding(
             "note",
             "policy-dropped",
-            f"{dropped.title} is not wanted any more, and stays",
-            "Setpoint removes a policy object only when a rollout that brought it is put back. Remove it by hand.",
+            f"{dropped.title} is no longer in any profile, and stays",
+            "Setpoint removes a policy object only when the rollout that created it is reverted. Remove it by hand.",
         )
         for dropped in before
         if dropped.title not in titles

@@ -38,7 +38,10 @@ FINDING = FactType("finding", fields={"code": STRING, "severity": STRING})
 PLAN: Mapping[str, tuple[FactType, str]] = {
     "cluster": (STRING, "Name of the cluster"),
     "cluster_id": (STRING, "Id of the cluster, the same under another name"),
-    "environment": (STRING, "`production`, `staging` or `development`; unknown if its row was changed past Setpoint"),
+    "environment": (
+        STRING,
+        "`production`, `staging` or `development`; unknown if its row was changed outside Setpoint",
+    ),
     "pool": (STRING, "Name of the pool"),
     "profile": (STRING, "Name of the profile"),
     "revision": (STRING, "The revision, as pages show it"),

@@ -1,7 +1,7 @@
 """Judgment of plans by the approval policy: what it refuses, and what it demands beyond the built-in law.
 
 A policy only adds: it has no effect by which a plan needs less. A rule without an answer refuses (fail closed), and so
-does a policy whose row was changed past Setpoint.
+does a policy whose row was changed outside Setpoint.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def refusal_reason(plan: Plan, *, at_start: bool) -> str:
 def sound_policy(version: PolicyVersion) -> tuple[Policy | None, str]:
     """Return the policy of a version, or None and what is wrong with its row."""
     if not version.is_genuine or not version.is_active:
-        return None, f"{version} was changed past Setpoint. Activate a new version."
+        return None, f"{version} was changed outside Setpoint. Activate a new version."
     try:
         return policy_text.read(version.text), ""
     except Invalid:

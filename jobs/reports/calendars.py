@@ -73,7 +73,7 @@ def describe_times(row: CalendarRule) -> str:
     rule = targets.recurrence_of(row)
     length = duration(row.minutes * 60)
     if rule is None:
-        return "cannot be read any more: change it or end it"
+        return "can no longer be read: change it or end it"
     return f"{_repeats(row, rule)}, {rule.start:%H:%M} for {length}"
 
 

@@ -136,8 +136,8 @@ def _aborted(groups: Sequence[StepGroup], in_flight: str) -> list[tuple[Counter[
     return [
         (queued, "queued: skipped, nothing is done there."),
         (active, goes),
-        (held, "held: given up; what was disturbed stays cordoned and counts as failed."),
-        (over, f"{STAYS}: what was changed there stays changed. Revert all puts it back."),
+        (held, "held: given up; disturbed nodes stay cordoned and count as failed."),
+        (over, f"{STAYS}: changed values stay changed. Revert all restores them."),
     ]
 
 

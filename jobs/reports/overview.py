@@ -228,7 +228,7 @@ def _sent_back(work: ClusterWork) -> Iterator[AttentionItem]:
     newest = {row.plan_id: row for row in changes_requested.select_related("person").order_by("at", "pk")}
     for plan in plans:
         verdict = newest.get(plan.pk)
-        why = f"{verdict.person}: “{verdict.comment}”" if verdict else "Answer, or plan again."
+        why = f"{verdict.person}: “{verdict.comment}”" if verdict else "Reply, or plan again."
         url = reverse("jobs:plan", args=[plan.number])
         at = verdict.at if verdict else None
         yield AttentionItem(
@@ -328,7 +328,7 @@ def _commonest(rows: QuerySet[SettingState]) -> dict[Any, str]:
     grouped: Any = rows.order_by().values("node__cluster", "key").annotate(nodes=Count("node", distinct=True))
     out: dict[Any, str] = {}
     for pk, key, number in grouped.order_by("-nodes", "key").values_list("node__cluster", "key", "nodes")[:200]:
-        out.setdefault(pk, f"Most often in {key}, on {number:,} node{'' if number == 1 else 's'}.")
+        out.setdefault(pk, f"Mostly {key}, on {number:,} node{'' if number == 1 else 's'}.")
     return out
 
 

@@ -168,7 +168,7 @@ def ended_sentence(rollout: Rollout, actions: Iterable[possible_actions.RolloutA
     if any(action.is_possible for action in actions):
         return "This rollout has ended: no other action is possible."
     why = next(action.why_not for action in actions if action.verb == "revert")
-    return f"This rollout has ended, and it cannot be put back: {why}. To change its nodes again, make a new plan."
+    return f"This rollout has ended, and it cannot be reverted: {why}. To change its nodes again, make a new plan."
 
 
 def offers_for(

@@ -166,10 +166,10 @@ def resting(rule: ApprovalRule, why_not: str) -> str:
     if why_not:
         return why_not
     if not rule.is_enabled:
-        return "It is disabled: no plan is held to it. Enabled, it holds at once."
+        return "It is disabled and applies to no plan. Once enabled, it takes effect immediately."
     return (
-        "It keeps its name and its history, and fits no plan until it is enabled again. Where it asks for more than "
-        "one approver, that waits for another administrator's consent."
+        "It keeps its name and its history, and applies to no plan until it is enabled again. If it requires more "
+        "than one approver, disabling it needs another administrator's consent."
     )
 
 

@@ -69,4 +69,4 @@ def dependent_components(rollout: Rollout, step: Step) -> list[str]:
 
 def requires_sentence(others: Sequence[str], name: str) -> str:
     verb = "requires" if len(others) == 1 and " " not in others[0] else "require"  # `queues of volcano` are several
-    return f"{' and '.join(others)} {verb} {name} and would break: put the whole rollout back"
+    return f"{' and '.join(others)} {verb} {name} and would break: revert the whole rollout"

@@ -54,7 +54,7 @@ def remaining_time(
     if ratio is None:
         return RemainingTime(
             _seconds_with_components(rollout, planned + soaking, parts),
-            f"As planned{f' ({basis})' if basis else ''}; too few nodes are done to tell better.{besides}",
+            f"As planned{f' ({basis})' if basis else ''}; too few nodes are done for a better estimate.{besides}",
         )
     nodes = f"the last {sample:,} nodes" if sample > 1 else "one node"
     seconds = _seconds_with_components(rollout, planned * ratio + soaking, parts)

@@ -71,7 +71,7 @@ def reasons_of_person(run: FleetRun, user: User) -> dict[str, str]:
     needs = {verb: TOKEN_SCOPE_FOR.get(verb, "apply") for verb in FROM}
     without = {verb: scope for verb, scope in needs.items() if not plan_actions.token_allows(user, scope)}
     return out | {
-        verb: f"This token may not do that: it needs the token scope {scope}." for verb, scope in without.items()
+        verb: f"This token cannot do that: it needs the token scope {scope}." for verb, scope in without.items()
     }
 
 
@@ -114,7 +114,7 @@ def _ring_problems(wanted: Sequence[WantedRing]) -> list[str]:
         if not 0 <= ring.soak_minutes <= LONGEST_SOAK_MINUTES:
             out.append(f"Ring {number} can soak from 0 to {LONGEST_SOAK_MINUTES} minutes.")
     if wanted[-1].soak_minutes:
-        out.append("The last ring has none behind it to wait for its soak: give it 0 minutes.")
+        out.append("No ring follows the last one, so it needs no soak: give it 0 minutes.")
     out += _plan_problems(plans)
     soaked = timedelta()
     for number, ring in enumerate(wanted, start=1):
@@ -141,7 +141,7 @@ def _reason_not_to_take(plan: Plan) -> str:
     if plan.status != Plan.Status.DRAFT:
         return f"{plan} is {plan.state_in_words}: only drafts are taken, so that approvers see the ring."
     if plan.is_blocked:
-        return f"{plan} is blocked: plan again once that is mended."
+        return f"{plan} is blocked: plan again once that is fixed."
     return plan.late
 
 
@@ -246,7 +246,7 @@ def add(run: FleetRun, plan: Plan, *, ring: int, by: User) -> FleetRun:
     if number := next(
         (r.number for r in there[ring - 1 :] if any(m.rollout for m in r.members) and r.number > ring), 0
     ):
-        raise Invalid("That ring is over.", fields={"ring": [f"Ring {number}, behind it, has begun."]})
+        raise Invalid("That ring has finished.", fields={"ring": [f"Ring {number}, behind it, has begun."]})
     own = [m.plan for r in there for m in r.members if m.state not in (MemberState.LEFT, MemberState.LOST)]
     problem = _reason_not_to_take(plan)
     if not problem and any(other.pool_id == plan.pool_id for other in own):
@@ -363,7 +363,7 @@ def _member(run: FleetRun, plan: Plan) -> Plan:
 def _checked_reason(reason: str) -> str:
     reason = reason.strip()
     if not reason:
-        raise Invalid("Give a reason.", fields={"reason": ["Say why; it is recorded."]})
+        raise Invalid("Give a reason.", fields={"reason": ["Give the reason; it is recorded."]})
     reviews.check_length(reason, 300, "reason")
     return reason
 

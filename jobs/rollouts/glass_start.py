@@ -75,5 +75,5 @@ def _checked(plan: Plan, reason: str, confirmation: str) -> str:
     if confirmation.strip() != str(plan):
         fields["confirmation"] = [f"Type {plan} to confirm."]
     if fields:
-        raise Invalid("The glass was not broken.", fields=fields)
+        raise Invalid("The rollout was not started.", fields=fields)
     return reason

@@ -47,7 +47,7 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
     "go-on": ({RS.RUNNING}, "no gate and no control holds it", "Starts the next batch despite the gate or control."),
     "abort": (
         {RS.QUEUED, RS.RUNNING, RS.PAUSED, RS.STOPPED},
-        "it is over or ending already",
+        "it has ended or is already ending",
         "Skips what has not begun; in-progress nodes finish or are reverted.",
     ),
     "retry-failed": (
@@ -72,7 +72,7 @@ POSSIBLE: dict[str, tuple[set[str], str, str]] = {
     "revert": (
         {RS.PAUSED, RS.STOPPED, RS.SUCCEEDED, RS.FAILED, RS.CANCELLED},
         "it is running: pause or abort it first",
-        "Puts the recorded originals back. Part of the approved plan.",
+        "Restores the recorded originals. Part of the approved plan.",
     ),
 }
 

@@ -171,7 +171,7 @@ def go_on(rollout: Rollout, *, by: User) -> Rollout:
     try:
         rollout.put(went_on_at=now(), waiting_for="", waiting_since=now())
     except LostRace as error:
-        raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
+        raise WrongState(f"{rollout} was changed a moment ago; reload and try again.") from error
     event_log.log(rollout, f"Continued by {by} despite:  {why}", "warn")
     record(rollout, by, "rollout.go-on", "", held_by=why)
     return rollout
@@ -205,7 +205,7 @@ def retry_failed(rollout: Rollout, *, by: User, step: Step | None = None) -> Rol
     if backwards or rollout.status == RS.REVERTING:
         chosen = backwards
     if not chosen:
-        raise WrongState("Not possible: this neither failed nor is it held.")
+        raise WrongState("Not possible: this step neither failed nor is held.")
     refuse_foreign(rollout, chosen)
     _queue_again(chosen, rollout)
     if rollout.status in (RS.STOPPED, RS.FAILED):
@@ -264,7 +264,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
     rows = rollout.steps.select_for_update().filter(has_applied=True, status__in=CAN_BE_PUT_BACK)
     chosen = list(rows.filter(pk=step.pk) if step else rows)
     if not chosen:
-        raise WrongState("Not possible: there is nothing here that this rollout changed.")
+        raise WrongState("Not possible: this rollout changed nothing here.")
     refuse_late(rollout)
     if step and step.is_component and (others := dependent_components(rollout, step)):
         raise WrongState(f"Not possible: {requires_sentence(others, step.name)}.")
@@ -277,7 +277,7 @@ def revert(rollout: Rollout, *, by: User, step: Step | None = None, reason: str 
             reverting.queue_for_revert(chosen, Strategy.from_json(rollout.plan.strategy))
     except IntegrityError as error:
         raise WrongState(BUSY) from error
-    _move(rollout, RS.REVERTING, by, "rollout.revert", f"Putting back {event_log.count_sentence(chosen)}.",
+    _move(rollout, RS.REVERTING, by, "rollout.revert", f"Reverting {event_log.count_sentence(chosen)}.",
           finished_at=None, freeze_override=reason if frozen else "", message=reason)  # fmt: skip
     return rollout
 
@@ -363,7 +363,7 @@ def _move(rollout: Rollout, to: str, by: User, action: str, text: str, **fields:
     try:
         rollout.move(to, waiting_for="", waiting_since=now(), **fields)
     except LostRace as error:
-        raise WrongState(f"{rollout} was changed a moment ago; look again.") from error
+        raise WrongState(f"{rollout} was changed a moment ago; reload and try again.") from error
     event_log.log(rollout, f"{text} Asked by {by}." + (f" {message}" if message else ""))
     record(rollout, by, action, message)
     return rollout

@@ -22,23 +22,23 @@ from jobs.rollouts.possible_actions import RolloutAction
 Status = Step.Status
 FOLLOWS = {
     "retry-failed": "Runs this node again, from the beginning.",
-    "skip": "Leaves this node as it is and gives it back.",
-    "revert": "Puts this node's recorded originals back. Part of the approved plan.",
+    "skip": "Leaves this node as it is and uncordons it.",
+    "revert": "Restores this node's recorded originals. Part of the approved plan.",
     "keep-cordoned": "When its step releases the node, it stays cordoned, and you own the cordon.",
 }
 
 OF_COMPONENTS = {
-    "retry-failed": "Runs helm again, which looks at the release first and mends what it finds.",
+    "retry-failed": "Checks the release, repairs its record where needed, and runs helm again.",
     "skip": "Leaves this component as it is; what requires it continues without it.",
-    "revert": "Brings the release's earlier revision back, or removes it where there was none. Part of the approved "
+    "revert": "Rolls the release back to its earlier revision, or removes it if there was none. Part of the approved "
     "plan.",
 }
 
 OF_POLICIES = {
     "retry-failed": "Applies them again; what is already compliant stays as it is.",
     "skip": "Leaves these objects as they are; what requires them continues without them.",
-    "revert": "Removes what this rollout made and puts back what it changed; namespaces stay. Part of the approved "
-    "plan.",
+    "revert": "Removes the objects that this rollout created and restores those that it changed; namespaces stay. "
+    "Part of the approved plan.",
 }
 
 

@@ -174,9 +174,9 @@ def approve(row: Takeover, *, by: User, digest: str) -> Takeover:
         if row.status != Status.REQUESTED:
             raise WrongState(f"This takeover is {row.get_status_display().lower()}.")
         if digest != row.digest:
-            raise Invalid("This is not what is asked for.", fields={"digest": ["Read the takeover again."]})
+            raise Invalid("This is not the requested takeover.", fields={"digest": ["Read the takeover again."]})
         if digest_of(row.nodes.all(), release_cordons=row.release_cordons) != row.digest:
-            raise WrongState("What was shown was altered since: withdraw it and ask again.")
+            raise WrongState("The nodes shown were altered since: withdraw the request and make it again.")
         row.move(Status.APPROVED, approved_by=by, approved_at=now())
         _record(row, by, "takeover.approve", {"digest": row.digest})
     return row
@@ -261,7 +261,7 @@ def _take(
             return item, [], []
         if spec.step or spec.mode != Mode.OBSERVE:
             if _asks(raw.get("spec") or {}) != item.spec or spec.node_uid != item.uid:
-                item.result = "Left as it is: its object asks something else than what was approved. Look again."
+                item.result = "Left as it is: its object requests other values than those approved. Check it again."
                 return item, [], []
             quiet = Spec(node_uid=item.uid, mode=Mode.OBSERVE, observe=tuple(observe))
             raw = fleet.tune(item.name, quiet, version=str(raw["metadata"]["resourceVersion"]))

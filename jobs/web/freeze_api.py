@@ -42,7 +42,8 @@ class FreezeViewSet(mixins.ListModelMixin, ApiViewSet):
             cluster = restrict(Cluster.objects.all(), request.user, prefix="").filter(pk=body["cluster"]).first()
             if cluster is None:
                 raise Invalid(
-                    "The freeze cannot be set.", fields={"cluster": ["There is none like this that you can see."]}
+                    "The freeze cannot be set.",
+                    fields={"cluster": ["It does not exist, or is outside your permissions."]},
                 )
         row = freezes.freeze(cluster=cluster, reason=body["reason"], until=body["until"], by=request.user)
         return created(freeze_serializers.FreezeOut(row).data, f"/api/v1/freezes/{row.pk}")

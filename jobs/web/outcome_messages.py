@@ -15,8 +15,8 @@ Status = Plan.Status
 
 def plan_made(plan: Plan) -> str:
     if plan.is_blocked:
-        return f"{plan} is made, but blocked: it says below by what. Nothing is written."
-    return f"{plan} is made. Nothing is written yet: read it, then request its approval."
+        return f"{plan} was created but is blocked; its findings name the causes. Nothing is written."
+    return f"{plan} was created. Nothing is written yet: read it, then request its approval."
 
 
 def plan_message(plan: Plan, verb: str) -> str:
@@ -70,13 +70,13 @@ def rollout_message(rollout: Rollout, verb: str, step: Step | None, *, in_flight
     if verb == "resume":
         return f"You resumed {rollout}."
     if verb == "go-on":
-        return f"You continued {rollout} past what held its next batch."
+        return f"You continued {rollout} despite the gate or control that held its next batch."
     if verb == "abort":
         return f"You aborted {rollout}. In-progress nodes {'are reverted' if in_flight == 'revert' else 'finish'}."
     if verb == "retry-failed":
-        return f"You asked for another try of {name or f'each failed node of {rollout}'}."
+        return f"You requested another attempt for {name or f'each failed node of {rollout}'}."
     if verb == "revert":
-        return f"You asked to put back {name or f'each node that {rollout} changed'}."
+        return f"You requested the revert of {name or f'each node that {rollout} changed'}."
     if verb == "skip":
         return f"You skipped {name}: it stays as it is."
     return f"You asked to keep {name} cordoned when its step ends."

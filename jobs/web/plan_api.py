@@ -78,7 +78,7 @@ class PlanViewSet(mixins.ListModelMixin, ApiViewSet):
         pool = restrict(Pool.objects.select_related("cluster"), request.user).filter(pk=body["pool"]).first()
         revision = editing.meant(body["revision"])
         missing = {
-            name: ["There is none like this that you can see."]
+            name: ["It does not exist, or is outside your permissions."]
             for name, referent in (("pool", pool), ("revision", revision))
             if referent is None
         }

@@ -74,6 +74,6 @@ class RuleViewSet(mixins.ListModelMixin, ApiViewSet):
             )
             if out["cluster"] is None:
                 raise Invalid(
-                    "The rule is not valid.", fields={"cluster": ["There is none like this that you can see."]}
+                    "The rule is not valid.", fields={"cluster": ["It does not exist, or is outside your permissions."]}
                 )
         return out

@@ -34,7 +34,7 @@ def rule_list(request: UserRequest) -> HttpResponse:
         except Refusal as refusal:
             form.refuse(refusal)
         else:
-            messages.success(request, f"The rule “{row.name}” holds from now on.")
+            messages.success(request, f"The rule “{row.name}” applies from now on.")
             return redirect("jobs:rules")
     rows = list(selectors.visible_rules(request.user))
     touched = selectors.open_plans_by_rule(request.user)
@@ -87,7 +87,7 @@ def rule_rest(request: UserRequest, pk: int) -> HttpResponse:
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)
-    outcome = "holds again" if on else "rests: it fits no plan until it is enabled again"
+    outcome = "holds again" if on else "is disabled: it applies to no plan until it is enabled again"
     messages.success(request, WAITS if isinstance(done, Proposed) else f"The rule “{row.name}” {outcome}.")
     return redirect("jobs:rules")
 
@@ -106,6 +106,6 @@ def rule_delete(request: UserRequest, pk: int) -> HttpResponse:
     if isinstance(done, Proposed):
         messages.success(request, WAITS)
         return redirect("jobs:rules")
-    also = f" {', '.join(map(str, done))}: approved by the rules that are left." if done else ""
-    messages.success(request, f"The rule “{row.name}” is gone.{also}")
+    also = f" {', '.join(map(str, done))}: approved under the remaining rules." if done else ""
+    messages.success(request, f"The rule “{row.name}” was deleted.{also}")
     return redirect("jobs:rules")

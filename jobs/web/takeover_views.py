@@ -57,7 +57,7 @@ def _act(request: UserRequest, cluster: Cluster) -> str:
         takeovers.request(cluster, by=request.user, message=message, release_cordons=release)
         return "You asked to take these nodes over. A second person must approve."
     if verb not in ("approve", "withdraw"):
-        raise Invalid("What should be done?", fields={"verb": ["Must be request, approve or withdraw."]})
+        raise Invalid("No action was chosen.", fields={"verb": ["Must be request, approve or withdraw."]})
     if verb == "approve":
         takeovers.approve(takeovers.open_takeover(cluster), by=request.user, digest=request.POST.get("digest", ""))
         return "You approved the takeover. It is carried out now."

@@ -292,7 +292,7 @@ def rollout_act(request: UserRequest, number: int, verb: str) -> HttpResponse:
             rollout_actions.retry_failed(row, by=request.user, step=named_step)
         elif verb in ("skip", "keep-cordoned"):
             if named_step is None:
-                raise Invalid("Which node is meant?", fields={"step": ["Choose a node."]})
+                raise Invalid("No node was chosen.", fields={"step": ["Choose a node."]})
             (rollout_actions.skip if verb == "skip" else rollout_actions.keep_cordoned)(
                 row, named_step, by=request.user
             )

@@ -54,7 +54,9 @@ def _may(alert: Alert, by: User, doing: str) -> None:
 
 def _checked(note: str) -> str:
     if len(note) > LONGEST_NOTE:
-        raise Invalid("That is too long.", fields={"note": [f"At most {LONGEST_NOTE} characters, not {len(note)}."]})
+        raise Invalid(
+            "The text is too long.", fields={"note": [f"At most {LONGEST_NOTE} characters, not {len(note)}."]}
+        )
     return note.strip()
 
 

@@ -145,7 +145,7 @@ class CheckRunViewSet(mixins.ListModelMixin, ApiViewSet):
         given = body.validated_data
         cluster = clusters_visible_to(request.user).filter(pk=given["cluster"]).first()
         if cluster is None:
-            reason = "There is none like this that you can see."
+            reason = "It does not exist, or is outside your permissions."
             raise Invalid("No check was queued.", fields={"cluster": [reason]})
         more = {"at_once": given["at_once"], "targets": given["targets"], "by": request.user}
         runs = starting.start(given["check_name"], cluster, given["nodes"], **more)

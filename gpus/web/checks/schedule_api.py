@@ -108,7 +108,9 @@ class CheckScheduleViewSet(mixins.ListModelMixin, ApiViewSet):
         given = dict(body.validated_data)
         cluster = clusters_visible_to(request.user).filter(pk=given.pop("cluster")).first()
         if cluster is None:
-            raise Invalid("No check was scheduled.", fields={"cluster": ["There is none like this that you can see."]})
+            raise Invalid(
+                "No check was scheduled.", fields={"cluster": ["It does not exist, or is outside your permissions."]}
+            )
         row = schedules.add(given.pop("check_name"), cluster, **given, by=request.user)
         return created(_shown(row), f"/api/v1/gpus/check-schedules/{row.pk}", row)
 

@@ -57,7 +57,9 @@ def create(*, by: User, name: str, secret: str) -> TicketConnection:
         with transaction.atomic():  # savepoint: judge this one write
             row.save(force_insert=True)
     except IntegrityError as error:
-        raise Invalid("There is such a connection already.", fields={"name": ["Another has it already."]}) from error
+        raise Invalid(
+            "There is such a connection already.", fields={"name": ["Another connection has this name."]}
+        ) from error
     _record(row, by, "create")
     if not row.is_active:
         about = f"The ticket system “{name}” may hold and release change records."
@@ -71,7 +73,7 @@ def _consented(change: PendingChange, by: User) -> None:
     rows = TicketConnection.objects.filter(pk=change.target.rpartition(":")[2], version=change.wanted["version"])
     row = rows.select_for_update().first()
     if row is None:
-        raise WrongState("The connection is gone or was changed by now: refuse this.")
+        raise WrongState("The connection was deleted or changed since: refuse this change.")
     row.is_active, row.version, row.changed_at = True, row.version + 1, now()
     row.save(update_fields=["is_active", "version", "changed_at"])
     _record(row, by, "activate")

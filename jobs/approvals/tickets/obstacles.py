@@ -25,7 +25,7 @@ def mark_of(plan: Plan, reference: str) -> str:
 
 
 def rules_of(cluster: Cluster) -> list[ChangeRecordRule]:
-    """Return the rules that apply to a cluster: its environment's, or all where its row was changed past Setpoint."""
+    """Return the rules that apply to a cluster: its environment's, or all if its row was changed outside Setpoint."""
     rows = ChangeRecordRule.objects.order_by("environment")
     return list(rows.filter(environment=cluster.environment) if cluster.is_genuine else rows)
 
@@ -60,12 +60,13 @@ def state_reason(plan: Plan, *, must_release: bool) -> str:
     if not reference:
         return ""
     if not hmac.compare_digest(plan.change_record_mac, mark_of(plan, reference)):
-        return f"The change record of {plan} was written past Setpoint: enter it again."
+        return f"The change record of {plan} was written outside Setpoint: enter it again."
     record = ChangeRecord.objects.filter(pk=reference).first()
     state = State(record.state) if record else State.UNKNOWN
     if record and not record.is_genuine:
         return (
-            f"The state of change record {reference} was changed past Setpoint: its ticket system must send it again."
+            f"The state of change record {reference} was changed outside Setpoint: "
+            "its ticket system must send it again."
         )
     if record and state in ChangeRecord.STOPS:
         note = f": {record.note}" if record.note else ""
@@ -87,7 +88,9 @@ def form_objection(reference: str, rules: Iterable[ChangeRecordRule]) -> str:
 
 def _reason_of_form(plan: Plan, rule: ChangeRecordRule) -> str:
     if not rule.is_genuine:
-        return f"The change record rule of {rule.environment} was changed past Setpoint: an administrator must save it."
+        return (
+            f"The change record rule of {rule.environment} was changed outside Setpoint: an administrator must save it."
+        )
     needs_reference = rule.is_required or rule.must_release
     if not plan.change_record:
         form = f"enter one of the form {rule.pattern}"

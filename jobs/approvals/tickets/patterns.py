@@ -106,7 +106,7 @@ def _characters(pattern: str, at: int) -> tuple[frozenset[str], int]:
     if character == ".":
         return PRINTABLE, at + 1
     if character in "^$":
-        raise BadPattern(f"Leave out the {character} at position {at + 1}: the whole reference has to match anyway.")
+        raise BadPattern(f"Remove the {character} at position {at + 1}: the whole reference has to match anyway.")
     if character in "()":
         raise BadPattern(f"Groups are not supported (position {at + 1}): write the alternatives in full, as in A|B.")
     if character in "?*+{":

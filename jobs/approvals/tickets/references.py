@@ -20,7 +20,7 @@ def reason_not_to_enter(plan: Plan, user: User) -> str:
 
 def reason_of_person(plan: Plan, user: User) -> str:
     if not plan_actions.token_allows(user, "plan"):
-        return "This token may not do that: it needs the token scope plan."
+        return "This token cannot do that: it needs the token scope plan."
     if may(user, "operator", plan.cluster.scopes):
         return ""
     return f"This needs the role operator for {plan.cluster}. An administrator can grant it."
@@ -31,7 +31,7 @@ def reason_of_state(plan: Plan) -> str:
         return ""
     if plan.status == Plan.Status.STARTED and not plan.change_record:
         return ""  # after a start by break-glass, whose change record is opened afterwards
-    return f"{plan} is {plan.state_in_words}: its change record stays as it is."
+    return f"{plan} is {plan.state_in_words}: its change record can no longer be changed."
 
 
 @transaction.atomic

@@ -97,7 +97,7 @@ def delete(row: ChangeRecordRule, *, by: User, version: int) -> Proposed | None:
     require_person(by, "admin", GLOBAL, doing=DOING)
     _lock(row, version)
     if is_weaker(row, None) and not bootstrap.needs_no_consent(by):
-        about = f"Plans of {row.environment} need no change record: {_describe(row)} is asked for no more."
+        about = f"Plans of {row.environment} need no change record: {_describe(row)} is no longer required."
         return _propose(row, by, about, None)
     _delete(row, by)
     return None
@@ -118,7 +118,7 @@ def _consented(change: PendingChange, by: User) -> None:
     """Apply a proposed change to the very version that it was proposed for. Raises Stale, Invalid."""
     row = ChangeRecordRule.objects.filter(pk=int(change.target.rpartition(":")[2])).first()
     if row is None:
-        raise WrongState("The rule is gone by now: refuse this.")
+        raise WrongState("The rule no longer exists: refuse this change.")
     version, changes = change.wanted["version"], change.wanted["changes"]
     _lock(row, version)
     if changes is None:

@@ -136,7 +136,7 @@ def verifying(view: ComponentView) -> StepOutcome:
         return fail(view, look.failed)
     # Two equal reads say something only with time between them.
     soon = LOOK_SECONDS if look.is_steady else deadlines.poll_seconds(view.step, now(), most=LOOK_SECONDS)
-    out = wait(look.missing or "Waiting to see it ready.", again_in=soon)
+    out = wait(look.missing or "Waiting until it is ready.", again_in=soon)
     out.fields["looks"] = view.step.looks + 1 if look.is_steady else 0
     return out
 

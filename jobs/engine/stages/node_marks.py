@@ -55,7 +55,7 @@ def write_labels(view: NodeView) -> str:
 
 
 def _moved_label(key: str, there: Mapping[str, str]) -> str:
-    return f"The label {key} moved: it is {there.get(key, 'absent')} now, neither as planned nor as wanted."
+    return f"The label {key} moved: it is {there.get(key, 'absent')} now, neither the planned value nor the target."
 
 
 def rebooting_program(view: NodeView) -> str:
@@ -90,7 +90,7 @@ def _of_state(view: NodeView, known: KnownLabel, value: str | None) -> str:
         return f"{known.program} works on {view.node.name}: {known.state}={answer}."
     if value is not None:
         return f"{known.program} has not answered on {view.node.name}: {known.state} is absent."
-    return _settling(view, known, f"{known.program} says nothing after {known.key} was removed")
+    return _settling(view, known, f"{known.program} reports no state after {known.key} was removed")
 
 
 def _of_offer(view: NodeView, known: KnownLabel) -> str:
@@ -105,4 +105,4 @@ def _of_offer(view: NodeView, known: KnownLabel) -> str:
 
 def _settling(view: NodeView, known: KnownLabel, what: str) -> str:
     until = view.step.entered_at + timedelta(seconds=known.settle_seconds)
-    return f"{what}; looked at until {clock_time(until)}." if now() < until else ""
+    return f"{what}; checked until {clock_time(until)}." if now() < until else ""

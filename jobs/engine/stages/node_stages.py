@@ -40,7 +40,7 @@ def cordoning(view: NodeView) -> StepOutcome:
     node = view.fleet.cordon(view.step.node_name, view.step.node_uid, view.owner, instead_of=ours)
     if objects.cordon_owner(node) != view.owner:
         out = go(after, was_cordoned=True, is_ours_to_uncordon=False, **begins)
-        return _with_node(out.says("Already cordoned by others; it stays theirs."), node)
+        return _with_node(out.says("Already cordoned by others; Setpoint does not take that cordon over."), node)
     return _with_node(go(after, is_ours_to_uncordon=True, was_cordoned=False, **begins).says("Cordoned."), node)
 
 

@@ -49,7 +49,7 @@ def _cannot_start(view: NodeView) -> StepOutcome | None:
         if node.is_cordoned and not view.strategy.include_unavailable and node.cordoned_by != view.owner:
             return wait(f"{node.name} is cordoned by another party.", again_in=POLL_SECONDS)
         if not view.step.has_applied and not objects.selects(view.selector, node.labels):
-            left = f"{node.name} left the pool since the plan: its labels are not those that the plan is about."
+            left = f"{node.name} left the pool since the plan: its labels no longer match the plan."
             return hold(view, f"{left} Skip it, or label it as it was and retry.")
         if moved := _moved_key(view):
             return hold(view, moved)

@@ -67,7 +67,7 @@ def _restored_otherwise(view: NodeView) -> str:
             restore.key, restore.original, effective
         ):
             return (
-                f"{restore.key} was to go back to {restore.original or 'absent'}, as approved, and its agent calls "
+                f"{restore.key} must be restored to {restore.original or 'absent'}, as approved, and its agent calls "
                 f"{effective or 'absent'} restored."
             )
     return ""

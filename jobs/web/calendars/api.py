@@ -26,7 +26,7 @@ from jobs.web.calendars import serializers as calendar_serializers
 from jobs.web.calendars.file_answers import calendar_file_answer
 from jobs.web.request_bodies import read_body
 
-UNKNOWN = ["There is none like this that you can see."]
+UNKNOWN = ["It does not exist, or is outside your permissions."]
 
 
 class CalendarRuleViewSet(mixins.ListModelMixin, ApiViewSet):

@@ -122,5 +122,5 @@ def window_end(request: UserRequest, pk: int) -> HttpResponse:
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:window", pk)
-    messages.success(request, f"The {row.kind} “{row.name}” has ended: it applies no more.")
+    messages.success(request, f"The {row.kind} “{row.name}” has ended and no longer applies.")
     return redirect("jobs:windows")

@@ -126,6 +126,7 @@ class FleetRunViewSet(mixins.ListModelMixin, ApiViewSet):
         plans = {plan.pk: plan for plan in selectors.visible_plans(self.request.user).filter(pk__in=wanted)}
         if missing := sorted(str(pk) for pk in wanted - plans.keys()):
             raise Invalid(
-                "There is no such plan.", fields={field: [f"None like this that you can see: {', '.join(missing)}."]}
+                "There is no such plan.",
+                fields={field: [f"Not found, or outside your permissions: {', '.join(missing)}."]},
             )
         return plans

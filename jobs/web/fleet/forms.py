@@ -48,7 +48,7 @@ class FleetRunForm:
         known = {str(plan.pk) for plan in plans}
         errors: list[str] = []
         if unknown := [pk for pk, ring in self.ring_of.items() if ring and pk not in known]:
-            errors.append(f"{len(unknown)} of the plans are no drafts of yours any more: look at the list again.")
+            errors.append(f"{len(unknown)} of the plans are no longer drafts that you can use: check the list again.")
         if odd := sorted({ring for ring in self.ring_of.values() if ring and ring not in numbers}):
             errors.append(f"There is no ring {odd[0]!r}.")
         used = [int(ring) for pk, ring in self.ring_of.items() if ring in numbers and pk in known]

@@ -37,7 +37,7 @@ DONE = {
     "hold": "Held: nothing new starts, and what is in progress finishes.",
     "release": "It continues, in your name.",
     "open-ring": "The next ring is open.",
-    "leave-out": "It is not waited for any more.",
+    "leave-out": "The plan was left out: the run no longer waits for it.",
     "add": "The plan is in the ring.",
     "cancel": "Cancelled: what had not started is withdrawn.",
 }

@@ -122,7 +122,11 @@ def plan_change_record(request: UserRequest, number: int) -> HttpResponse:
         row = references.enter(row, request.POST.get("change_record", ""), by=request.user)
     except Refusal as refusal:
         return views.plan_refused(request, number, "change-record", refusal)
-    text = f"{row} belongs to change record {row.change_record}." if row.change_record else f"{row} has none any more."
+    text = (
+        f"{row} belongs to change record {row.change_record}."
+        if row.change_record
+        else f"{row} no longer has a change record."
+    )
     messages.success(request, text)
     return redirect("jobs:plan", number)
 

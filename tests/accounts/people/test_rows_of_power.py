@@ -196,7 +196,7 @@ def test_a_proposal_changed_in_the_table_is_not_carried_out(mallory, approver, c
     values = {"proposed_by": UserFactory(roles=["admin"]), "wanted": {"role": "admin", "scope": "*"},
               "subject": mallory, "kind": "password.reset"}  # fmt: skip
     PendingChange.objects.filter(pk=done.change.pk).update(**{column: values[column]})
-    with pytest.raises(WrongState, match="past Setpoint"):
+    with pytest.raises(WrongState, match="outside Setpoint"):
         pending.consent(pk=done.change.pk, by=other)
 
 

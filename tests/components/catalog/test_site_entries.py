@@ -94,8 +94,8 @@ def test_a_row_that_was_changed_past_setpoint_is_left_out(author, other):
         if "text" in change:  # read when another entry changes, and when a process starts
             stored(author, "another")
         assert "tool" not in catalog.current().components, change
-        assert "past Setpoint" in catalog.current().problems["tool"]
-        with pytest.raises(WrongState, match="past Setpoint"):
+        assert "outside Setpoint" in catalog.current().problems["tool"]
+        with pytest.raises(WrongState, match="outside Setpoint"):
             site_entries.update(row, text("tool", ""), by=author, version=2)
         SiteEntry.objects.filter(pk="tool").update(**before)
 

@@ -1,4 +1,4 @@
-"""Reads helm's records and the cluster's objects past Setpoint, and runs helm by hand."""
+"""Reads helm's records and the cluster's objects outside Setpoint, and runs helm by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = (
 
 
 class Releases:
-    """helm's records and the cluster's objects, read past Setpoint."""
+    """helm's records and the cluster's objects, read outside Setpoint."""
 
     def __init__(self, plane: Plane) -> None:
         self.plane = plane

@@ -1,7 +1,7 @@
 """Law 12 on the real control plane: docs/operating.md, *Restore a backup* and *Move a cluster*, word for word.
 
 The API server, its admission policies and the agents' journals outlive the database. All that a takeover shows is held
-against the kernels, which are looked at past Setpoint, in the files that keep the agents' machines.
+against the kernels, which are looked at outside Setpoint, in the files that keep the agents' machines.
 """
 
 from __future__ import annotations

@@ -252,10 +252,10 @@ def test_a_plan_says_which_rules_fit_it_why_and_what_is_missing(world):
     write(world, name="Elsewhere", environment="production", approvers=5)
     plan = approve(review(world), world.approver)
     text = " ".join(re.sub(r"<[^>]*>", " ", browser(world.operator).get(f"/plans/{plan}/").content.decode()).split())
-    assert "2 rules fit this plan; all of them apply, so the strictest wins" in text
-    assert "Fits: every environment, at least 50 % of the cluster's nodes" in text.replace("&#x27;", "'")
+    assert "2 rules match this plan" in text
+    assert "Matches: every environment, at least 50 % of the cluster's nodes" in text.replace("&#x27;", "'")
     assert (
-        "Asks for 2 approvers, 1 of them admin for all clusters. Missing: 1 more, 1 of them admin for all clusters"
+        "Requires 2 approvers, 1 of them admin for all clusters. Missing: 1 more, 1 of them admin for all clusters"
         in text
     )
     assert "Met default" in text

@@ -111,7 +111,7 @@ def test_whose_plan_it_is_cannot_be_changed_in_the_table(world: World, moment: s
     Plan.objects.filter(pk=plan.pk).update(**others, requested_by=world.admin)
     plan = Plan.objects.get(pk=plan.pk)
     by = world.approver if moment == "approved by another" else me
-    with pytest.raises(WrongState, match="past Setpoint"):
+    with pytest.raises(WrongState, match="outside Setpoint"):
         reviews.approve(plan, by=by, digest=plan.digest)
 
 
@@ -121,7 +121,7 @@ def test_a_role_given_too_late_is_not_made_early_by_the_plan(world: World) -> No
     late = UserFactory(roles=["approver"])
     Plan.objects.filter(pk=plan.pk).update(requested_at=now())
     plan = Plan.objects.get(pk=plan.pk)
-    with pytest.raises(WrongState, match="past Setpoint"):
+    with pytest.raises(WrongState, match="outside Setpoint"):
         reviews.approve(plan, by=late, digest=plan.digest)
 
 

@@ -60,7 +60,7 @@ def test_the_owner_goes_on_to_decide_however_often_its_target_is_set(world, rele
     assert blocks(made) == []
     (finding,) = [f for f in made.findings if f["code"] == "component-shared"]
     assert finding["severity"] == "warn"
-    assert finding["title"] == "volcano changes for infer, too, whose target wants it otherwise"
+    assert finding["title"] == "volcano changes for infer, too, whose target configures it differently"
     world.run(world.started(made))
     assert releases.version("volcano") == "2.0.0"
 
@@ -68,7 +68,7 @@ def test_the_owner_goes_on_to_decide_however_often_its_target_is_set(world, rele
 def test_whoever_came_later_is_blocked_and_told_who_owns_it_and_what_to_do(world):
     done(world, world.train, "1.0.0")
     made = plan(world, world.infer, "2.0.0")
-    assert blocks(made) == ["volcano is train's in atlas, and wanted otherwise there"]
+    assert blocks(made) == ["volcano is train's in atlas, and configured differently there"]
     (finding,) = [f for f in made.findings if f["code"] == "component-owner"]
     assert finding["detail"].startswith(
         "train wanted it first, as 1.0.0; this revision wants 2.0.0. Change it with a plan"
@@ -85,7 +85,9 @@ def test_after_the_owner_dropped_it_the_next_one_decides(world, releases):
 
     done(world, world.infer, "2.0.0")
     assert releases.version("volcano") == "2.0.0"
-    assert blocks(plan(world, world.train, "3.0.0")) == ["volcano is infer's in atlas, and wanted otherwise there"]
+    assert blocks(plan(world, world.train, "3.0.0")) == [
+        "volcano is infer's in atlas, and configured differently there"
+    ]
 
 
 def test_a_target_that_was_taken_back_owns_nothing(world):

@@ -165,7 +165,7 @@ def test_a_version_that_was_changed_in_the_table_refuses_everything(world: World
     if "proposed_by_id" in changes:
         changes = changes | {"proposed_by_id": world.second.pk}
     PolicyVersion.objects.filter(pk=row.pk).update(**changes)
-    assert "changed past Setpoint" in judgement.refusal_reason(plan, at_start=True)
+    assert "changed outside Setpoint" in judgement.refusal_reason(plan, at_start=True)
     with pytest.raises(WrongState):
         rollout_actions.start(plan, by=world.operator)
 

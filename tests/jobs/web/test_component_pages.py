@@ -76,7 +76,7 @@ def test_what_could_not_be_prepared_is_not_shown_as_harmless(world, releases, pa
     page, listed = read(pages, f"/plans/P-{plan.number}/"), read(pages, "/plans/")
 
     assert plan.worst_class == "live", "of what is counted"
-    assert "These figures are without kueue" in page
+    assert "These figures exclude kueue" in page
     assert "Effect unknown" in page
     assert "Effect unknown" in listed
     assert 'class="cls "' not in listed, "another class in its place"
@@ -221,7 +221,7 @@ def test_a_component_has_a_page_at_every_moment(world, releases, pages, moment):
     )
 
     assert "helm output" in page
-    assert "Runs helm again" in page or "only a failed or held component is tried again" in page
+    assert "runs helm again" in page or "only a failed or held component is tried again" in page
     assert "Keep cordoned" not in page
     read(pages, f"/rollouts/R-{rollout.number}/nodes/")
     read(pages, f"/rollouts/R-{rollout.number}/timeline/")
@@ -243,7 +243,7 @@ def test_verbs_about_a_component_work_on_its_page(world, releases, pages):
     releases.broken.clear()
 
     answer = pages.post(f"/rollouts/R-{rollout.number}/retry-failed/", {"step": step.pk, "back": "step"}, follow=True)
-    assert "You asked for another try of cert-manager" in answer.content.decode()
+    assert "another attempt for cert-manager" in answer.content.decode()
     assert world.run(rollout).status == "succeeded"
 
 
@@ -268,7 +268,7 @@ def test_rest_tells_the_same(world, releases, pages):
     assert set(steps[0]["actions"]) == {"retry-failed", "skip", "revert"}
     kueue = next(s for s in steps if s["component"] == "cert-manager")
     assert kueue["reasons"]["revert"] == (
-        "Not possible: kueue requires cert-manager and would break: put the whole rollout back."
+        "Not possible: kueue requires cert-manager and would break: revert the whole rollout."
     )
     nodes = pages.get(f"/api/v1/rollouts/{rollout.pk}/steps", {"kind": "node"}).json()["results"]
     assert {s["node_name"] for s in nodes} == {"n1", "n2", "n3"}
@@ -345,7 +345,7 @@ def test_policy_objects_of_a_plan_are_shown_one_by_one(world, releases, pages):
         "queues of volcano": "succeeded",
     }
     step = next(s for s in steps if s["component"] == "policy objects")
-    assert step["reasons"]["revert"].startswith("Removes what this rollout made")
+    assert step["reasons"]["revert"].startswith("Removes the objects that this rollout created")
 
 
 def test_what_a_chart_says_in_a_difference_is_text_and_no_markup():

@@ -38,7 +38,7 @@ def judge(plan: Plan, verb: str) -> dict[str, str]:
 
 def test_each_step_of_an_approval_is_told(world: World) -> None:
     made = press(world.operator, "/plans/new/", **FORM, pool=world.pool.pk, revision=world.revision().pk, message="Why")
-    assert made == "P-1 is made. Nothing is written yet: read it, then request its approval."
+    assert made == "P-1 was created. Nothing is written yet: read it, then request its approval."
     plan, path = Plan.objects.get(), "/plans/P-1"
 
     assert press(world.operator, f"{path}/request/", comment="Why") == (
@@ -81,7 +81,7 @@ def test_each_verb_about_a_rollout_and_about_one_node_is_told(world: World) -> N
     )
     world.run(rollout)
     message = press(world.operator, f"{path}/revert/", confirmed="yes")
-    assert message == "You asked to put back each node that R-1 changed."
+    assert message == "You requested the revert of each node that R-1 changed."
 
 
 def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
@@ -90,7 +90,7 @@ def test_a_second_try_is_told_of_the_node_it_is_about(world: World) -> None:
     assert rollout.status == "stopped"
     failed = rollout.steps.get(node_name="n1")
     message = press(world.operator, "/rollouts/R-1/retry-failed/", step=failed.pk, back="step")
-    assert message == "You asked for another try of n1 of R-1."
+    assert message == "You requested another attempt for n1 of R-1."
 
 
 def test_a_freeze_and_its_end_are_told_and_that_another_one_stands(world: World) -> None:

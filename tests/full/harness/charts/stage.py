@@ -66,7 +66,7 @@ class Stage:
     patience: float = PATIENCE
     """Seconds for one rollout, or for one state of a component."""
 
-    # ── past Setpoint ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── outside Setpoint ─────────────────────────────────────────────────────────────────────────────────────────────
     def by_hand(self, *arguments: str) -> str:
         """Run helm as an operator with cluster-admin does."""
         return self.helm_output(*arguments, f"--kubeconfig={self.plane.kubeconfig}")

@@ -185,15 +185,15 @@ def test_rows_that_were_changed_past_setpoint_start_nothing(world, rule, tickets
     plan = world.approved()
     Plan.objects.filter(pk=plan.pk).update(change_record=CHG)
     ChangeRecord.objects.bulk_create([ChangeRecord(reference=CHG)])
-    assert "past Setpoint" in refused(world, plan)
+    assert "outside Setpoint" in refused(world, plan)
 
     references.enter(plan, CHG, by=world.operator)
     ChangeRecord.objects.filter(pk=CHG).update(state="release")
-    assert "past Setpoint" in refused(world, plan)
+    assert "outside Setpoint" in refused(world, plan)
 
     tickets.send(CHG, "release")
     ChangeRecordRule.objects.update(is_required=False, must_release=False)
-    assert "past Setpoint" in refused(world, plan)
+    assert "outside Setpoint" in refused(world, plan)
 
     row = ChangeRecordRule.objects.get()
     rulebook.change(row, by=world.admin, version=row.version, is_required=True)

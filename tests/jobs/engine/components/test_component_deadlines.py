@@ -9,9 +9,12 @@ from django.conf import settings
 from common.clock import now
 from components.helm.errors import HelmUnavailable, HelmWaits
 from components.plans.prepared import ReplacedObject
+from jobs.diffs.cluster_scope import STATE_TEXTS
 from jobs.engine import component_runner, reconcile
 from jobs.models import Step
 from tests.jobs.component_steps import plan_of, step_of
+
+AGAIN = STATE_TEXTS[Step.Kind.COMPONENT].again
 
 
 def test_every_state_of_a_component_has_a_deadline_and_every_wait_a_sentence(world, releases):
@@ -64,7 +67,7 @@ def test_helm_that_does_not_end_costs_its_step_the_deadline(world, releases):
     assert step.error.startswith("Gave up after 15 min")
     assert "Kubernetes cluster unreachable" in step.error
     assert step.output[-1] == "cert-manager: from nothing to 1.0.0", "what helm said last stays readable"
-    assert step.events.filter(text__startswith="helm is tried again: Kubernetes cluster unreachable").exists()
+    assert step.events.filter(text__startswith="Retrying helm: Kubernetes cluster unreachable").exists()
 
 
 PROXY = ReplacedObject("apps/v1", "DaemonSet", "daemonsets", "kube-system", "kube-proxy", "u", {"spec": {}})
@@ -82,7 +85,7 @@ def test_what_goes_last_waits_for_readiness_in_words_and_is_no_failed_try_of_hel
     rollout = world.run(world.started(plan_of(world, "cilium")), seconds=settings.SETPOINT_HELM_SECONDS + 60, step=30)
     step = step_of(rollout, "cilium")
     assert (step.status, step.waiting_for) == ("applying", STAYS), "helm's own time is over, that of readiness is not"
-    assert not step.events.filter(text__startswith="helm is tried again").exists()
+    assert not step.events.filter(text__startswith=AGAIN).exists()
 
     ready.append(True)
     rollout = world.run(rollout, seconds=120, step=10)

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from config.demo import hands
+from jobs.diffs.cluster_scope import STATE_TEXTS
 from jobs.engine import component_runner, reconcile
-from jobs.models import StepEvent
+from jobs.models import Step, StepEvent
 from jobs.rollouts import rollout_actions
 from tests.jobs.component_steps import outcomes, plan_of, step_of
 from tests.jobs.conftest import World
 from tests.jobs.engine.components.test_components_with_helm import behind_its_door, revisions
+
+AGAIN = STATE_TEXTS[Step.Kind.COMPONENT].again
 
 BY_HAND = "by-hand.kubeconfig"
 
@@ -76,9 +79,9 @@ def test_an_api_server_lost_half_way_is_told_waited_for_and_leaves_no_release_pe
     step = step_of(rollout, "pulled")
     component_runner.carry_out(step.pk)
     step.refresh_from_db()
-    [text] = StepEvent.objects.filter(step=step, text__startswith="helm is tried again").values_list("text", flat=True)
+    [text] = StepEvent.objects.filter(step=step, text__startswith=AGAIN).values_list("text", flat=True)
     assert step.status == "applying"
-    assert text.startswith("helm is tried again: the API server did not carry it out: 1 error occurred: * Post ")
+    assert text.startswith(f"{AGAIN} the API server did not carry it out: 1 error occurred: * Post ")
     assert text.endswith('/namespaces/pulled-system/deployments?fieldManager=helm": EOF'), (
         "and no word of helm's own code"
     )

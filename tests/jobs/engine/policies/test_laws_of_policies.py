@@ -140,7 +140,7 @@ def test_what_a_controller_holds_blocks_the_plan_and_says_what_to_do(world):
     assert blocks(plan) == ["policy-conflict"]
     detail = next(f["detail"] for f in plan.findings if f["severity"] == "block")
     assert detail.endswith("Change its input, or set the same value in the profile.")
-    assert plan.components.get().left_out == "Nothing is done with them: something of them blocks this plan."
+    assert plan.components.get().left_out == "Nothing is done with them: one of them blocks this plan."
     assert _hard(world) == ("3", ["quota-controller"])
 
 

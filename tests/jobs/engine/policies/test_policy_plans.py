@@ -141,7 +141,7 @@ def test_what_another_pool_wants_otherwise_blocks_and_the_very_same_is_left_to_i
     assert (rollout.status, bool(there(world, PRIORITY))) == ("reverted", True)
 
     left = plan_of(world, TEAM, settings={"vm.swappiness": "10"})
-    assert left.components.get().left_out == "atlas / train wants the very same, and brings them."
+    assert left.components.get().left_out == "atlas / train has the same objects and writes them."
 
 
 def test_the_pool_that_brought_an_object_goes_on_to_decide_about_it(world):
@@ -190,7 +190,7 @@ def test_what_is_not_wanted_any_more_stays_and_is_named(world):
     plan = world.plan(world.revision({"vm.swappiness": "10"}))
 
     dropped = [f["title"] for f in plan.findings if f["code"] == "policy-dropped"]
-    assert dropped[0] == "Namespace/team-a is not wanted any more, and stays"
+    assert dropped[0] == "Namespace/team-a is no longer in any profile, and stays"
     assert len(dropped) == 3
     world.run(world.started(plan))
     assert there(world, QUOTA)

@@ -101,7 +101,7 @@ class TestItsPage:
             run.refresh_from_db()
             assert run.status == status, verb
         assert set(run.plans.values_list("status", flat=True)) == {"withdrawn"}
-        assert "It is over" in page(by, where)
+        assert "has ended" in page(by, where)
 
     def test_a_refusal_keeps_the_reason_that_was_typed(self, pair, run):
         fleet_runs.start(run, by=pair[0].operator)

@@ -60,7 +60,7 @@ def test_a_rollout_that_ended_says_once_what_can_no_longer_be_done(world):
     Rollout.objects.filter(pk=rollout.pk).update(status="reverted", finished_at=now())
     html = page(world.operator, "/rollouts/R-1/")
     assert "Not possible" not in text_of(html)
-    assert "ended, and it cannot be put back: it is already reverted. To change its nodes again" in text_of(html)
+    assert "it cannot be reverted: it is already reverted. To change its nodes again" in text_of(html)
     Rollout.objects.filter(pk=rollout.pk).update(status="succeeded")
     Step.objects.filter(rollout=rollout).update(status="succeeded", has_applied=True, is_live=False)
     html = page(world.operator, "/rollouts/R-1/")
