@@ -27,11 +27,9 @@ def altered_reason(rollout: Rollout) -> str:
     memory = rollout.__dict__
     if "altered" not in memory:
         is_approved = digests.is_as_approved(rollout.plan)
-        memory["altered"] = "" if is_approved else "The plan is no longer the approved one: its digest differs."
+        memory["altered"] = "" if is_approved else "The plan is not what was approved: its digest differs."
         if not rollout.is_genuine or rollout.digest != rollout.plan.digest:
-            memory["altered"] = (
-                f"{rollout} is not what was started: its row, or its plan's, differs from what was approved."
-            )
+            memory["altered"] = f"{rollout} is not what was approved: its row, or its plan's, was altered."
     return str(memory["altered"])
 
 

@@ -271,7 +271,7 @@ def test_a_permission_that_is_taken_away_ends_it_at_the_post_and_before_the_begi
     RoleBinding.objects.filter(user=breaker, role="break-glass").delete()
     world.slice(rollout)
     assert rollout.status == Rollout.Status.QUEUED
-    assert "may not break the glass" in rollout.waiting_for
+    assert "no longer use break-glass" in rollout.waiting_for
 
 
 def test_one_that_has_not_begun_in_time_never_begins(world, plan, breaker, clock, settings) -> None:
@@ -280,7 +280,7 @@ def test_one_that_has_not_begun_in_time_never_begins(world, plan, breaker, clock
     world.look()
     world.slice(rollout)
     assert rollout.status == Rollout.Status.QUEUED
-    assert "ended" in rollout.waiting_for
+    assert "expired" in rollout.waiting_for
 
 
 def test_a_row_that_was_put_into_the_table_lets_nothing_begin(world, plan, breaker) -> None:

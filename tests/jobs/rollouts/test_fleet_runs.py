@@ -148,7 +148,7 @@ def test_a_cluster_that_is_not_read_counts_as_not_healthy(soaking):
     fleet_runs.advance(fleet.run.pk)
     assert fleet.rollout(2) is None
     fleet.run.refresh_from_db()
-    assert "not known" in fleet.run.waiting_for
+    assert "unknown" in fleet.run.waiting_for
 
 
 def test_a_person_opens_the_next_ring_early_only_once_the_one_before_has_finished(fleet):
