@@ -21,8 +21,15 @@ SHARED, SHARED_SUFFIX = "shared", ".shared"
 """What NVIDIA's device plugin adds to a resource whose units are shares of a device, with `renameByDefault`: time
 slicing and MPS. Without it they keep the name, and only the label `<resource>.replicas` of GPU feature discovery
 tells of them (github.com/NVIDIA/k8s-device-plugin, README, "Shared Access to GPUs")."""
-_PARTS = re.compile(r"nvidia\.com/mig-(.+)|amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2})")
-"""MIG's, and AMD's partitions under its device plugin's `resource_naming_strategy` mixed."""
+_VIRTUAL = (
+    r"nvidia\.com/(?:GRID_|NVIDIA_)?([A-Z]\w*(?:-\w+)*-\d{1,3}[ABCQ](?:ME|\d)?)",
+    r"nvidia\.com/((?:GM|GP|GV|TU|GA|AD|GH|GB)\d{2,3}[A-Z]{0,2}(?:_\w+)?(?<!NVSWITCH)|pgpu)",
+)
+"""What NVIDIA's plugin for KubeVirt offers to virtual machines: vGPUs by their type (GRID T4-1Q, NVIDIA A100-1-5CME,
+NVIDIA H200X-141C), and boards that are passed through by their name in pci.ids (GA102GL_A10), or as `pgpu` to Kata
+(github.com/NVIDIA/kubevirt-gpu-device-plugin, pkg/device_plugin: getDeviceName, mergeCreatableVgpuTypes)."""
+_PARTS = re.compile("|".join((r"nvidia\.com/mig-(.+)", r"amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2})", *_VIRTUAL)))
+"""MIG's, AMD's partitions under its device plugin's `resource_naming_strategy` mixed, and those of virtual machines."""
 
 OUT_OF_MEMORY = "OOMKilled"
 """Reason of a container that the kernel killed at its memory limit, or for want of memory on the node."""
@@ -59,6 +66,11 @@ def brief_event(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {**brief(raw), "status": status} if is_over else brief(raw)
 
 
+def is_virtual(resource: str) -> bool:
+    """Return whether it is a GPU, or a part of one, that only virtual machines are given."""
+    return any(re.fullmatch(pattern, resource) for pattern in _VIRTUAL)
+
+
 def is_gpu(resource: str) -> bool:
     base = resource.removesuffix(SHARED_SUFFIX)
     return base in GPU_RESOURCES or _PARTS.fullmatch(base) is not None
@@ -75,12 +87,20 @@ def gpu_count(resources: Mapping[str, Any] | None) -> int:
     return total
 
 
+def virtual_count(resources: Mapping[str, Any] | None) -> int:
+    """Count those for virtual machines; part of `gpu_count`."""
+    return gpu_count({name: value for name, value in (resources or {}).items() if is_virtual(name)})
+
+
 def profile(resource: str) -> str:
-    """Return the profile of a part of a GPU: 1g.10gb, cpx_nps4, 1g.10gb.shared, shared. Empty if it is a whole one."""
+    """Return the profile of a part of a GPU: 1g.10gb, cpx_nps4, A10-24Q, 1g.10gb.shared, shared. Empty: a whole one.
+
+    A board that is passed through to a virtual machine has its name: no pod that requests a GPU is given it.
+    """
     if resource.endswith(SHARED_SUFFIX) and resource.removesuffix(SHARED_SUFFIX) in GPU_RESOURCES:
         return SHARED
     match = _PARTS.fullmatch(resource)
-    return (match[1] or match[2]) if match else ""
+    return match[match.lastindex or 0] if match else ""
 
 
 def unshared(name: str) -> str:

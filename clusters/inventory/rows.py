@@ -39,6 +39,7 @@ NODE_FIELDS = (
     "taints",
     "allocatable",
     "gpu_plugin",
+    "gpu_virtual",
     "gpu_shares",
 )
 TUNING_ACCEPTED = ("observed_generation", "protocol", "agent_version", "status", "observed")
@@ -126,6 +127,7 @@ def node(raw: object) -> Values:
     offered = capacity if objects.gpu_count(capacity) else allocatable
     registered = _text(_map(metadata.get("annotations")).get(gpu_shares.HAMI_DEVICES), MAX_REGISTERED)
     shares = gpu_shares.offered(offered, labels, registered=registered)
+    beyond = sum(part.shares - part.devices for part in shares.values())
     return {
         "name": _text(metadata.get("name"), 253),
         "is_control_plane": objects.is_control_plane(shaped),
@@ -148,9 +150,8 @@ def node(raw: object) -> Values:
             for t in _maps(spec.get("taints"))[:MAX_ENTRIES]
         ],
         "allocatable": allocatable,
-        "gpu_plugin": _bounded(
-            objects.gpu_count(offered) - sum(part.shares - part.devices for part in shares.values())
-        ),
+        "gpu_plugin": _bounded(objects.gpu_count(offered) - beyond),
+        "gpu_virtual": _bounded(objects.virtual_count(offered)),
         "gpu_shares": {name: list(map(_bounded, part)) for name, part in sorted(shares.items())},
     }
 

@@ -209,7 +209,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
         text = Cast("allocatable", models.TextField())
         named = (f'"{objects.MIG_PREFIX}', objects.AMD_SUFFIX, f'{objects.SHARED_SUFFIX}"')
         parts = (Q(allocatable_text__contains=part) for part in named)
-        return self.alias(allocatable_text=text).filter(reduce(or_, parts))
+        return self.alias(allocatable_text=text).filter(reduce(or_, parts, Q(gpu_virtual__gt=0)))
 
 
 def unavailable_now() -> Q:

@@ -23,6 +23,9 @@ class NodeGpus(models.Model):
     gpu_plugin = models.PositiveIntegerField(
         default=0, db_default=0, help_text="Of gpu_count, those that a device plugin offers."
     )
+    gpu_virtual = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Of gpu_count, those for virtual machines: vGPUs, boards passed through."
+    )
     gpus_by_claim = models.JSONField(
         default=dict,
         db_default={},
@@ -58,7 +61,8 @@ class NodeGpus(models.Model):
         shares = f" in {self.gpu_shares_offered} shares" if self.gpu_shares else ""
         if whole > 0 or not split:
             return ", ".join([f"{whole} × {product}", *parts]) + shares
-        return f"{', '.join(parts)} of {product}{shares}"
+        # Nothing labels a node whose GPUs are virtual machines', and a profile there names the board.
+        return ", ".join(parts) + (f" of {product}" if self.gpu_product or not self.gpu_virtual else "") + shares
 
     @property
     def gpu_shares_offered(self) -> int:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Min, Q
+from django.db.models import Count, F, Min, Q
 from django.urls import reverse
 
 from clusters.models import Cluster, Node
@@ -106,11 +106,13 @@ def _world(cluster_id: UUID) -> _World:
         return _World([], frozenset(), {}, why)
     fields = (
         "pk", "uid", "name", "is_ready", "driver_upgrade", "allocatable", "gpu_count", "gpu_product", "gpu_shares",
-        "gpus_by_claim", "labels",
+        "gpu_virtual", "gpus_by_claim", "labels",
     )  # fmt: skip
+    # No exporter of the host reports what virtual machines were given.
+    offering = Node.objects.present().filter(cluster=cluster_id, gpu_count__gt=F("gpu_virtual"))
     nodes = [
         node
-        for node in Node.objects.present().filter(cluster=cluster_id, gpu_count__gt=0).order_by("name").only(*fields)
+        for node in offering.order_by("name").only(*fields)
         if node.gpus_by_claim or any(resource.startswith(EXPORTED_FOR) for resource in node.allocatable)
     ]
     there = [node for node in nodes if node.is_ready and not node.is_driver_busy]

@@ -81,6 +81,8 @@ class TelemetryMismatch:
 
     silent: Sequence[tuple[str, int]]
     """Nodes and how many of their offered GPUs telemetry does not know, the most first."""
+    virtual: Sequence[tuple[str, int]]
+    """The same of GPUs for virtual machines, which no exporter of the host reports."""
     more: Sequence[tuple[str, int]]
     """Nodes of which telemetry knows more GPUs than they offer, and how many more."""
     strays: int
@@ -195,6 +197,9 @@ def _coverage(source: TelemetrySource, tally: Tally, meeting: TelemetryMismatch 
         if meeting is not None and meeting.silent:
             silent = _sum(meeting.silent)
             text.append(f"Known to the API server alone: {_some(meeting.silent)}. Look at these nodes' exporters.")
+        if meeting is not None and meeting.virtual:
+            silent += _sum(meeting.virtual)
+            text.append(f"For virtual machines: {_some(meeting.virtual)}. No exporter of the host reports those.")
         if (others := tally.no_telemetry - silent) > 0:
             text.append(f"Of {others:,} more, telemetry says too little, or other than the API server.")
         yield QualityPoint(

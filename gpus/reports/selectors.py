@@ -31,7 +31,17 @@ SHOWN = (
 """What pages of many GPUs show."""
 BOARDS = frozenset({Metric.TEMPERATURE, Metric.MEMORY_TEMPERATURE, Metric.SM_CLOCK, Metric.MAX_SM_CLOCK})
 MOST_ILL = 500
-_COLUMNS = ("pk", "name", "cluster_id", "gpu_product", "gpu_count", "gpu_allocated", "is_ready", "is_cordoned")
+_COLUMNS = (
+    "pk",
+    "name",
+    "cluster_id",
+    "gpu_product",
+    "gpu_count",
+    "gpu_allocated",
+    "gpu_virtual",
+    "is_ready",
+    "is_cordoned",
+)
 """Of a node."""
 HEAVY = ("annotations", "conditions", "labels", "taints", "allocatable")
 """Of a node: what only its own page shows."""
@@ -87,6 +97,7 @@ class GpuNode:
     product: str
     offered: int
     allocated: int
+    virtual: int
     is_out: bool
     gpus: list[Gpu] = field(default_factory=list)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -140,8 +151,8 @@ def nodes(
     if node is not None:
         known, device_rows = [tuple(getattr(node, column) for column in columns)], device_rows.filter(node=node)
     by_pk = {
-        pk: GpuNode(pk, name, cluster_id, product, offered, allocated, is_cordoned or not is_ready, [], *labels)
-        for pk, name, cluster_id, product, offered, allocated, is_ready, is_cordoned, *labels in known
+        pk: GpuNode(pk, name, cluster_id, product, offered, allocated, virtual, is_out or not is_ready, [], *labels)
+        for pk, name, cluster_id, product, offered, allocated, virtual, is_ready, is_out, *labels in known
     }
     current = {source.cluster_id for source in sources if source.is_current}
     live = {pk for pk, gpu_node in by_pk.items() if gpu_node.cluster_id in current}
@@ -201,7 +212,7 @@ def meeting(gpu_nodes: Iterable[GpuNode], strays: int) -> TelemetryMismatch:
     """Compare `gpu_nodes`, all nodes of a cluster, with its telemetry."""
     return _compared(
         (
-            (node.name, node.offered, node.allocated, len(seen), sum(bool(gpu.holders) for gpu in seen))
+            (node.name, node.offered, node.allocated, node.virtual, len(seen), sum(bool(gpu.holders) for gpu in seen))
             for node in gpu_nodes
             for seen in [[gpu for gpu in node.gpus if gpu.is_current]]
         ),
@@ -216,28 +227,31 @@ def meetings(user: User, sources: Iterable[TelemetrySource]) -> dict[UUID, Telem
     counted = live.values("node").annotate(devices=Count("pk"), named=Count("pk", filter=~Q(holders=[])))
     seen = {row["node"]: (row["devices"], row["named"]) for row in counted}
     lost = dict(live.filter(node=None).values_list("cluster").annotate(devices=Count("pk")))
-    by_cluster: dict[UUID, list[tuple[str, int, int, int, int]]] = {pk: [] for pk in current}
+    by_cluster: dict[UUID, list[tuple[str, int, int, int, int, int]]] = {pk: [] for pk in current}
     nodes = restrict(Node.objects.present(), user).filter(cluster__in=current).order_by("name")
-    columns = ("pk", "cluster_id", "name", "gpu_count", "gpu_allocated")
-    for pk, cluster, name, offered, allocated in nodes.values_list(*columns):
+    columns = ("pk", "cluster_id", "name", "gpu_count", "gpu_allocated", "gpu_virtual")
+    for pk, cluster, name, offered, allocated, virtual in nodes.values_list(*columns):
         known, holding = seen.get(pk, (0, 0))
         if offered or known:
-            by_cluster[cluster].append((name, offered, allocated, known, holding))
+            by_cluster[cluster].append((name, offered, allocated, virtual, known, holding))
     return {pk: _compared(rows, lost.get(pk, 0)) for pk, rows in by_cluster.items()}
 
 
-def _compared(nodes: Iterable[tuple[str, int, int, int, int]], strays: int) -> TelemetryMismatch:
-    """`nodes`: name, GPUs offered, GPUs allocated, devices that telemetry sees, and how many of those name a pod."""
-    silent, more, allocated, named = [], [], 0, 0
-    for name, offered, given, seen, holding in nodes:
+def _compared(nodes: Iterable[tuple[str, int, int, int, int, int]], strays: int) -> TelemetryMismatch:
+    """`nodes`: name; GPUs offered, allocated, and for virtual machines; devices in telemetry, and those with a pod."""
+    silent, virtual, more, allocated, named = [], [], [], 0, 0
+    for name, offered, given, machines, seen, holding in nodes:
         if seen:
             allocated += given
             named += holding
-        if seen < offered:
-            silent.append((name, offered - seen))
+        # A host's telemetry knows all of its other GPUs, or not: nothing tells whose a missing one is.
+        if lacking := max(0, offered - seen):
+            hidden = min(lacking, machines)
+            virtual += [(name, hidden)] if hidden else []
+            silent += [(name, lacking - hidden)] if lacking > hidden else []
         elif seen > offered:
             more.append((name, seen - offered))
-    return TelemetryMismatch(_most(silent), _most(more), strays, allocated, named)
+    return TelemetryMismatch(_most(silent), _most(virtual), _most(more), strays, allocated, named)
 
 
 def _most(counts: list[tuple[str, int]]) -> list[tuple[str, int]]:

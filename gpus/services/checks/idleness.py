@@ -53,8 +53,8 @@ def unfit(node: Node, check: Check) -> str:
         return f"{node.name} is cordoned."
     if node.driver_upgrade:
         return f"An operator upgrades the driver of {node.name} ({node.driver_upgrade})."
-    if check.takes_gpus and (node.instances or node.gpu_shares):
-        return f"The GPUs of {node.name} are split or shared, and a check takes whole ones."
+    if check.takes_gpus and (node.instances or node.gpu_shares or node.gpu_virtual):
+        return f"The GPUs of {node.name} are split, shared or for virtual machines, and a check takes whole ones."
     return ""
 
 
@@ -67,7 +67,7 @@ def takers(check: Check) -> NodeQuerySet:
     if not check.takes_gpus:
         return Node.objects.present().filter(gpu_count__gt=0)
     names = "|".join(re.escape(RESOURCES[vendor]) for vendor in check.vendors)
-    nodes = Node.objects.present().filter(gpu_count__gt=0, gpu_shares={})
+    nodes = Node.objects.present().filter(gpu_count__gt=0, gpu_shares={}, gpu_virtual=0)
     nodes = nodes.alias(offered=Cast("allocatable", TextField()), claimed=Cast("gpus_by_claim", TextField()))
     whole = Q(("offered__regex", rf'"({names})": "?0*[1-9][0-9]*"?[,}}]'))
     return nodes.filter(whole, ~Q(("offered__regex", _PARTS)), ~Q(("claimed__regex", _PARTS_BY_CLAIM)))

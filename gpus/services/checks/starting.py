@@ -149,8 +149,8 @@ def _objection(check: Check, name: str, node: Node | None) -> str:
         return f"The cluster has no node {name[:80]}."
     if not check.takes_gpus:
         return ""
-    if node.instances or node.gpu_shares:
-        return f"The GPUs of {name} are split or shared, and a check takes whole ones."
+    if node.instances or node.gpu_shares or node.gpu_virtual:
+        return f"The GPUs of {name} are split, shared or for virtual machines, and a check takes whole ones."
     if not pods.resource_of(check, node.allocatable)[1]:
         return f"{name} offers no GPUs that this check can take."
     return ""

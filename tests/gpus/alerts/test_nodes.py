@@ -117,6 +117,18 @@ def test_an_exporter_that_never_reported_is_silent_too_but_not_where_none_ever_d
     assert silent(boards) == {("node", "n1")}
 
 
+def test_a_host_of_virtual_machines_has_no_silent_exporter_and_lacks_no_gpu(boards, clock):
+    boards.read()
+    offered = {"nvidia.com/gpu": "0", "nvidia.com/NVIDIA_A10-12Q": "4"}
+    Node.objects.filter(name="n0").update(gpu_count=4, gpu_virtual=4, allocatable=offered)
+    boards.absent |= {uuid for uuid in boards.values if "n0" in uuid}
+    clock.forward(seconds=30)
+    boards.read(state="partly", kind="exporters")
+    assert (lost(boards), silent(boards)) == ({}, set())
+    Node.objects.filter(name="n0").update(gpu_virtual=0)
+    assert silent(boards) == {("node", "n0")}
+
+
 def test_all_exporters_at_once_are_one_condition_of_the_cluster(boards, clock):
     boards.read()
     boards.absent |= set(boards.values)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from clusters import objects
 from clusters.models import Cluster, GpuPod, Node
 from common.clock import now
 from gpus.models import CheckRun, CheckSchedule
@@ -113,7 +114,8 @@ OFFERS = [
     ({"amd.com/gpu": "7", "amd.com/cpx_nps4": "4"}, {}, {}), ({"amd.com/gpu": "8", "amd.com/cpx_nps4": "0"}, {}, {}),
     ({"nvidia.com/gpu": "8"}, {}, {"": [32, 8]}), ({"nvidia.com/gpu": "8"}, {"1g.10gb": 3}, {}),
     ({"nvidia.com/gpu": "8"}, {"": 3}, {}), ({"nvidia.com/gpu": "8"}, {"1g.10gb": 0}, {}), ({"cpu": "8"}, {}, {}),
-    ({}, {"": 8}, {}),
+    ({}, {"": 8}, {}), ({"nvidia.com/gpu": "7", "nvidia.com/GA102GL_A10": "1"}, {}, {}),
+    ({"nvidia.com/gpu": "0", "nvidia.com/GRID_T4-1Q": "8"}, {}, {}),
 ]  # fmt: skip
 """allocatable, gpus_by_claim, gpu_shares."""
 
@@ -124,6 +126,7 @@ def test_split_and_shared_gpus_are_left_out_as_by_hand(scheduling, offer, check)
     allocatable, by_claim, shares = offer
     node = scheduling.world.node("n1")
     node.allocatable, node.gpus_by_claim, node.gpu_shares, node.gpu_count = allocatable, by_claim, shares, 8
+    node.gpu_virtual = objects.virtual_count(allocatable)
     node.save()
     is_taken = idleness.takers(CHECKS[check]).filter(pk=node.pk).exists()
     assert is_taken == (not starting._objection(CHECKS[check], "n1", node))

@@ -85,6 +85,21 @@ def test_of_those_that_report_nothing_each_is_counted_once(cluster):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("is_rest", [False, True])
+def test_gpus_of_virtual_machines_are_no_fault_of_an_exporter(cluster, client, is_rest):
+    Node.objects.filter(name="silent").update(gpu_virtual=6)
+    for name, counts in {"even": {"held": 1, "free": 1}, "more": {"free": 2}}.items():
+        NodeTally.objects.create(node=Node.objects.get(name=name), **counts)
+    by_title = texts_by_title(cluster)
+    if is_rest:
+        client.force_login(UserFactory(is_superuser=True))
+        (row,) = client.get("/api/v1/gpus/summary").json()["clusters"]
+        by_title = {point["title"]: point["text"] for point in row["trust"]}
+    text = by_title["3 of 12 GPUs report"]
+    assert "silent (2). Look at these nodes' exporters. For virtual machines: silent (6)." in text
+    assert "Of 1 more," in text
+
+
 @pytest.mark.parametrize("is_old", [False, True])
 def test_rest_says_what_the_page_says(cluster, client, is_old):
     for name, counts in {"even": {"held": 1, "free": 1}, "more": {"free": 2}}.items():
