@@ -93,7 +93,6 @@ class Doors:
     """Each of WHO with a way in, and the objects that addresses name."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
         plan = reviews.request(world.plan(world.revision({"vm.swappiness": "30"})), by=world.author)
         rollout = world.started()
         freeze = freezes.freeze(cluster=world.cluster, reason="x", by=world.operator)
@@ -109,7 +108,7 @@ class Doors:
         self.tokens = {name: TokenClient(user).defaults for name, user in self.people.items()}
         ApiToken.objects.update(last_used_at=now())  # else each request would note that, for what it does is undone
         self.cookies = {name: cookies_of(user) for name, user in self.people.items()}
-        self.client = Client()
+        self.world, self.client = world, Client()
         """For the requests of every account: each client would build the middleware again."""
         study = Study.objects.create(rollout=rollout, hours=6, settle_minutes=15)
         began = {"began_at": rollout.created_at, "ended_at": rollout.created_at}

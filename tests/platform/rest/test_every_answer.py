@@ -135,6 +135,7 @@ def all_of(api: Any, doors: Doors, people: Sequence[str], count: int) -> dict[st
     return {label: wrong for label, wrong in results.items() if wrong}
 
 
+@pytest.mark.costly
 def test_every_answer_is_declared(api: Any, doors: Doors) -> None:
     """Asked by accounts with every right; the full tier's own, below, sends more, and from all accounts."""
     assert all_of(api, doors, ["admin"], 1) == {}
