@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,13 +150,14 @@ class Collected:
 def test_on_the_other_database_each_file_has_a_test_and_no_costly_one_where_it_has_another(number: int) -> None:
     names = [f"tests/test_x.py::test_{n}" for n in range(4)]
     rest = frozenset({"database"})
-    tests = [Collected(name, rest | {"costly"} if n == number else rest) for n, name in enumerate(names)]
+    tests: list[Any] = [Collected(name, rest | {"costly"} if n == number else rest) for n, name in enumerate(names)]
     costly = tests[number]
+    is_asked_once: Any = Collected("x", rest | {"one_database"})
 
     assert len(_further_tests(tests)) == 3
     assert costly in _further_tests(tests)
     assert _further_tests([costly]) == set(), "a file that has no other keeps it"
-    assert _further_tests([Collected("x", rest | {"one_database"})]) == set()
+    assert _further_tests([is_asked_once]) == set()
 
 
 def test_a_run_says_how_busy_the_processors_were(tmp_path: Path) -> None:
