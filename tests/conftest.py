@@ -121,12 +121,16 @@ def _further_cases(items: Iterable[pytest.Item], most: int) -> set[pytest.Item]:
 
 
 def _further_tests(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Return what asks either database, but for one test of each file, which its name chooses."""
+    """Return what asks either database, but for one test of each file, which its name chooses: not a costly one."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("database") and not item.get_closest_marker("one_database"):
             files.setdefault(item.path, []).append(item)
-    chosen = (min(tests, key=lambda item: zlib.crc32(item.nodeid.encode())) for tests in files.values())
+
+    def rank(item: pytest.Item) -> tuple[bool, int]:
+        return item.get_closest_marker("costly") is not None, zlib.crc32(item.nodeid.encode())
+
+    chosen = (min(tests, key=rank) for tests in files.values())
     return {item for tests in files.values() for item in tests}.difference(chosen)
 
 

@@ -45,6 +45,9 @@ from config.settings import DATABASES  # noqa: E402
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     # A file, not :memory:, so that threads of one test see one database, as in production.
     DATABASES["default"]["TEST"] = {"NAME": str(_VAR / "test.sqlite3")}
+elif _template := os.environ.get("SETPOINT_TEST_TEMPLATE"):
+    # A migrated database of the server, which tests/run.py names: what is to be migrated is what it lacks.
+    DATABASES["default"]["TEST"] = {"TEMPLATE": _template}
 
 SETPOINT_AUDIT_HEADS_FILE = ""
 SETPOINT_AUDIT_KEY = "the same in each process: rows of the template database carry its marks"

@@ -1,7 +1,8 @@
 """A migrated SQLite database, made once for these migrations and copied for each test process.
 
-Migrating takes seconds, and every run of a single test would wait for them. PostgreSQL is migrated each time, and
-so is SQLite wherever migrations, Django or SQLite are others than those of the template: on a fresh machine, always.
+Migrating takes seconds, and every run of a single test would wait for them. SQLite is migrated wherever migrations,
+Django or SQLite are others than those of the template: on a fresh machine, always. PostgreSQL has a template of its
+own kind, tests/full/harness/migrated.py.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from clusters.models import Cluster
-from jobs import tasks
-from tests.jobs.conftest import World
 from tests.platform.rest.doors import WHO, Doors, addresses, expected
+from tests.platform.rest.lasting import lasting
 
 
 def methods(callback: Any) -> set[str]:
@@ -18,10 +18,15 @@ def methods(callback: Any) -> set[str]:
     return {"GET", "POST"} | named - {"HEAD"}  # which the framework adds once a view has been called
 
 
+@pytest.fixture(scope="module")
+def lasting_doors(django_db_setup: None, django_db_blocker: Any) -> Iterator[Doors]:
+    with lasting(Doors, django_db_blocker, nodes=3) as made:
+        yield made
+
+
 @pytest.fixture
-def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
-    monkeypatch.setattr(tasks, "wake", lambda pk: None)
-    return Doors(world)
+def doors(lasting_doors: Doors, db: None) -> Doors:
+    return lasting_doors
 
 
 def test_every_address_is_in_the_table_and_no_line_is_of_an_address_that_is_gone():
@@ -91,8 +96,9 @@ def test_options_tells_the_methods_and_never_fails(doors):
 
 
 @pytest.mark.parametrize("who", ["outside", "team", "none"])
-def test_no_answer_names_what_its_reader_has_no_role_for(doors, world, who):
+def test_no_answer_names_what_its_reader_has_no_role_for(doors, who):
     """A staging cluster's name, id, nodes, plans, and the author of the profile that runs there stay hidden."""
+    world = doors.world
     Cluster.objects.filter(pk=world.cluster.pk).update(name="kept-from-you")
     node = world.node("n1")
     hidden: tuple[str, ...] = ("kept-from-you", str(world.cluster.pk), str(world.cluster.uid), str(node.uid))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from accounts.models import ApiToken, User
 from clusters.models import Cluster
+from common.clock import now
 from common.scopes import needed_scope
-from jobs import tasks
 from tests.factories import TokenClient, UserFactory
 from tests.jobs.conftest import World
 from tests.platform.rest.doors import ROLES, WHO, Doors, addresses, cookies_of, expected
+from tests.platform.rest.lasting import lasting
 
-pytestmark = pytest.mark.one_database  # every view asks PostgreSQL in test_access.py, and in our part of the full tier
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.one_database,
+]  # every view asks PostgreSQL in test_access.py, and in our part of the full tier
 
 Key = tuple[str, str]
 UNGUARDED = ("api/v1/openapi.json", "api/v1/docs", "api/v1/manifest")
@@ -103,6 +108,7 @@ class MoreDoors(Doors):
         """A name to knock with. `scopes` are the token's: all that this kind of account may have, unless given."""
         name = f"{user} {scopes}"
         self.tokens[name] = TokenClient(user, scopes).defaults
+        ApiToken.objects.update(last_used_at=now())
         self.cookies[name] = cookies_of(user)
         return name
 
@@ -112,15 +118,10 @@ class MoreDoors(Doors):
         return {key: (got[key], wanted[key]) for key in wanted if got[key] != wanted[key]}
 
 
-@pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world(nodes=1)
-
-
-@pytest.fixture
-def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> MoreDoors:
-    monkeypatch.setattr(tasks, "wake", lambda pk: None)
-    return MoreDoors(world)
+@pytest.fixture(scope="module")
+def doors(django_db_setup: None, django_db_blocker: Any) -> Iterator[MoreDoors]:
+    with lasting(MoreDoors, django_db_blocker, nodes=1) as made:
+        yield made
 
 
 def column(who: str, *, of: str = "") -> dict[Key, int]:

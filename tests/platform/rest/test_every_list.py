@@ -4,6 +4,7 @@ that a list does not know is refused, naming it."""
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +12,9 @@ from django.db import IntegrityError, models, transaction
 from django.test import Client
 
 from accounts.models import SavedFilter
-from jobs import tasks
 from tests.factories import TokenClient, UserFactory
-from tests.jobs.conftest import World
 from tests.platform.rest.doors import ROLES, Doors, addresses
+from tests.platform.rest.lasting import lasting
 
 LISTS = sorted(
     route
@@ -28,14 +28,14 @@ MOST_ROWS = 25
 COPIES = 3
 
 
-@pytest.fixture
-def doors(world: World, monkeypatch: pytest.MonkeyPatch) -> Doors:
-    monkeypatch.setattr(tasks, "wake", lambda pk: None)
-    return Doors(world)
+@pytest.fixture(scope="module")
+def doors(django_db_setup: None, django_db_blocker: Any) -> Iterator[Doors]:
+    with lasting(Doors, django_db_blocker, nodes=3) as made:
+        yield made
 
 
 @pytest.fixture
-def api(doors: Doors) -> TokenClient:
+def api(doors: Doors, db: None) -> TokenClient:
     person = UserFactory(roles=list(ROLES))
     SavedFilter.objects.create(owner=person, page="nodes", name="x", query="q=x")
     browser = Client()

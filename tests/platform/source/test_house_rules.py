@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.conftest import _further_tests
 from tests.run import Count, counted, how_busy, processor_time, slowest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -129,6 +132,32 @@ def test_the_slowest_files_of_a_run_are_named_whether_their_tests_are_in_classes
     assert slowest(tmp_path / "a.xml") == [(5, "tests/platform/source/test_house_rules.py"), (4, "tests/run.py")]
     assert slowest(tmp_path / "a.xml", 1) == [(5, "tests/platform/source/test_house_rules.py")]
     assert slowest(tmp_path / "none.xml") == []
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A test, as far as it is asked when one of each file is chosen."""
+
+    nodeid: str
+    marks: frozenset[str]
+    path: Path = Path("tests/test_x.py")
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_on_the_other_database_each_file_has_a_test_and_no_costly_one_where_it_has_another(number: int) -> None:
+    names = [f"tests/test_x.py::test_{n}" for n in range(4)]
+    rest = frozenset({"database"})
+    tests: list[Any] = [Collected(name, rest | {"costly"} if n == number else rest) for n, name in enumerate(names)]
+    costly = tests[number]
+    is_asked_once: Any = Collected("x", rest | {"one_database"})
+
+    assert len(_further_tests(tests)) == 3
+    assert costly in _further_tests(tests)
+    assert _further_tests([costly]) == set(), "a file that has no other keeps it"
+    assert _further_tests([is_asked_once]) == set()
 
 
 def test_a_run_says_how_busy_the_processors_were(tmp_path: Path) -> None:
