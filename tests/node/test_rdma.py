@@ -73,8 +73,8 @@ LOOK = f"""\
 echo locked $(ulimit -l); echo files $(ls /dev/infiniband); ibv_devices
 (ulimit -l 8192; {PING}) && echo 'a lower limit was enough'
 """
-SERVE = f"{LOOK}; {PING} && echo served; sleep 3600"
-ASK = f"{LOOK}; until {PING} $1; do sleep 1; done; echo answered; sleep 3600"
+SERVE = f"{LOOK}{PING} && echo served; sleep 3600"
+ASK = f"{LOOK}until {PING} $1; do sleep 1; done; echo answered; sleep 3600"
 
 
 @pytest.fixture(scope="module")
