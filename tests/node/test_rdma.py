@@ -36,7 +36,8 @@ PLUGIN = "rdma-shared-device-plugin"
 OPERATOR = "26.4.1"
 """Version of the chart whose definition of a NicClusterPolicy the cluster gets."""
 DEVICE, RESOURCE, SHARES = "rxe0", "rdma/roce", "2"
-MODULES = ("module.ib_umad", "module.ib_uverbs", "module.rdma_rxe", "module.rdma_ucm")
+MODULES = ("module.ib_umad", "module.rdma_rxe", "module.rdma_ucm")
+"""They bring ib_uverbs, which can be unloaded after both of the others alone."""
 MEMLOCK = "containerd.LimitMEMLOCK"
 PLUGIN_SECONDS = 2
 """Between the plugin's looks for devices."""
