@@ -225,5 +225,5 @@ def test_devices_of_soft_roce_are_allocated_to_pods_once_the_profile_is_carried_
     site.act(rollout, "revert")
     site.until(rollout, "reverted", seconds=300)
     assert operator.policy() == {}
+    assert node.machine.shell("rdma link") == "", "the link went with its module"
     operator.clean_up()
-    node.machine.run("rdma", "link", "delete", DEVICE)
