@@ -80,9 +80,9 @@ ALLOWED_SYSCTLS = (
 
 ALLOWED_MODULES = _keys(
     "",
-    """ib_umad ib_uverbs ib_ipoib rdma_ucm rdma_cm mlx5_core mlx5_ib nvidia_peermem gdrdrv nvme nvme_tcp nvme_rdma
-    nvme_fabrics nf_conntrack br_netfilter overlay tcp_bbr sch_fq vfio vfio_pci dm_multipath nfs lustre knem xpmem
-    ipmi_devintf ipmi_si nbd dummy""",
+    """ib_umad ib_uverbs ib_ipoib rdma_ucm rdma_cm rdma_rxe mlx5_core mlx5_ib nvidia_peermem gdrdrv nvme nvme_tcp
+    nvme_rdma nvme_fabrics nf_conntrack br_netfilter overlay tcp_bbr sch_fq vfio vfio_pci dm_multipath nfs lustre knem
+    xpmem ipmi_devintf ipmi_si nbd dummy""",
 )
 
 ALLOWED_MODULE_PARAMETERS = _keys(

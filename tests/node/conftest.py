@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane.admin import Admin
+from tests.controlplane.fixtures import deploy
 from tests.controlplane.plane import Plane
 from tests.full.harness.processes import Installation
 from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import ENDED, SETTINGS, Site
 from tests.nodemachine.node import Node, images
+from tests.ports import free_port
 
 PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "sfdisk": "fdisk", "mkfs.ext4": "e2fsprogs",
@@ -50,17 +52,19 @@ def second_node(
         yield made
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Plane]:
+    """A control plane of a module's own, for tests that would be in the way of every other one."""
+    with Plane(tunnel=free_port()) as plane:
+        deploy(plane)
+        yield plane
+
+
 @pytest.fixture(scope="session")
-def site(deployed: Plane, cluster_admin: Admin, node: Node) -> Iterator[Site]:
+def site(node: Node) -> Iterator[Site]:
     """One Setpoint for all tests: to another one, what this one asked of the node would be a stranger's."""
-    with Postgres() as postgres, Redis() as redis, Installation(postgres.url, redis.url, SETTINGS) as installation:
-        opened = Site(deployed, cluster_admin, installation)
-        try:
-            opened.open()
-            opened.await_observed([node.name])
-            yield opened
-        finally:
-            opened.close()
+    with opened(node, SETTINGS) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,19 @@ def tidied(site: Site, node: Node) -> Iterator[None]:
         print(f"{node.name} is replaced: {left}")
         label(node.replace())
         site.await_observed([node.name])
+
+
+@contextmanager
+def opened(node: Node, settings: Mapping[str, str]) -> Iterator[Site]:
+    """A Setpoint that knows the node and its cluster."""
+    with Postgres() as postgres, Redis() as redis, Installation(postgres.url, redis.url, settings) as installation:
+        site = Site(node.plane, node.admin, installation)
+        try:
+            site.open()
+            site.await_observed([node.name])
+            yield site
+        finally:
+            site.close()
 
 
 @contextmanager

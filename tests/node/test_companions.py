@@ -16,21 +16,17 @@ import pytest
 from contract import names
 from tests.components.charts.test_real_archives import ARCHIVES
 from tests.controlplane.admin import Admin
-from tests.controlplane.fixtures import MANIFESTS, await_policies
 from tests.controlplane.plane import Plane
 from tests.full.harness.charts.cases import KUEUE, NFD, ON_A_NODE, VOLCANO, Case, archive
 from tests.full.harness.charts.fixtures import program
 from tests.full.harness.charts.stage import Stage
 from tests.full.harness.client import eventually
 from tests.full.harness.equipping import DEPLOY, RIGHTS
-from tests.full.harness.processes import Installation
-from tests.full.harness.servers import Postgres, Redis
 from tests.full.harness.site import Site
-from tests.node.conftest import joined
+from tests.node.conftest import joined, opened
 from tests.nodemachine import companions
 from tests.nodemachine.node import Node
 from tests.nodemachine.workloads import GANGS, TEAM, bare_gang, batch_job, volcano_job
-from tests.ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("judged")]
 
@@ -63,16 +59,6 @@ policies:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Plane]:
-    """A control plane of its own: webhooks that fail closed would be in the way of every other test."""
-    with Plane(tunnel=free_port()) as plane:
-        plane.kubectl("apply", "-f", str(MANIFESTS))
-        plane.kubectl("wait", "--for=condition=Established", f"crd/{names.PLURAL}.{names.GROUP}", "--timeout=30s")
-        await_policies(plane)
-        yield plane
-
-
-@pytest.fixture(scope="module")
 def node(cluster: Plane, archives: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     if not ARCHIVES.is_dir():
         pytest.skip(f"needs charts: there are none in {ARCHIVES}")
@@ -86,16 +72,9 @@ def node(cluster: Plane, archives: list[Any], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def site(cluster: Plane, node: Node) -> Iterator[Site]:
-    settings = {"SETPOINT_SWEEP_SECONDS": "1", "SETPOINT_GPU_SECONDS": "3"}
-    with Postgres() as postgres, Redis() as redis, Installation(postgres.url, redis.url, settings) as installation:
-        opened = Site(cluster, node.admin, installation)
-        try:
-            opened.open()
-            opened.await_observed([node.name])
-            yield opened
-        finally:
-            opened.close()
+def site(node: Node) -> Iterator[Site]:
+    with opened(node, {"SETPOINT_SWEEP_SECONDS": "1", "SETPOINT_GPU_SECONDS": "3"}) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,12 @@ COMPANIONS = {
         ),
     ),
     "kueue": (Image("registry.k8s.io/kueue/kueue:v0.19.2", {"/manager": "kueue"}, user="65532:65532"),),
+    "rdma-shared-device-plugin": (
+        Image(
+            "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3",
+            {"/bin/k8s-rdma-shared-dp": "k8s-rdma-shared-dp"},
+        ),
+    ),
     "volcano": (
         Image("docker.io/volcanosh/vc-scheduler:v1.15.1", {"/vc-scheduler": "scheduler"}),
         Image("docker.io/volcanosh/vc-controller-manager:v1.15.1", {"/vc-controller-manager": "controller-manager"}),

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.controlplane.plane import end_with_parent
 from tests.full.harness.images import ran
-from tests.nodemachine.disk import disk
+from tests.nodemachine.disk import PACKAGES, disk
 from tests.nodemachine.guest import Guest, MachineError
 
 ACCELERATOR = os.environ.get("SETPOINT_NODE_ACCELERATOR", "tcg,thread=multi")
@@ -41,10 +41,18 @@ class NodeMachine(Guest):
     """One machine; its disk is a copy-on-write file in `folder` that outlives power cuts and ends with the folder."""
 
     def __init__(
-        self, folder: Path, name: str, parts: Path, *, serial: str = "SN0001", forwards: Mapping[int, int] | None = None
+        self,
+        folder: Path,
+        name: str,
+        parts: Path,
+        *,
+        serial: str = "SN0001",
+        forwards: Mapping[int, int] | None = None,
+        packages: Sequence[str] = PACKAGES,
     ) -> None:
         """`forwards`: ports of this computer's loopback address, and those of the machine that they lead to."""
         super().__init__(folder, name)
+        self._packages = packages
         self._parts, self._serial, self._forwards = parts, serial, forwards or {}
         self._process: subprocess.Popen[bytes] | None = None
         self.more_disks: tuple[str, ...] = ()
@@ -57,7 +65,7 @@ class NodeMachine(Guest):
         """Cut the power, and give the machine disks on which nothing was ever written."""
         self.power_off()
         disks = self.folder / "disk.qcow2", self.folder / "nvme.img"
-        ran("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(disk()), "-F", "raw", str(disks[0]))
+        ran("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(disk(self._packages)), "-F", "raw", str(disks[0]))
         with disks[1].open("wb") as file:
             file.truncate(1 << 30)
 

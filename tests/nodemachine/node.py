@@ -16,7 +16,7 @@ from contract import names
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane, kubeconfig
 from tests.full.harness.images import ROOT, Images, base, cache_folder
-from tests.nodemachine.disk import parts
+from tests.nodemachine.disk import PACKAGES, parts
 from tests.nodemachine.guest import MachineError
 from tests.nodemachine.machine import HOST, NodeMachine
 
@@ -91,8 +91,10 @@ class Node:
         archives: Sequence[Path],
         *,
         patience: float = READY_SECONDS,
+        packages: Sequence[str] = PACKAGES,
     ) -> None:
-        """`patience`: seconds for what is awaited; a node that imports many images at its first boot needs more."""
+        """`patience`: seconds for what is awaited; a node that imports many images at its first boot needs more.
+        `packages`: of its disk."""
         self.plane, self.admin, self.name, self.patience = plane, admin, name, patience
         port = plane.url.rpartition(":")[2]
         plane.kubectl("apply", "-f", "-", text=SERVICE.format(host=HOST, port=port))
@@ -109,7 +111,11 @@ class Node:
             },
         )
         self.machine = NodeMachine(
-            folder / name, name, disk, forwards={plane.tunnel: TUNNEL_PORT} if plane.tunnel else None
+            folder / name,
+            name,
+            disk,
+            forwards={plane.tunnel: TUNNEL_PORT} if plane.tunnel else None,
+            packages=packages,
         )
 
     def _kubeconfig(self, user: str, *groups: str) -> str:

@@ -4,7 +4,7 @@
 # SETPOINT_CACHE moves the cache (default: ~/.cache/setpoint).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-component=${1:?a folder beside this script: node-feature-discovery, kueue or volcano}
+component=${1:?a folder beside this script: node-feature-discovery, kueue, rdma-shared-device-plugin or volcano}
 modules=$here/$component
 [ -f "$modules/go.mod" ] || { echo "there is no $modules/go.mod" >&2; exit 1; }
 # The stamps are those of each component's own Makefile.
@@ -16,6 +16,10 @@ node-feature-discovery)
 kueue)
 	module=sigs.k8s.io/kueue
 	stamps=(pkg/version.GitVersion=VERSION)
+	;;
+rdma-shared-device-plugin)
+	module=github.com/Mellanox/k8s-rdma-shared-dev-plugin
+	stamps=(main.version=VERSION)
 	;;
 volcano)
 	module=volcano.sh/volcano
@@ -43,7 +47,10 @@ trap 'rm -rf "$work"' EXIT
 export CGO_ENABLED=0 GOFLAGS=-mod=readonly
 
 flags="-s -w"
-for stamp in "${stamps[@]}"; do flags+=" -X $module/${stamp/VERSION/$version}"; done
+for stamp in "${stamps[@]}"; do
+	case $stamp in main.*) ;; *) stamp=$module/$stamp ;; esac
+	flags+=" -X ${stamp/VERSION/$version}"
+done
 cd "$modules"
 modfile=$modules/go.mod
 if [ -d "$modules/apis" ]; then
@@ -67,6 +74,9 @@ if [ "$component" = volcano ]; then
 	# Written for Alpine's sh, which knows [[; Debian's does not, and bash does.
 	sed '1s|.*|#!/bin/bash|' "$(go list -m -f '{{.Dir}}' "$module")/installer/dockerfile/webhook-manager/gen-admission-secret.sh" \
 		>"$work/gen-admission-secret.sh"
+fi
+if [ "$component" = rdma-shared-device-plugin ]; then
+	cp "$(go list -m -f '{{.Dir}}' "$module")/deployment/k8s/base/daemonset.yaml" "$work/"
 fi
 rm -rf "$work/apis" "$work"/go.*
 

@@ -95,6 +95,7 @@ def test_a_family_speaks_for_its_members_and_for_nobody_else():
 
 def test_an_entry_of_its_own_beats_its_family():
     assert "InfiniBand" in known_settings.get("module.ib_umad").title
+    assert "trials" in known_settings.get("module.rdma_rxe").caution
 
 
 def test_agents_are_asked_for_no_more_than_the_contract_carries():

@@ -14,9 +14,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract import keys
+from contract import isolation, keys
 from contract.keys import KeyKind
 from profiles import exports
+from profiles.catalog import tuned_words
 from profiles.catalog.host_paths import PAGE_SIZES
 from profiles.content.content import Content, WantedSetting, build
 from profiles.document import schema
@@ -104,6 +105,9 @@ def read_tuned(text: str, content: Content) -> Pairs:
                     out[f"module_parameter.{name}.{parameter}"] = ("=", set_to)
             elif section.startswith("disk_") and name == "readahead":
                 out[f"block.{section.removeprefix('disk_')}.read_ahead_kb"] = signed(value)
+            elif section == "bootloader" and value in tuned_words.FLAGS:
+                cpus = ini["variables"][tuned_words.VARIABLE]
+                out[isolation.KEY] = ("=", ",".join([*tuned_words.FLAGS[value], cpus]))
             elif section == "bootloader":
                 out |= read_arguments(value.removeprefix("+").split(), content)
     return out
