@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from agent import kinds, memory, restore
 from agent.journal import Attempt, JournalEntry, KeyOutcome
+from agent.kinds import modules
 from agent.kinds.base import AtStart, EffectiveValue, Unsupported, WriteRefused
 from agent.kinds.cpu_isolation import keeps_in_part
 from agent.kinds.disk_layout import DiskLayouts
@@ -53,9 +54,9 @@ def run(node: Node, spec: Spec, attempt_id: str) -> None:
         for setting in spec.settings:
             if setting.key not in attempt.outcomes:
                 attempt.outcomes[setting.key] = _answered(setting, node.answer(setting.key))
-        for key in (r.key for r in spec.restore):
-            if findings[key].outcome is None:
-                attempt.outcomes[key] = restore.put_back(node, spec, key, originals)
+        to_put_back = [r.key for r in spec.restore if findings[r.key].outcome is None]
+        for key in modules.users_first(node.host, to_put_back):
+            attempt.outcomes[key] = restore.put_back(node, spec, key, originals)
     attempt.done = True
     node.journal.save()
 

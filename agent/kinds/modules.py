@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent.host import Command, Host
 from agent.kinds.base import EffectiveValue, Handler, Unsupported, WriteRefused
+from contract import keys
 from contract.key_lists import ALLOWED_MODULES
+from contract.keys import KeyKind
 
 LOADED = "loaded"
 
@@ -15,6 +19,23 @@ class InUse(WriteRefused):
 
 def _module(key: str) -> str:
     return key.partition(".")[2]
+
+
+def users_first(host: Host, names: Sequence[str]) -> list[str]:
+    """Return these keys in an order in which modules can be unloaded: none before those of them that use it.
+
+    The kernel names the modules that use one in its `holders`; keys of other kinds keep their places.
+    """
+    left = [key for key in names if keys.kind_of(key) is KeyKind.MODULE]
+    held = {key: host.glob(f"/sys/module/{_module(key)}/holders/*") for key in left}
+    users = {key: {f"module.{path.rpartition('/')[2]}" for path in paths} for key, paths in held.items()}
+    ordered: list[str] = []
+    while left:
+        free = [key for key in left if not users[key] & set(left)] or left  # the kernel has no circles
+        ordered.append(free[0])
+        left.remove(free[0])
+    modules = iter(ordered)
+    return [next(modules) if key in users else key for key in names]
 
 
 class Module(Handler):

@@ -180,6 +180,9 @@ class Kernel:
             self.live[f"/sys/module/{words[0]}/refcnt"] = "0"
             self.live |= self.brings.get(words[0], {})
         elif command is Command.UNLOAD:
+            for path in self.glob(f"/sys/module/*/holders/{words[0]}"):
+                del self.live[path]
+                self._count(path.split("/")[3], -1)
             for path in [p for p in self.live if p.startswith(f"/sys/module/{words[0]}/")]:
                 del self.live[path]
             for path in self.brings.get(words[0], {}):
@@ -190,6 +193,16 @@ class Kernel:
             self.live["/proc/4242/stat"] = self.live["/proc/4242/stat"].replace(" 1000 0", " 2000 0")
         elif command is Command.REBOOT:
             self.reboot()
+
+    def hold(self, module: str, *users: str) -> None:
+        """Let these modules use one that is loaded."""
+        for user in users:
+            self.live[f"/sys/module/{module}/holders/{user}"] = ""
+            self._count(module, 1)
+
+    def _count(self, module: str, more: int) -> None:
+        path = f"/sys/module/{module}/refcnt"
+        self.live[path] = str(int(self.live[path]) + more)
 
     def reboot(self) -> None:
         """A fresh kernel, then what the files of the node say."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from agent.boot_loader import DROP_IN
@@ -175,6 +177,28 @@ def test_a_module_is_unloaded_only_when_it_was_absent_before_and_nobody_uses_it(
     kernel.reboot()
     agent.restart()
     assert states(agent.again()) == {"module.ib_umad": "Restored"}
+
+
+@pytest.mark.parametrize("order", list(permutations(["ib_uverbs", "rdma_ucm", "rdma_rxe"])))
+def test_modules_are_unloaded_before_those_that_they_use(agent, kernel, order):
+    """The kernel has ib_uverbs held by the two others."""
+    names = [f"module.{name}" for name in order]
+    agent.ask(*(want(name, "loaded", None) for name in names))
+    kernel.hold("ib_uverbs", "rdma_ucm", "rdma_rxe")
+
+    status = agent.ask(restore=tuple(Restore(name, None, "loaded") for name in names))
+
+    assert set(states(status).values()) == {"Restored"}
+    assert not kernel.glob("/sys/module/ib_uverbs/*")
+
+
+def test_a_module_that_another_program_loaded_keeps_what_it_uses(agent, kernel):
+    agent.ask(want("module.ib_uverbs", "loaded", None), want("module.rdma_ucm", "loaded", None))
+    kernel.hold("ib_uverbs", "rdma_ucm", "mlx5_ib")
+
+    status = agent.ask(restore=tuple(Restore(f"module.{name}", None, "loaded") for name in ("ib_uverbs", "rdma_ucm")))
+
+    assert states(status) == {"module.ib_uverbs": "PendingRestart", "module.rdma_ucm": "Restored"}
 
 
 def test_an_unused_module_is_unloaded(agent, kernel):

@@ -36,8 +36,8 @@ PLUGIN = "rdma-shared-device-plugin"
 OPERATOR = "26.4.1"
 """Version of the chart whose definition of a NicClusterPolicy the cluster gets."""
 DEVICE, RESOURCE, SHARES = "rxe0", "rdma/roce", "2"
-MODULES = ("module.ib_umad", "module.rdma_rxe", "module.rdma_ucm")
-"""They bring ib_uverbs, which can be unloaded after both of the others alone."""
+MODULES = ("module.ib_umad", "module.ib_uverbs", "module.rdma_rxe", "module.rdma_ucm")
+"""The two last ones use ib_uverbs: a revert has to unload them first."""
 MEMLOCK = "containerd.LimitMEMLOCK"
 PLUGIN_SECONDS = 2
 """Between the plugin's looks for devices."""
@@ -226,4 +226,5 @@ def test_devices_of_soft_roce_are_allocated_to_pods_once_the_profile_is_carried_
     site.until(rollout, "reverted", seconds=300)
     assert operator.policy() == {}
     assert node.machine.shell("rdma link") == "", "the link went with its module"
+    assert node.machine.shell("ls /sys/module | grep -cxE 'ib_umad|ib_uverbs|rdma_rxe|rdma_ucm' || true").strip() == "0"
     operator.clean_up()

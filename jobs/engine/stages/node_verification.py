@@ -47,9 +47,11 @@ def _not_yet(view: NodeView) -> str:
         if keys.kind_of(key) is keys.KeyKind.HUGEPAGES and (short := _allocatable_short(view, key, value)):
             return short
     for restore in spec.build(view).restore:
-        effective = reports.get(restore.key, {}).get("effective", view.tuning.observed.get(restore.key))
+        report = reports.get(restore.key, {})
+        effective = report.get("effective", view.tuning.observed.get(restore.key))
         if not keys.is_restored(restore.key, restore.original, effective):
-            return f"{restore.key} is {effective or 'absent'}, its original is {restore.original or 'absent'}."
+            why = f" ({report['reason']})" if report.get("reason") else ""
+            return f"{restore.key} is {effective or 'absent'}{why}, its original is {restore.original or 'absent'}."
     for key, value in view.target.labels.items():
         if view.node.labels.get(key) != value:
             return f"Waiting to see the label {key}={value}."

@@ -19,7 +19,7 @@ from simfleet.machines.machine import DiskJournal
 from tests.jobs.conftest import World
 from tests.jobs.moments import reach
 
-KEY = "vm.swappiness"
+KEY, MODULE = "vm.swappiness", "module.ib_umad"
 
 
 def forge_journal(world: World, original: str | None, node: str = "n1") -> None:
@@ -78,6 +78,22 @@ def test_a_value_that_is_called_restored_and_is_another_one_is_not_green(make_wo
     assert "30" in step.error
     assert "60" in step.error
     assert "Nothing was written" not in step.error
+
+
+def test_a_revert_waits_for_a_module_that_is_in_use_and_says_so(make_world):
+    """The step's sentence named two values before, and nothing of a boot."""
+    world = make_world(nodes=1)
+    rollout = world.run(world.started(world.plan(world.revision({MODULE: "loaded"}), canary=0)))
+    assert rollout.status == "succeeded"
+    kernel = world.sim.kernel("n1")
+    kernel._live["/sys/module/ib_umad/refcnt"] = "2"
+    rollout_actions.revert(rollout, by=world.operator)
+    world.until(rollout, "verifying")
+    world.run(rollout, seconds=30)
+    assert "in use (2): it stays until the next boot" in rollout.steps.get().waiting_for
+    kernel._live["/sys/module/ib_umad/refcnt"] = "0"
+    assert not kernel.unload("ib_umad")
+    assert world.run(rollout).status == "reverted"
 
 
 def test_a_plan_that_drops_a_key_puts_the_approved_original_back_or_nothing(make_world):
