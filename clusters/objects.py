@@ -23,10 +23,11 @@ slicing and MPS. Without it they keep the name, and only the label `<resource>.r
 tells of them (github.com/NVIDIA/k8s-device-plugin, README, "Shared Access to GPUs")."""
 _VIRTUAL = (
     r"nvidia\.com/(?:GRID_|NVIDIA_)?([A-Z]\w*(?:-\w+)*-\d{1,3}[ABCQ](?:ME|\d)?)",
-    r"nvidia\.com/((?:GM|GP|GV|TU|GA|AD|GH|GB)\d{2,3}[A-Z]{0,2}(?:_\w+)?(?<!NVSWITCH)|pgpu)",
+    r"nvidia\.com/((?:G[FKMPVABHR]|TU|AD)\d{2,3}[A-Z]{0,3}(?:_\w+)?(?<!NVSWITCH)(?<!CONTROLLER)|[0-9a-f]{4}|pgpu)",
 )
 """What NVIDIA's plugin for KubeVirt offers to virtual machines: vGPUs by their type (GRID T4-1Q, NVIDIA A100-1-5CME,
-NVIDIA H200X-141C), and boards that are passed through by their name in pci.ids (GA102GL_A10), or as `pgpu` to Kata
+NVIDIA H200X-141C), and boards that are passed through by their name in pci.ids (GA102GL_A10), by their number where
+that lacks them, or as `pgpu` to Kata
 (github.com/NVIDIA/kubevirt-gpu-device-plugin, pkg/device_plugin: getDeviceName, mergeCreatableVgpuTypes)."""
 _PARTS = re.compile("|".join((r"nvidia\.com/mig-(.+)", r"amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps\d{1,2})", *_VIRTUAL)))
 """MIG's, AMD's partitions under its device plugin's `resource_naming_strategy` mixed, and those of virtual machines."""

@@ -16,7 +16,7 @@ from clusters.sharing import gpu_groups, gpu_shares
 from clusters.sharing.gpu_shares import Shares
 
 WRITTEN = ("gpus_by_claim", "gpu_count", "gpu_product", "gpu_allocated", "gpu_shares_held")
-_READ = ("pk", "name", "gpu_plugin", "gpu_shares", "labels", *WRITTEN)
+_READ = ("pk", "name", "gpu_plugin", "gpu_virtual", "gpu_shares", "labels", *WRITTEN)
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ def recount(cluster: Cluster, node_names: Collection[str], at: datetime, *, is_o
         named = _named(cluster, [name for name, (_, number) in sums.items() if number])
         slices = _slices(cluster, chunk) if is_published else {}
         nodes = list(Node.objects.present().filter(cluster=cluster, name__in=chunk).values_list(*_READ))
-        in_shares = _held_by_profile(cluster, [name for _, name, _, shares, *_ in nodes if shares])
+        in_shares = _held_by_profile(cluster, [name for _, name, _, _, shares, *_ in nodes if shares])
         by_values: dict[int, Sequence[object]] = {}
-        for pk, name, plugin, shares, labels, *stored in nodes:
+        for pk, name, plugin, virtual, shares, labels, *stored in nodes:
             mine = named.get(name, NamedDevices())
             held, of_shares = sums.get(name, [0])[0] - mine.counted.total(), 0
             if shares:
@@ -55,7 +55,7 @@ def recount(cluster: Cluster, node_names: Collection[str], at: datetime, *, is_o
             held += len(mine.profiles)
             wanted = [*stored[:3], min(held, rows.MAX_INTEGER), min(of_shares, rows.MAX_INTEGER)]
             if is_offer_new or stored[0] or name in slices:
-                wanted[:3] = _offered(slices.get(name, ()), mine, plugin, labels)
+                wanted[:3] = _offered(slices.get(name, ()), mine, (plugin, virtual), labels)
             if stored != wanted:
                 by_values[pk] = wanted
         _write(by_values, at)
@@ -63,11 +63,14 @@ def recount(cluster: Cluster, node_names: Collection[str], at: datetime, *, is_o
     return sorted(changed)
 
 
-def _offered(slices: Sequence[dra.Slice], held: NamedDevices, plugin: int, labels: Mapping[str, str]) -> list[object]:
-    """Return gpus_by_claim, gpu_count and gpu_product."""
+def _offered(
+    slices: Sequence[dra.Slice], held: NamedDevices, plugin: tuple[int, int], labels: Mapping[str, str]
+) -> list[object]:
+    """Return gpus_by_claim, gpu_count and gpu_product. `plugin`: what one offers, and of it for virtual machines."""
+    by_plugin, virtual = plugin
     devices = dra.offered(slices, held.profiles)
     published = next((part.product for part in slices if part.product), "")
-    count = gpu_shares.together(plugin, devices.total(), labels)
+    count = virtual + gpu_shares.together(by_plugin - virtual, devices.total(), labels)
     return [dict(sorted(devices.items())), min(count, rows.MAX_INTEGER), rows.product(labels) or published[:120]]
 
 

@@ -56,9 +56,12 @@ class NodeGpus(models.Model):
         """Text for what `gpu_count` counts: 4 × NVIDIA-H100-80GB-HBM3, 8 × 3g.40gb."""
         split = {name: count for name, count in self.instances.items() if objects.unshared(name) not in self.gpu_shares}
         split |= {name: devices for name, (_, devices) in self.gpu_shares.items() if name}
-        whole = self.gpu_count - sum(split.values())
+        unoffered = max(0, self.gpu_virtual - objects.virtual_count(self.allocatable))
+        whole = self.gpu_count - unoffered - sum(split.values())
         product, parts = self.gpu_product or "unknown", [f"{count} × {profile}" for profile, count in split.items()]
         shares = f" in {self.gpu_shares_offered} shares" if self.gpu_shares else ""
+        if not split and whole <= 0 and self.gpu_virtual:
+            return f"{self.gpu_virtual} for virtual machines"
         if whole > 0 or not split:
             return ", ".join([f"{whole} × {product}", *parts]) + shares
         # Nothing labels a node whose GPUs are virtual machines', and a profile there names the board.

@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db.models import Count, F, Min, Q
 from django.urls import reverse
 
+from clusters import objects
 from clusters.models import Cluster, Node
 from common.alerting import AlertCondition, AlertRule, RuleResult, Severity, SubjectKind
 from common.clock import now
@@ -176,12 +177,15 @@ def _expected(node: Node) -> int:
     if _is_split(node):
         return 0
     label = str(node.labels.get(COUNT_LABEL, ""))
-    return max(node.gpu_count, int(label) if label.isascii() and label.isdecimal() and len(label) < 4 else 0)
+    return max(
+        node.gpu_count - node.gpu_virtual, int(label) if label.isascii() and label.isdecimal() and len(label) < 4 else 0
+    )
 
 
 def _is_split(node: Node) -> bool:
     """Return whether MIG is on: its device names are instances, and a GPU without one is reported by no exporter."""
-    return bool(node.instances) or "MIG" in node.gpu_product or node.labels.get(MIG_CONFIG, "all-disabled") not in (
+    parts = sum(node.instances.values()) - objects.virtual_count(node.allocatable)
+    return parts > 0 or "MIG" in node.gpu_product or node.labels.get(MIG_CONFIG, "all-disabled") not in (
         "", "all-disabled",
     )  # fmt: skip
 
@@ -234,7 +238,7 @@ def exporters_silent(cluster_id: UUID, _threshold: float) -> RuleResult:
         return why_not
     silent = [node for node in world.nodes if world.boards.get(node.name, NodeBoards()).is_silent]
     if len(silent) > 1 and len(silent) == len(world.nodes):
-        gpus = sum(node.gpu_count for node in silent)
+        gpus = sum(node.gpu_count - node.gpu_virtual for node in silent)
         condition = AlertCondition(
             SubjectKind.CLUSTER,
             str(cluster_id),
@@ -259,5 +263,5 @@ def _of_silent(node: Node, since: datetime | None) -> AlertCondition:
         link=reverse("clusters:node", args=[node.pk]),
         node=node.pk,
         since=since,
-        figures={"gpus": node.gpu_count},
+        figures={"gpus": node.gpu_count - node.gpu_virtual},
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import F, Sum
 from django.urls import reverse
 
 from clusters.models import Node
@@ -59,7 +59,9 @@ def telemetry_lost(cluster_id: UUID, _threshold: float) -> RuleResult:
     source = TelemetrySource.objects.filter(cluster=cluster_id, is_enabled=True).select_related("cluster").first()
     if source is None or source.is_current:
         return RuleResult()
-    gpus = Node.objects.present().filter(cluster=cluster_id).aggregate(n=Sum("gpu_count"))["n"] or 0
+    gpus = (
+        Node.objects.present().filter(cluster=cluster_id).aggregate(n=Sum(F("gpu_count") - F("gpu_virtual")))["n"] or 0
+    )
     if not gpus and source.read_at is None:
         return RuleResult()  # nothing was ever there to be read
     last = f"last read {source.read_at:%Y-%m-%d %H:%M} UTC" if source.read_at else "never read yet"

@@ -144,11 +144,15 @@ def _split(user: User, cluster: Cluster) -> dict[str, dict[str, tuple[int, int]]
     offered: dict[str, Counter[str]] = {}
     whole: dict[str, str] = {}
     shown = restrict(divided, user).filter(cluster=cluster).order_by("name")
-    for node in shown.only("name", "allocatable", "gpu_count", "gpu_plugin", "gpu_shares", "gpus_by_claim"):
+    for node in shown.only(
+        "name", "allocatable", "gpu_count", "gpu_plugin", "gpu_virtual", "gpu_shares", "gpus_by_claim"
+    ):
         parts = node.plugin_instances
         whole[node.name] = GPU_SHARES if "" in node.gpu_shares and not parts[objects.SHARED] else ""
         units = objects.gpu_count(node.allocatable) if node.gpu_shares else node.gpu_count
         units = node.gpu_plugin if node.gpus_by_claim and not node.gpu_shares else units
+        if not node.gpu_shares:  # what is in capacity alone
+            units -= node.gpu_virtual - objects.virtual_count(node.allocatable)
         by_claim = Counter({_by_claim(profile): count for profile, count in node.gpus_by_claim.items()})
         offered[node.name] = parts + Counter({whole[node.name]: units - parts.total()}) + by_claim
     held: dict[str, Counter[str]] = defaultdict(Counter)

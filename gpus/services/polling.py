@@ -175,7 +175,12 @@ def _reads_exporters(source: TelemetrySource, into: Gathering) -> bool:
 
 
 def _nothing(source: TelemetrySource, reading: Reading, into: Gathering) -> str:
-    gpus = Node.objects.present().filter(cluster=source.cluster_id).aggregate(n=Sum("gpu_count"))["n"] or 0
+    gpus = (
+        Node.objects.present()
+        .filter(cluster=source.cluster_id)
+        .aggregate(n=Sum(F("gpu_count") - F("gpu_virtual")))["n"]
+        or 0
+    )
     known = f", though its nodes have {gpus:,} GPUs" if gpus else ""
     if not _reads_exporters(source, into):
         if reading.series:

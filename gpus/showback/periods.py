@@ -104,7 +104,7 @@ def _span(start: str, last: str) -> Period:
     if final < first:
         raise Invalid("That is no period.", fields={"to": ["It must not be before from."]})
     if (final - first).days >= LONGEST:
-        raise Invalid("The text is too long.", fields={"to": [f"At most {LONGEST} days at once."]})
+        raise Invalid("The period is too long.", fields={"to": [f"At most {LONGEST} days at once."]})
     return Period(first, final + _DAY)
 
 

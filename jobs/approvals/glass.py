@@ -99,7 +99,7 @@ def reason_not_to_begin(rollout: Rollout) -> str:
                 "what they own. A plan that was started cannot be approved any more. "
                 "Abort it and plan again."
             )
-        return f"{plan} is no longer approved: some approvers have lost their role. Abort it and plan again."
+        return f"{plan} is no longer approved: some approvers may no longer approve. Abort it and plan again."
     if is_in_force(rollout):
         return ""
     if glass.until <= now():

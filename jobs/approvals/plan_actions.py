@@ -208,7 +208,7 @@ def _unapproved_reason(plan: Plan) -> str:
         return ""
     return (
         f"{plan} needs {standing.missing} more approval{'' if standing.missing == 1 else 's'}: some approvers "
-        "have lost their role, the rules or the owners were changed, or a verdict was given before an upgrade."
+        "may no longer approve, the rules or the owners were changed, or a verdict was given before an upgrade."
     )
 
 

@@ -163,7 +163,7 @@ def settle(rollout: Rollout, tally: StepTally | None = None) -> bool:
         rollout.move(RS.PAUSED, waiting_for="", waiting_since=now())
         log(
             rollout,
-            f"Reverted as the strategy requires; {waiting} nodes wait for an operator to resume or abort.",
+            f"Reverted the chosen nodes; {waiting} nodes wait for an operator to resume or abort.",
             "warn",
         )
         return False

@@ -130,7 +130,7 @@ def dropped_findings(
             is_owner = wishes.owner == pool
             heir = others[0][0] if is_owner else wishes.owner
             detail = f"{heir.name} wants it, too, and owns it{' from then on' if is_owner else ''}."
-        title = f"{name} is no longer in any profile, and stays installed"
+        title = f"{name} is not in this revision, and stays installed"
         out.append(PlanFinding("note", "component-dropped", title, detail))
     return out
 

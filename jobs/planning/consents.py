@@ -78,7 +78,7 @@ def check_phrase(plan: Plan, typed: str) -> str:
     if typed.strip() != phrase:
         missing = "The text does not match." if typed.strip() else "It is missing."
         raise Invalid(
-            f"{plan} makes changes that a revert cannot undo: it deletes kinds with their objects, or formats disks.",
+            f"{plan} makes changes that a revert cannot undo: it deletes kinds with all objects, or formats disks.",
             fields={"consent": [f"Type exactly: {phrase}. {missing}"]},
         )
     return phrase

@@ -214,7 +214,7 @@ def _dropped_findings(pool: Pool, wanted: Sequence[WantedObject]) -> list[PlanFi
         PlanFinding(
             "note",
             "policy-dropped",
-            f"{dropped.title} is no longer in any profile, and stays",
+            f"{dropped.title} is not in this revision, and stays",
             "Setpoint removes a policy object only when the rollout that created it is reverted. Remove it by hand.",
         )
         for dropped in before

@@ -22,7 +22,7 @@ from jobs.rollouts.possible_actions import RolloutAction
 Status = Step.Status
 FOLLOWS = {
     "retry-failed": "Runs this node again, from the beginning.",
-    "skip": "Leaves this node as it is and uncordons it.",
+    "skip": "Leaves this node as it is and removes Setpoint's cordon.",
     "revert": "Restores this node's recorded originals. Part of the approved plan.",
     "keep-cordoned": "When its step releases the node, it stays cordoned, and you own the cordon.",
 }

@@ -87,7 +87,7 @@ def rule_rest(request: UserRequest, pk: int) -> HttpResponse:
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect("jobs:rule", pk)
-    outcome = "holds again" if on else "is disabled: it applies to no plan until it is enabled again"
+    outcome = "applies again" if on else "is disabled: it applies to no plan until it is enabled again"
     messages.success(request, WAITS if isinstance(done, Proposed) else f"The rule “{row.name}” {outcome}.")
     return redirect("jobs:rules")
 

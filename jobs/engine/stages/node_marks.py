@@ -55,7 +55,7 @@ def write_labels(view: NodeView) -> str:
 
 
 def _moved_label(key: str, there: Mapping[str, str]) -> str:
-    return f"The label {key} moved: it is {there.get(key, 'absent')} now, neither the planned value nor the target."
+    return f"The label {key} moved: it is {there.get(key, 'absent')} now, neither the value at planning nor the target."
 
 
 def rebooting_program(view: NodeView) -> str:

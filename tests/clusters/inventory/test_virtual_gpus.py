@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters import objects
-from clusters.inventory import store
+from clusters.inventory import device_rows, store
 from clusters.models import GpuPod, Node
+from gpus.capacity import fit
+from tests.clusters.dra_objects import board, raw_slice
 from tests.clusters.factories import ClusterFactory, raw_node, raw_pod
 from tests.clusters.inventory.observed import AT, see
+from tests.factories import UserFactory
 
 TYPES = {
     "nvidia.com/GRID_T4-1Q": "T4-1Q",
@@ -33,15 +36,19 @@ BOARDS = {
     "nvidia.com/GH100_H100_PCIE": "GH100_H100_PCIE",
     "nvidia.com/AD102GL_L40S": "AD102GL_L40S",
     "nvidia.com/GB100_B200": "GB100_B200",
+    "nvidia.com/GK210GL_TESLA_K80": "GK210GL_TESLA_K80",
+    "nvidia.com/TU117GLM_QUADRO_T2000_MOBILE": "TU117GLM_QUADRO_T2000_MOBILE",
+    "nvidia.com/2901": "2901",
     "nvidia.com/pgpu": "pgpu",
 }
 """Boards' names in pci.ids, as the plugin writes them; in mixed case as KubeVirt's own documentation has one."""
 OTHERS = (
-    "nvidia.com/GA100_A100_NVSWITCH", "nvidia.com/hostdev", "nvidia.com/mlnxnics", "nvidia.com/gpumem",
+    "nvidia.com/GA100_A100_NVSWITCH", "nvidia.com/GA102_HIGH_DEFINITION_AUDIO_CONTROLLER",
+    "nvidia.com/TU104_USB_TYPEC_UCSI_CONTROLLER", "nvidia.com/hostdev", "nvidia.com/mlnxnics", "nvidia.com/gpumem",
     "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority", "nvidia.com/resibp66s0",
     "nvidia.com/sriov_nic-1", "intel.com/GA102GL_A10", "example.com/GRID_T4-1Q", "nvidia.com/cc.ready",
 )  # fmt: skip
-"""Of NVSwitches, adapters, and the memory and cores of HAMi."""
+"""Of NVSwitches, other functions of a board, adapters, and the memory and cores of HAMi."""
 
 
 @pytest.mark.parametrize(("resource", "profile"), (TYPES | BOARDS).items())
@@ -95,7 +102,23 @@ def test_what_becomes_a_host_of_containers_again_has_none():
     host = raw_node("host")
     host["status"]["capacity"] |= {"nvidia.com/GA102GL_A10": "2"}
     see(cluster, host)
-    assert Node.objects.get().gpu_virtual == 2, "the plugin restarts: it is in capacity alone"
+    row = Node.objects.get()
+    assert row.gpu_virtual == 2, "the plugin restarts: it is in capacity alone"
+    assert row.gpu_words == "2 for virtual machines"
+    assert [(free.profile, free.offered) for free in fit.nodes(UserFactory(is_superuser=True), cluster)] == []
     see(cluster, raw_node("host", gpus=2))
     row = Node.objects.get()
     assert (row.gpu_count, row.gpu_virtual) == (2, 0)
+
+
+@pytest.mark.django_db
+def test_boards_of_virtual_machines_are_none_of_those_that_a_driver_offers_to_claims():
+    cluster = ClusterFactory()
+    host = raw_node("n1")
+    for resources in (host["status"]["capacity"], host["status"]["allocatable"]):
+        resources |= {"nvidia.com/GA102GL_A10": "4"}
+    see(cluster, host)
+    boards = [raw_slice(devices=[board(number) for number in range(4)])]
+    device_rows.observe_slices(cluster, boards, complete=True, at=AT, deleted=[])
+    row = Node.objects.get()
+    assert (row.gpu_count, row.gpu_virtual, row.gpus_by_claim) == (8, 4, {"": 4})

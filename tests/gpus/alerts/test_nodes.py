@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db.models import F
 
 from clusters.models import Node
-from gpus.alerts import nodes
+from gpus.alerts import nodes, rules
 from gpus.metrics.samples import Xid, XidEvidence
-from gpus.models import GpuDevice
+from gpus.models import GpuDevice, TelemetrySource
 
 pytestmark = pytest.mark.django_db
 ONE = "GPU-n0-1"
@@ -127,6 +128,25 @@ def test_a_host_of_virtual_machines_has_no_silent_exporter_and_lacks_no_gpu(boar
     assert (lost(boards), silent(boards)) == ({}, set())
     Node.objects.filter(name="n0").update(gpu_virtual=0)
     assert silent(boards) == {("node", "n0")}
+
+
+def test_a_board_of_containers_is_lost_beside_boards_of_virtual_machines(boards, clock):
+    boards.read()
+    offered = {"nvidia.com/gpu": "4", "nvidia.com/GA102GL_A10": "4"}
+    Node.objects.filter(name="n0").update(gpu_count=8, gpu_virtual=4, allocatable=offered)
+    assert lost(boards) == {}
+    boards.absent.add(ONE)
+    clock.forward(seconds=30)
+    boards.read()
+    assert lost(boards) == {"n0": (3, 4)}
+
+
+def test_no_telemetry_is_missed_where_all_gpus_are_virtual_machines(boards):
+    boards.read()
+    TelemetrySource.objects.update(read_at=None)
+    assert rules.telemetry_lost(boards.cluster.pk, 0).conditions
+    Node.objects.update(gpu_virtual=F("gpu_count"))
+    assert not rules.telemetry_lost(boards.cluster.pk, 0).conditions
 
 
 def test_all_exporters_at_once_are_one_condition_of_the_cluster(boards, clock):
