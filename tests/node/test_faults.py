@@ -92,6 +92,38 @@ def test_power_lost_in_a_step_is_told_and_costs_a_boot_and_nothing_else(site: Si
     assert node.values(wanted) == before
 
 
+@pytest.mark.long
+def test_power_lost_while_soaking_and_in_a_revert_costs_a_retry_at_most(site: Site, node: Node, pool: int) -> None:
+    wanted = {"cmdline.nmi_watchdog": "0", "vm.swappiness": "29"}
+    before = node.values(wanted)
+    rollout = site.rollout_of(pool, site.revision(wanted), soak_seconds=60)
+    site.until_step(rollout, node.name, "soaking", seconds=SETTLED_SECONDS)
+    lose_power(node)
+    retried(site, node, rollout, "succeeded")
+    assert node.values(wanted) == wanted, "what is kept in files holds in a boot of its own, too"
+
+    site.act(rollout, "revert")
+    site.until_step(rollout, node.name, "applying", "restarting", seconds=240)
+    lose_power(node)
+    retried(site, node, rollout, "reverted")
+    assert node.values(wanted) == before
+
+
+def lose_power(node: Node) -> None:
+    node.machine.power_off()
+    node.machine.power_on()
+    node.machine.await_boot()
+
+
+def retried(site: Site, node: Node, rollout: str, status: str) -> None:
+    """Wait for the end of a step, with the retry that an operator gives it if it fails or is held."""
+    step = site.until_step(rollout, node.name, status, "failed", "held", seconds=SETTLED_SECONDS)
+    if step["status"] != status:
+        assert step["error"], "a person who decides has to know why"
+        site.act(rollout, "retry-failed", step=step["id"])
+    settled(site, node, rollout, status)
+
+
 def test_a_node_without_network_is_waited_for_and_changed_when_it_is_back(site: Site, node: Node, pool: int) -> None:
     wanted = {"net.core.somaxconn": "16384"}
     before = node.values(wanted)
