@@ -36,6 +36,7 @@ from simfleet.core import SimCluster
 from tests.clusters.factories import ClusterFactory, reached_with
 from tests.contract.door import Entrance
 from tests.controlplane.pki import Authority
+from tests.ports import free_port
 
 AREAS = {"agents", "broker", "charts", "clusters", "database", "egress", "keys", "processes", "rollouts", "time"}
 
@@ -116,7 +117,7 @@ def test_what_is_wrong_with_a_cluster_is_a_problem(wrong: str, served, settings)
     elif wrong == "uid":
         Cluster.objects.filter(pk=row.pk).update(uid="another")
     elif wrong == "address":
-        reached_with(row, type(credentials)(server=f"https://127.0.0.1:{closed_port()}", ca=entrance.ca, token="t"))
+        reached_with(row, type(credentials)(server=f"https://127.0.0.1:{free_port()}", ca=entrance.ca, token="t"))
     elif wrong == "key":
         settings.SETPOINT_CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
     else:
@@ -125,12 +126,6 @@ def test_what_is_wrong_with_a_cluster_is_a_problem(wrong: str, served, settings)
     assert named
     assert all("alpha" in finding.text or row.server in finding.text for finding in named), named
     assert all(finding.advice for finding in named)
-
-
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 # ── Agents and rollouts ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,7 +238,7 @@ def test_a_destination_that_cannot_be_reached_is_named_without_its_address(what:
         plain = server.getsockname()[1]
         threading.Thread(target=lambda: server.accept()[0].sendall(b"220 not TLS\r\n"), daemon=True).start()
         host = {
-            "closed": f"127.0.0.1:{closed_port()}",
+            "closed": f"127.0.0.1:{free_port()}",
             "metadata": "169.254.169.254",
             "no TLS": f"127.0.0.1:{plain}",
         }[what]
@@ -255,7 +250,7 @@ def test_a_destination_that_cannot_be_reached_is_named_without_its_address(what:
 
 def test_the_provider_of_single_sign_on_is_a_destination(settings) -> None:
     settings.EMAIL_HOST = settings.SETPOINT_AUDIT_HEADS_WEBHOOK = ""
-    issuer = f"http://127.0.0.1:{closed_port()}"
+    issuer = f"http://127.0.0.1:{free_port()}"
     settings.SETPOINT_OIDC = (OidcProvider("corp", "Corp", issuer, (), client_id="id", client_secret="s3cret"),)
     [finding] = findings.run(network.checks(network.configured()))
     assert (finding.state, "Corp" in finding.text, "s3cret" in str(finding)) == ("problem", True, False)
@@ -313,7 +308,7 @@ def test_silent_processes_are_problems(clock) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_command_tells_all_as_json_and_nothing_that_is_secret(served) -> None:
     _, _, entrance = served
-    channel = Channel(name="chat", url=f"https://127.0.0.1:{closed_port()}/T0/planted-path", ca=entrance.ca)
+    channel = Channel(name="chat", url=f"https://127.0.0.1:{free_port()}/T0/planted-path", ca=entrance.ca)
     channel.set_secret("planted-secret")
     channel.save()
     tasks.seal()
@@ -330,7 +325,7 @@ def test_the_command_tells_all_as_json_and_nothing_that_is_secret(served) -> Non
 
 
 def test_without_the_database_the_rest_is_checked(tmp_path: Path) -> None:
-    url = f"postgresql://setpoint:planted@127.0.0.1:{closed_port()}/none"
+    url = f"postgresql://setpoint:planted@127.0.0.1:{free_port()}/none"
     variables = {"DJANGO_SETTINGS_MODULE": "config.settings", "SETPOINT_VAR": str(tmp_path)}
     variables["SETPOINT_DATABASE_URL"] = url
     ended = subprocess.run(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpus.services.checks.programs.network import AAAA, A, name_at
+from tests.ports import free_port
 
 Reply = Callable[[bytes, int], bytes | None]
 """Of a query and its number, from 0: what is sent back, or None for silence."""
@@ -35,9 +36,9 @@ def is_ipv6(query: bytes) -> bool:
 @contextmanager
 def nameserver(answers: Reply, over_tcp: Reply | None = None) -> Iterator[int]:
     """Serve until the block ends, and give its port."""
+    port = free_port()  # a port that bind() chooses may be that of a TCP connection
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind(("127.0.0.1", 0))
-    port = udp.getsockname()[1]
+    udp.bind(("127.0.0.1", port))
 
     def serve() -> None:
         count = 0

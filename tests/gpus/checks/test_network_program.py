@@ -20,6 +20,7 @@ from gpus.services.checks.programs import network as program
 from gpus.services.checks.verdicts import Verdict
 from tests.controlplane.pki import Authority
 from tests.gpus.checks.nameserver import Reply, closes, https, is_ipv6, is_mute, listener, nameserver, reply
+from tests.ports import free_port
 
 OWN = "kubernetes.default.svc.corp.example"
 SHORT, PATIENT = 0.3, 20.0
@@ -191,13 +192,8 @@ def test_no_packet_is_too_strange_to_be_refused(data, is_near):
 
 
 # ── services ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def closed_port() -> int:
-    with listener(closes) as port:
-        return port
-
-
 def test_a_port_that_is_closed_is_named(folder):
-    port = closed_port()
+    port = free_port()
     with nameserver(good) as dns, listener(https(folder, UNAUTHORIZED)) as api:
         verdict, probes = run(folder, dns, api, f"127.0.0.1:{port}")
     assert probes["tcp", f"127.0.0.1:{port}"]["failures"] == {"refused": program.IN_A_ROW}
@@ -239,14 +235,14 @@ def test_large_packets_that_vanish_are_told_from_a_server_that_is_away(folder):
     with nameserver(good) as dns, listener(https(folder, UNAUTHORIZED, most=4096)) as api:
         lost, _ = run(folder, dns, api, wait=SHORT)
     with nameserver(good) as dns:
-        away, _ = run(folder, dns, closed_port())
+        away, _ = run(folder, dns, free_port())
     assert "MTU" in lost.notes[0]
     assert not any("MTU" in text for text in away.notes)
 
 
 def test_a_pod_without_any_network_says_what_to_look_at(folder):
     with nameserver(silent) as dns:
-        verdict, _ = run(folder, dns, closed_port(), wait=SHORT)
+        verdict, _ = run(folder, dns, free_port(), wait=SHORT)
     assert "deploy/setpoint-checks.yaml" in verdict.notes[0]
 
 
