@@ -87,7 +87,7 @@ def stage(site: Site, cluster: Plane, node: Node) -> Stage:
         site.admin.upload("chart-archives", archive=archive(case.name, case.new))
     issuer = node.admin.token(names.HELM_ISSUER_SERVICE_ACCOUNT)
     site.setpoint.manage("helm_credential", str(site.cluster["name"]), text=issuer)
-    site.setpoint.start("helm")
+    site.setpoint.start("helm", "gpus")
     return Stage(site, cluster, node.admin, program("v3"), site.pool(pool="machines"), patience=PATIENCE)
 
 
