@@ -91,6 +91,9 @@ def settle(host: Gate, content: JournalContent) -> bool:
                 content.booted, content.trial = written(host, content), ""
     if not content.trial and not any(map(is_argument, content.pending)):
         content.booted = written(host, content)
+        # A boot without them had another menu than the journal knows: an old one, after a power cut or a restore.
+        running = arguments(host.read_text("/proc/cmdline") or "").keys()
+        content.boot_loader_stale |= not {key.removeprefix("cmdline.") for key in content.booted} <= running
     return was_written and was_tried
 
 

@@ -79,6 +79,16 @@ class Command(enum.Enum):
     """+ unit of a layout's disk"""
 
 
+_WRITTEN_BY = {
+    Command.UPDATE_GRUB: ("/boot/grub/grub.cfg",),
+    Command.GRUB_TRY: ("/boot/grub/grubenv",),
+    Command.GRUB_TRY_NOTHING: ("/boot/grub/grubenv",),
+}
+"""Files that these programs leave to the page cache. Where /boot is a file system of its own, nothing else that the
+agent does writes them through. GRUB itself replays no journal: a boot within seconds may still be given the old ones.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """Result of a command. `code` is 127 when the host has no such program, 124 when it ran out of time.
@@ -234,7 +244,18 @@ class LinuxHost:
             return CommandResult(OUT_OF_TIME, f"{argv[0]}: no end after {COMMAND_SECONDS:.0f} s")
         except OSError as error:
             return CommandResult(126, f"{argv[0]}: {error.strerror}")
+        for path in _WRITTEN_BY.get(command, ()):
+            self._flush(path)
         return CommandResult(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])
+
+    def _flush(self, path: str) -> None:
+        """Write a file through to the disk, as the program that made it did not; none where there is no such file."""
+        with contextlib.suppress(OSError):
+            fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     @contextlib.contextmanager
     def _opened(self, name: str, flags: int = 0) -> Iterator[int]:

@@ -7,12 +7,14 @@ evaluates the drop-in with a shell, as update-grub does. The agent is a process,
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 
 import pytest
 
 from agent.boot_loader import DROP_IN
+from agent.host import Command, LinuxHost
 from contract.nodetuning import RestartGrant, Restore, Spec, Status
 from tests.agent.kernel import EXPIRES, states, want
 from tests.agent.power_cut import live
@@ -106,6 +108,21 @@ def test_the_drop_in_is_what_a_shell_understands_and_a_boot_brings_it(node):
     assert set(states(status).values()) == {"Effective"}
     assert (status.restart.state, status.boot_id) == ("Done", "boot-2")
     assert node.calls("update-grub") == [""]  # nothing changed since
+
+
+def test_what_programs_of_the_boot_loader_write_is_on_the_disk_before_it_is_called_done(node, monkeypatch):
+    menu = node.root / "boot/grub/grub.cfg"
+    menu.parent.mkdir(parents=True)
+    node.program("update-grub", f"echo menu > {menu}")
+    flushed = []
+    monkeypatch.setattr("os.fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
+    host = LinuxHost(root=str(node.root), proc=f"{node.folder}/proc", sys=f"{node.folder}/sys", init_pid=None)
+
+    assert host.run(Command.UPDATE_GRUB).code == 0
+    assert flushed == [str(menu)]
+    menu.unlink()
+    node.program("update-grub", "true")
+    assert host.run(Command.UPDATE_GRUB).code == 0, "another boot loader's menu is elsewhere"
 
 
 def test_putting_back_runs_update_grub_again_and_waits_for_a_boot(node):

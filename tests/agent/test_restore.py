@@ -248,6 +248,22 @@ def test_a_boot_that_did_not_bring_the_argument_is_no_success(agent, kernel):
     assert "no such argument" in status.setting("cmdline.iommu").reason
 
 
+def test_a_menu_that_a_power_cut_took_back_is_written_again(agent, kernel):
+    agent.ask(want("cmdline.iommu", "pt", None))
+    kernel.reboot()
+    agent.restart()
+    assert states(agent.again()) == {"cmdline.iommu": "Effective"}
+    kernel.grub_done = ""  # as it was before; the drop-in and the journal were written through
+    kernel.reboot()
+    agent.restart()
+    agent.again()
+    assert "iommu" not in kernel.cmdline(), "no boot without a grant"
+
+    kernel.reboot()
+
+    assert kernel.cmdline()["iommu"] == "pt"
+
+
 def test_a_failed_update_grub_is_said_and_tried_again(agent, kernel):
     from agent.host import Command
 

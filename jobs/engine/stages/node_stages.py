@@ -21,7 +21,7 @@ from jobs.engine.stages.agent_report import refusal
 from jobs.engine.stages.node_drain import draining
 from jobs.engine.stages.node_restart import restarting
 from jobs.engine.stages.node_start import begin
-from jobs.engine.stages.node_verification import verifying
+from jobs.engine.stages.node_verification import not_yet, verifying
 from jobs.models import Step
 
 Status = Step.Status
@@ -129,6 +129,11 @@ def soaking(view: NodeView) -> StepOutcome:
         # Looked at whenever the node changes: one that is ill for a while in between is what soaking is there to see.
         end = clock_time(view.step.entered_at + timedelta(seconds=view.strategy.soak_seconds))
         return wait(f"Soaking {view.node.name} until {end}.")
+    reported = view.tuning.status.get("bootID") if view.tuning else ""
+    if reported and view.node.boot_id and reported != view.node.boot_id:
+        return wait(f"{view.node.name} has booted (boot {view.node.boot_id[:8]}); waiting for its agent to answer.")
+    if changed := not_yet(view):
+        return fail(view, f"Changed while soaking: {changed}")
     return go(success_status(view))
 
 

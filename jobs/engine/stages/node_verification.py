@@ -27,14 +27,14 @@ def verifying(view: NodeView) -> StepOutcome:
         return fail(view, why)
     if otherwise := _restored_otherwise(view):
         return hold(view, otherwise)
-    if waiting := refusal_to_work(view) or _not_yet(view):
+    if waiting := refusal_to_work(view) or not_yet(view):
         return wait(waiting)
     if waiting := node_marks.pending_program(view):
         return wait(waiting, again_in=POLL_SECONDS)
     return go(Status.RETURNING) if view.worst.takes_slot else go(success_status(view))
 
 
-def _not_yet(view: NodeView) -> str:
+def not_yet(view: NodeView) -> str:
     """Explain, in a sentence, what is still missing; empty when everything wanted is effective."""
     assert view.tuning is not None
     reports = {s.get("key"): s for s in view.tuning.status.get("settings", ())}

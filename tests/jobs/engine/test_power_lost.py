@@ -108,3 +108,24 @@ def test_power_lost_in_a_stage_of_a_revert_costs_a_retry_at_most(make_world: Any
 
     assert values(world) == before
     assert is_given_back(world)
+
+
+def test_a_boot_that_lost_an_argument_during_the_soak_is_no_success(make_world: Any) -> None:
+    """GRUB replays no file system's journal: seconds after a change, a power cut brings the menu from before."""
+    world = make_world(nodes=1)
+    machine = world.sim.nodes.machine("n1")
+    rollout = world.started(world.plan(world.revision(WANTED), canary=0, soak_seconds=60))
+    world.until(rollout, "soaking", seconds=4000, longest=5)
+    menu, machine.kernel.next_cmdline = machine.kernel.next_cmdline, machine.kernel.hardware.cmdline
+    machine.power_off()
+    machine.power_on()
+    machine.kernel.next_cmdline = menu
+
+    world.run(rollout, seconds=4 * 3600, step=10)
+
+    step = rollout.steps.get()
+    assert (rollout.status, step.status, values(world)[0]) == ("stopped", "failed", False)
+    assert "cmdline.iommu is absent" in step.error
+    rollout_actions.retry_failed(rollout, by=world.operator)
+    world.run(rollout, seconds=4 * 3600, step=10)
+    assert (rollout.status, values(world)) == ("succeeded", (True, "10"))
