@@ -93,7 +93,8 @@ def settle(host: Gate, content: JournalContent) -> bool:
         content.booted = written(host, content)
         # A boot without them had another menu than the journal knows: an old one, after a power cut or a restore.
         running = arguments(host.read_text("/proc/cmdline") or "").keys()
-        content.boot_loader_stale |= not {key.removeprefix("cmdline.") for key in content.booted} <= running
+        if uses_drop_in(host) and not {key.removeprefix("cmdline.") for key in content.booted} <= running:
+            content.boot_loader_stale = True
     return was_written and was_tried
 
 

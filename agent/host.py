@@ -244,18 +244,23 @@ class LinuxHost:
             return CommandResult(OUT_OF_TIME, f"{argv[0]}: no end after {COMMAND_SECONDS:.0f} s")
         except OSError as error:
             return CommandResult(126, f"{argv[0]}: {error.strerror}")
-        for path in _WRITTEN_BY.get(command, ()):
-            self._flush(path)
+        for path in _WRITTEN_BY.get(command, ()) if not done.returncode else ():
+            try:
+                self._flush(path)
+            except OSError as error:
+                return CommandResult(126, f"{path}: {error.strerror}")
         return CommandResult(done.returncode, " ".join(done.stdout.decode(errors="replace").split())[-300:])
 
     def _flush(self, path: str) -> None:
-        """Write a file through to the disk, as the program that made it did not; none where there is no such file."""
-        with contextlib.suppress(OSError):
+        """Write a file, if there is one, through to the disk, as the program that made it did not. Raises OSError."""
+        try:
             fd = os.open(self._place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     @contextlib.contextmanager
     def _opened(self, name: str, flags: int = 0) -> Iterator[int]:

@@ -14,7 +14,7 @@ from common.clock import now
 
 KIND = "nodes"
 _COLUMNS = ("uid", "pk", "name", "resource_version", "versioned_at", "gone_at")
-_COUNTED = tuple(rows.NODE_FIELDS.index(name) for name in ("gpu_plugin", "gpu_shares", "labels"))
+_COUNTED = tuple(rows.NODE_FIELDS.index(name) for name in ("gpu_plugin", "gpu_virtual", "gpu_shares", "labels"))
 
 
 @dataclass(frozen=True, slots=True)

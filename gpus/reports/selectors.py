@@ -244,7 +244,7 @@ def _compared(nodes: Iterable[tuple[str, int, int, int, int, int]], strays: int)
         if seen:
             allocated += given
             named += holding
-        # A host's telemetry knows all of its other GPUs, or not: nothing tells whose a missing one is.
+        # What telemetry lacks is what virtual machines have, first of all: no exporter of the host reports that.
         if lacking := max(0, offered - seen):
             hidden = min(lacking, machines)
             virtual += [(name, hidden)] if hidden else []

@@ -6,6 +6,7 @@ evaluates the drop-in with a shell, as update-grub does. The agent is a process,
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -123,6 +124,21 @@ def test_what_programs_of_the_boot_loader_write_is_on_the_disk_before_it_is_call
     menu.unlink()
     node.program("update-grub", "true")
     assert host.run(Command.UPDATE_GRUB).code == 0, "another boot loader's menu is elsewhere"
+
+
+def test_a_menu_that_the_disk_does_not_take_is_not_called_made(node, monkeypatch):
+    menu = node.root / "boot/grub/grub.cfg"
+    menu.parent.mkdir(parents=True)
+    node.program("update-grub", f"echo menu > {menu}")
+
+    def fails(fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.fsync", fails)
+    host = LinuxHost(root=str(node.root), proc=f"{node.folder}/proc", sys=f"{node.folder}/sys", init_pid=None)
+    ran = host.run(Command.UPDATE_GRUB)
+    assert ran.code != 0
+    assert "/boot/grub/grub.cfg: Input/output error" in ran.output
 
 
 def test_putting_back_runs_update_grub_again_and_waits_for_a_boot(node):

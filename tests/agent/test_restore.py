@@ -285,6 +285,29 @@ def test_grubby_hosts_get_the_argument_by_command(agent, kernel):
     assert ("run", "GRUBBY_REMOVE", "iommu=pt") in kernel.effects
 
 
+def test_grubby_hosts_know_a_boot_that_brought_an_argument_after_one_that_lacked_another(agent, kernel):
+    """No menu of ours is made there, so none may be called stale: a boot would never count as one with arguments."""
+    kernel.programs = {"grubby"}
+    agent.ask(want("cmdline.iommu", "pt", None))
+    kernel.live["/proc/cmdline"] += " iommu=pt"
+    kernel.boots += 1
+    agent.restart()
+    assert states(agent.again()) == {"cmdline.iommu": "Effective"}
+    kernel.live["/proc/cmdline"] = "ro quiet"  # a boot without it
+    kernel.boots += 1
+    agent.restart()
+    agent.again()
+
+    agent.ask(want("cmdline.nosoftlockup", "present", None))
+    kernel.live["/proc/cmdline"] += " nosoftlockup"
+    kernel.boots += 1
+    agent.restart()
+    agent.again()
+
+    assert not agent.core._node.journal.content.boot_loader_stale
+    assert not agent.core._node.journal.content.pending
+
+
 def test_a_host_without_a_boot_loader_tool_says_so(agent, kernel):
     kernel.programs = set()
 

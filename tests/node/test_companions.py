@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from contract import names
-from tests.components.charts.test_real_archives import ARCHIVES
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
-from tests.full.harness.charts.cases import KUEUE, NFD, ON_A_NODE, VOLCANO, Case, archive
+from tests.full.harness.charts.cases import KUEUE, NEEDS_CHARTS, NFD, ON_A_NODE, VOLCANO, Case, archive
 from tests.full.harness.charts.fixtures import program
 from tests.full.harness.charts.stage import Stage
 from tests.full.harness.client import eventually
@@ -28,7 +27,7 @@ from tests.nodemachine import companions
 from tests.nodemachine.node import Node
 from tests.nodemachine.workloads import GANGS, TEAM, bare_gang, batch_job, volcano_job
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("judged")]
+pytestmark = [NEEDS_CHARTS, pytest.mark.long, pytest.mark.usefixtures("judged")]
 
 GPUS = 2
 """Advertised by hand, as Kubernetes' documentation of extended resources does: the machine has none."""
@@ -60,8 +59,6 @@ policies:
 
 @pytest.fixture(scope="module")
 def node(cluster: Plane, archives: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    if not ARCHIVES.is_dir():
-        pytest.skip(f"needs charts: there are none in {ARCHIVES}")
     more = [path for case in ON_A_NODE for path in companions.images(case.name)]
     folder = tmp_path_factory.mktemp("machine")
     with joined(Node(cluster, Admin(cluster), folder, "node-c", [*archives, *more], patience=PATIENCE)) as made:

@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.components.charts.test_real_archives import ARCHIVES
 from tests.controlplane.admin import Admin
 from tests.controlplane.plane import Plane
-from tests.full.harness.charts.cases import archive
+from tests.full.harness.charts.cases import NEEDS_CHARTS, archive
 from tests.full.harness.client import eventually
 from tests.full.harness.equipping import DEPLOY, RIGHTS
 from tests.full.harness.site import SETTINGS, Site
@@ -30,7 +29,7 @@ from tests.nodemachine import companions
 from tests.nodemachine.disk import WITH_RDMA
 from tests.nodemachine.node import AGENT, Node
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("judged")]
+pytestmark = [NEEDS_CHARTS, pytest.mark.long, pytest.mark.usefixtures("judged")]
 
 PLUGIN = "rdma-shared-device-plugin"
 OPERATOR = "26.4.1"
@@ -80,8 +79,6 @@ ASK = f"{LOOK}until {PING} $1; do sleep 1; done; echo answered; sleep 3600"
 
 @pytest.fixture(scope="module")
 def node(cluster: Plane, archives: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    if not ARCHIVES.is_dir():
-        pytest.skip(f"needs charts: there are none in {ARCHIVES}")
     files = [*archives, *companions.images(PLUGIN)]
     folder = tmp_path_factory.mktemp("machine")
     with joined(Node(cluster, Admin(cluster), folder, "node-r", files, packages=WITH_RDMA)) as made:

@@ -133,7 +133,7 @@ def soaking(view: NodeView) -> StepOutcome:
     if reported and view.node.boot_id and reported != view.node.boot_id:
         return wait(f"{view.node.name} has booted (boot {view.node.boot_id[:8]}); waiting for its agent to answer.")
     if changed := not_yet(view):
-        return fail(view, f"Changed while soaking: {changed}")
+        return fail(view, f"It was as planned when the soak began, and is not at its end: {changed}")
     return go(success_status(view))
 
 

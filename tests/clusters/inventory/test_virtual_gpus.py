@@ -122,3 +122,6 @@ def test_boards_of_virtual_machines_are_none_of_those_that_a_driver_offers_to_cl
     device_rows.observe_slices(cluster, boards, complete=True, at=AT, deleted=[])
     row = Node.objects.get()
     assert (row.gpu_count, row.gpu_virtual, row.gpus_by_claim) == (8, 4, {"": 4})
+    see(cluster, raw_node("n1", gpus=4))
+    row = Node.objects.get()
+    assert (row.gpu_count, row.gpu_virtual) == (4, 0), "as many, and of containers now: the driver's own"

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.full.harness.charts import cases, operations
-from tests.full.harness.charts.cases import ARCHIVES, Case
+from tests.full.harness.charts.cases import NEEDS_CHARTS, Case
 from tests.full.harness.charts.fixtures import site, stage, tidied
 from tests.full.harness.charts.stage import Stage
 from tests.full.harness.charts.table import Notes
 
 __all__ = ["site", "stage", "tidied"]
 HELM = "v4"
-pytestmark = pytest.mark.skipif(not ARCHIVES.is_dir(), reason=f"needs charts: there are none in {ARCHIVES}")
+pytestmark = NEEDS_CHARTS
 
 
 @pytest.mark.every_case
