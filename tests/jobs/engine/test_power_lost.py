@@ -129,3 +129,22 @@ def test_a_boot_that_lost_an_argument_during_the_soak_is_no_success(make_world: 
     rollout_actions.retry_failed(rollout, by=world.operator)
     world.run(rollout, seconds=4 * 3600, step=10)
     assert (rollout.status, values(world)) == ("succeeded", (True, "10"))
+
+
+def test_a_soak_does_not_end_on_the_agents_answer_of_the_boot_before(make_world: Any) -> None:
+    world = make_world(nodes=1)
+    machine = world.sim.nodes.machine("n1")
+    rollout = world.started(world.plan(world.revision(WANTED), canary=0, soak_seconds=60))
+    world.until(rollout, "soaking", seconds=4000, longest=5)
+    world.sim.agents.kill("n1")
+    machine.power_off()
+    machine.power_on()
+    for _ in range(12):
+        world.slice(rollout)
+        world.tick(10)
+
+    step = rollout.steps.get()
+    assert (step.status, "waiting for its agent to answer" in step.waiting_for) == ("soaking", True), step.error
+    world.sim.agents.restart("n1", "normal")
+    world.run(rollout, seconds=4 * 3600, step=10)
+    assert (rollout.status, values(world)) == ("succeeded", (True, "10")), rollout.steps.get().error
